@@ -42,7 +42,7 @@ def test_locals():
 def test_looking_guards_nothing():
     guards = []
 
-    def program(x, unread, n):
+    def program(x, deferred, n):
         y = x * 2
         comptime(lambda ctx: ctx.print_locals(file=io.StringIO()))
         comptime(lambda ctx: ctx.locals()["unread"].python_type())
@@ -155,7 +155,7 @@ def test_a_forced_number_is_static():
 
 
 def test_frames_are_the_programs():
-    """Functions that a graph breaks in below C code are called by ``in_python``, which nobody sees."""
+    """Functions that a graph breaks in below C code are called by ``polyfill``, which nobody sees."""
 
     def key(value):
         fx.graph_break()

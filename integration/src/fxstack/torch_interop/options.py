@@ -23,7 +23,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FixedOption:
     """What is done here whatever is asked for; ``value`` asks for it. None: there is nothing to compare with."""
 
     value: bool | None
@@ -34,41 +34,47 @@ _LOOPS = "tiles and unrolling of kernels follow from rules"
 _FUSED = "kernels are fused wherever the scheduler finds that it pays"
 _REPORT = "see fxstack.compile_log, and the option repro_dir"
 
-TORCH_OPTIONS: Mapping[str, Renamed | Settled] = MappingProxyType(
+TORCH_OPTIONS: Mapping[str, Renamed | FixedOption] = MappingProxyType(
     {
         "max_autotune": Renamed("autotune"),
         "max_autotune_gemm": Renamed("autotune"),
         "triton.cudagraphs": Renamed("cuda_graphs"),
         "emulate_precision_casts": Renamed("eager_rounding"),
         "fx_graph_cache": Renamed("use_cache"),
-        "aggressive_fusion": Settled(False, _FUSED),
-        "allow_buffer_reuse": Settled(True, "memory of intermediate results is reused"),
-        "benchmark_fusion": Settled(False, _FUSED),
-        "combo_kernels": Settled(False, _FUSED),
-        "conv_1x1_as_mm": Settled(False, "convolutions are the library's"),
-        "coordinate_descent_tuning": Settled(False, _LOOPS),
-        "cpp.simdlen": Settled(None, "vectors are as wide as the processor's"),
-        "cpp.threads": Settled(None, "kernels use torch.get_num_threads() threads"),
-        "cpp_wrapper": Settled(True, "the host program is native where this Python allows it"),
-        "dce": Settled(True, "what nobody uses is not computed"),
-        "debug": Settled(False, _REPORT),
-        "epilogue_fusion": Settled(True, _FUSED),
-        "fallback_random": Settled(True, "random numbers are always those that eager would draw"),
-        "group_fusion": Settled(False, _FUSED),
-        "implicit_fallbacks": Settled(True, "operators without a rule are calls of their kernels"),
-        "inplace_buffers": Settled(True, "results are written over what is not used any more"),
-        "keep_output_stride": Settled(True, "results are always laid out as eager's"),
-        "layout_optimization": Settled(False, "tensors are laid out as eager lays them out"),
-        "loop_ordering_after_fusion": Settled(True, _FUSED),
-        "max_autotune_pointwise": Settled(False, _LOOPS),
-        "permute_fusion": Settled(True, _FUSED),
-        "shape_padding": Settled(False, "operands of matrix products are not padded"),
-        "size_asserts": Settled(True, "sizes and strides are guarded"),
-        "split_reductions": Settled(True, "reductions are split where it pays"),
-        "trace.enabled": Settled(False, _REPORT),
-        "trace.graph_diagram": Settled(False, _REPORT),
-        "triton.cudagraph_trees": Settled(True, "results of CUDA graphs are the caller's own"),
-        "triton.unique_kernel_names": Settled(True, "kernels are named after what they compute"),
+        "aggressive_fusion": FixedOption(False, _FUSED),
+        "allow_buffer_reuse": FixedOption(True, "memory of intermediate results is reused"),
+        "benchmark_fusion": FixedOption(False, _FUSED),
+        "combo_kernels": FixedOption(False, _FUSED),
+        "conv_1x1_as_mm": FixedOption(False, "convolutions are the library's"),
+        "coordinate_descent_tuning": FixedOption(False, _LOOPS),
+        "cpp.simdlen": FixedOption(None, "vectors are as wide as the processor's"),
+        "cpp.threads": FixedOption(None, "kernels use torch.get_num_threads() threads"),
+        "cpp_wrapper": FixedOption(True, "the host program is native where this Python allows it"),
+        "dce": FixedOption(True, "what nobody uses is not computed"),
+        "debug": FixedOption(False, _REPORT),
+        "epilogue_fusion": FixedOption(True, _FUSED),
+        "fallback_random": FixedOption(
+            True, "random numbers are always those that eager would draw"
+        ),
+        "group_fusion": FixedOption(False, _FUSED),
+        "implicit_fallbacks": FixedOption(
+            True, "operators without a rule are calls of their kernels"
+        ),
+        "inplace_buffers": FixedOption(True, "results are written over what is not used any more"),
+        "keep_output_stride": FixedOption(True, "results are always laid out as eager's"),
+        "layout_optimization": FixedOption(False, "tensors are laid out as eager lays them out"),
+        "loop_ordering_after_fusion": FixedOption(True, _FUSED),
+        "max_autotune_pointwise": FixedOption(False, _LOOPS),
+        "permute_fusion": FixedOption(True, _FUSED),
+        "shape_padding": FixedOption(False, "operands of matrix products are not padded"),
+        "size_asserts": FixedOption(True, "sizes and strides are guarded"),
+        "split_reductions": FixedOption(True, "reductions are split where it pays"),
+        "trace.enabled": FixedOption(False, _REPORT),
+        "trace.graph_diagram": FixedOption(False, _REPORT),
+        "triton.cudagraph_trees": FixedOption(True, "results of CUDA graphs are the caller's own"),
+        "triton.unique_kernel_names": FixedOption(
+            True, "kernels are named after what they compute"
+        ),
     }
 )
 

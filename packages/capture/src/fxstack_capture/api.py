@@ -110,7 +110,7 @@ def optimize(
             return fn
         compiler = _compiler(backend, chosen, observer)
         if named_backend is not None:
-            compiler.twins.named_backend = named_backend
+            compiler.alternates.named_backend = named_backend
         if profile is not None:
             compiler.states.profile = profile
         if contract is not None:

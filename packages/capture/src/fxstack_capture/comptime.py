@@ -21,7 +21,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import register
 from fxstack_capture.driver.errors import ComptimeError
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,20 +47,20 @@ class ComptimeVar:
     held: Any
     source: str | None = None
     """Where it comes from, as an expression; None if it was made in the traced code."""
-    enter: Callable[[Lazy], Any] | None = None
+    enter: Callable[[DeferredLocal], Any] | None = None
     """Brings a variable in that was not read yet."""
 
     @property
     def value(self) -> Any:
         """What the program would compute with."""
-        if self.enter is not None and type(self.held) is Lazy:
+        if self.enter is not None and type(self.held) is DeferredLocal:
             return self.enter(self.held)
         return self.held
 
     @property
     def seen(self) -> Any:
         """The value as far as it is known without entering the trace."""
-        return self.held.value if type(self.held) is Lazy else self.held
+        return self.held.value if type(self.held) is DeferredLocal else self.held
 
     @property
     def is_symbolic(self) -> bool:
@@ -230,15 +230,15 @@ class ComptimeContext:
         return frames[stacklevel]
 
     def _variable(self, value: Any) -> ComptimeVar:
-        if type(value) is Lazy:
+        if type(value) is DeferredLocal:
             return ComptimeVar(value, value.source.name, self._enter)
-        source = self._trace.world.source_of(value)
+        source = self._trace.objects.source_of(value)
         if source is None and isinstance(value, torch.Tensor):
             source = self._trace.torch.source_of(value)
         return ComptimeVar(value, None if source is None else source.name)
 
-    def _enter(self, variable: Lazy) -> Any:
-        return self._trace.world.enter(variable.value, variable.source)
+    def _enter(self, variable: DeferredLocal) -> Any:
+        return self._trace.objects.enter(variable.value, variable.source)
 
 
 class _Comptime:
@@ -302,8 +302,8 @@ def _run(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 def _outside(trace: Trace, fn: Any) -> Any:
     """Comptime code works on the real objects around the traced code, not on what stands for them in the trace."""
     if not isinstance(fn, FunctionType):
-        return trace.world.original_of(fn)
-    cells = tuple(trace.world.original_of(cell) for cell in fn.__closure__ or ()) or None
+        return trace.objects.original_of(fn)
+    cells = tuple(trace.objects.original_of(cell) for cell in fn.__closure__ or ()) or None
     made = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
     made.__kwdefaults__ = fn.__kwdefaults__
     return made

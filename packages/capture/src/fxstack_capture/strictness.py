@@ -40,7 +40,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
 def is_error(trace: Trace) -> bool:
     """Whether a graph break is an error where ``trace`` is now."""
-    world: Any = trace.world
-    state = world.instances.get(id(STATE))
-    seen = {} if state is None else state.mirror
+    objects: Any = trace.objects
+    state = objects.instances.get(id(STATE))
+    seen = {} if state is None else state.proxy
     return bool(seen.get("error", getattr(STATE, "error", False)))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fxstack_capture.guards.records import Check, GuardSet
     from fxstack_capture.interpreter.stopping import Link
     from fxstack_capture.numpy_side.tracer import ArrayTracer
-    from fxstack_capture.objects.kinds.append_only_lists import GrowingLists
-    from fxstack_capture.objects.kinds.consumed_iterators import BegunIterators
+    from fxstack_capture.objects.kinds.append_only_lists import AppendOnlyLists
+    from fxstack_capture.objects.kinds.consumed_iterators import ConsumedIterators
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.sources import Source
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Request = tuple[Any, tuple[Any, ...]]
 
 
-class Lazy:
+class DeferredLocal:
     """A pre-existing value that has not been looked at: it enters the world (and is guarded) when first loaded.
 
     Lives only in local slots and cells of interpreted frames, never on the stack or inside containers.
@@ -50,8 +50,8 @@ class Lazy:
         self.source = source
 
 
-class Pending:
-    """A tuple of values that have not been looked at, or not all. Lives where ``Lazy`` does."""
+class DeferredTuple:
+    """A tuple of values that have not been looked at, or not all. Lives where ``DeferredLocal`` does."""
 
     __slots__ = ("parts",)
 
@@ -59,13 +59,13 @@ class Pending:
         self.parts = parts
 
 
-class World(Protocol):
-    """Mirrors of pre-existing objects (subpackage ``world``)."""
+class Objects(Protocol):
+    """Mirrors of pre-existing objects (subpackage ``objects``)."""
 
-    growing: GrowingLists
+    append_only: AppendOnlyLists
     """Lists that the program only adds to."""
 
-    iterators: BegunIterators
+    iterators: ConsumedIterators
     """Iterators that were begun outside."""
 
     opaque: set[int]
@@ -333,7 +333,7 @@ class Interpreter(Protocol):
         self,
         fn: FunctionType,
         code: CodeType,
-        local_values: dict[str, Lazy],
+        local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
         """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
@@ -416,7 +416,7 @@ class Trace:
 
     options: CaptureOptions
     guards: GuardSet
-    world: World
+    objects: Objects
     calls: Calls
     torch: TorchSide
     interp: Interpreter
@@ -428,11 +428,11 @@ class Trace:
     """Sizes and numbers that are symbolic because the program says so."""
     exporting: bool = False
     """Whether the graph is for somebody else than this call (``export``)."""
-    may_postpone: bool = False
+    may_defer: bool = False
     """Whether the frame may run in plain Python this time."""
-    may_retreat: bool = False
+    may_fall_back: bool = False
     """Whether the replacement can run its frame in plain Python after all."""
-    unfolding: bool = False
+    polyfills: bool = False
     """Whether C code that calls functions of the program is interpreted as Python, so that the graph can break in them."""
 
     def guard(self, source: Source, check: Check) -> None:

@@ -122,9 +122,9 @@ class LanguageWriter(Writer):
             super().statement()
 
     def block(self, count):
-        begun = list(self.iterators)
+        consumed = list(self.iterators)
         super().block(count)
-        self.iterators = begun
+        self.iterators = consumed
 
     def put_all(self, *lines):
         for line in lines:

@@ -57,10 +57,10 @@ def test_functions_are_copied_and_pickled_as_functions_are():
 def test_methods_are_copied_with_their_object():
     model = torch.nn.Linear(2, 2)
     model.twice = fx.optimize()(types.MethodType(lambda self, x: self(x) * 2, model))
-    twin = copy.deepcopy(model)
-    torch.nn.init.ones_(twin.weight)
-    assert twin.twice.__wrapped__.__self__ is twin
-    assert torch.equal(twin.twice(torch.ones(2)), twin(torch.ones(2)) * 2)
+    alternate = copy.deepcopy(model)
+    torch.nn.init.ones_(alternate.weight)
+    assert alternate.twice.__wrapped__.__self__ is alternate
+    assert torch.equal(alternate.twice(torch.ones(2)), alternate(torch.ones(2)) * 2)
     assert torch.equal(model.twice(torch.ones(2)), model(torch.ones(2)) * 2)
 
 
@@ -152,14 +152,14 @@ class TestModules:
 
     def test_trains_like_eager(self):
         model, compiled = self.make()
-        twin = copy.deepcopy(model)
-        for net in (compiled, twin):
+        alternate = copy.deepcopy(model)
+        for net in (compiled, alternate):
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
             for _ in range(3):
                 optimizer.zero_grad()
                 net(X).square().mean().backward()
                 optimizer.step()
-        for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values()):
+        for (name, a), b in zip(model.state_dict().items(), alternate.state_dict().values()):
             assert torch.allclose(a, b), name
 
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

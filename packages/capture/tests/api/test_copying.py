@@ -20,8 +20,8 @@ def ordered_dict_with_attributes(x):
     made.version = [1]
     made.itself = made
     graph_break()
-    twin = copy.copy(made)
-    return vars(made), vars(twin), twin.version is made.version, x + 1
+    alternate = copy.copy(made)
+    return vars(made), vars(alternate), alternate.version is made.version, x + 1
 
 
 def partial_with_attributes(x):
@@ -68,8 +68,8 @@ def argument(x):
 
 def modules(x):
     net = torch.nn.Linear(3, 3)
-    twin = copy.deepcopy(net)
-    return (twin(x) == net(x)).all(), twin.weight is net.weight
+    alternate = copy.deepcopy(net)
+    return (alternate(x) == net(x)).all(), alternate.weight is net.weight
 
 
 def views_of_each_other(x):

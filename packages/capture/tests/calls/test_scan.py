@@ -53,8 +53,8 @@ def trace_of(values, draw):
     dicts = [value for value in values if type(value) is dict]
     lazy = {id(value): None for value in dicts if draw.random() < 0.5}
     opaque = {id(value) for value in LEAVES if draw.random() < 0.2}
-    world = SimpleNamespace(lazy=lazy, opaque=opaque)
-    return SimpleNamespace(world=world, calls=SimpleNamespace(scanned=dict(scan.CODES)))
+    objects = SimpleNamespace(lazy=lazy, opaque=opaque)
+    return SimpleNamespace(objects=objects, calls=SimpleNamespace(scanned=dict(scan.CODES)))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -63,12 +63,12 @@ def test_both_walks_meet_the_same(seed):
     made = []
     values = tuple(random_value(draw, 5, made) for _ in range(3))
     trace, expected, found, some = trace_of(made, draw), [], [], []
-    flags = scan.scan_in_python(trace, values, expected)
+    flags = scan.scan_interpreted(trace, values, expected)
     assert scan.scan(trace, values, found) == flags
     assert sorted(map(id, found)) == sorted(map(id, expected))
     assert scan.scan(trace, values, some, every=False) == flags
     assert {*map(type, some)} == {*map(type, expected)}
-    opaque = trace.world.opaque
+    opaque = trace.objects.opaque
     assert {*map(id, some)} & opaque == {*map(id, expected)} & opaque
 
 

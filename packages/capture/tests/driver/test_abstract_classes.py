@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame ho
 X = torch.zeros(2)
 
 
-class World:
+class Objects:
     """Classes of one test: ``Outer`` is above ``Inner``, ``Kind`` above ``Derived``; nothing is registered."""
 
     def __init__(self):
@@ -28,27 +28,27 @@ class World:
 
 def answers(ask, *changes):
     """(what ``ask(world, x)`` gives plainly before and after each change, the same compiled, how many graphs)."""
-    world, graphs = World(), Graphs()
+    objects, graphs = Objects(), Graphs()
     compiled = fxstack_capture.optimize(graphs)(ask)
     plain, found = [], []
     for change in (lambda _: None, *changes):
-        change(world)
-        found.append(compiled(world, X))
-        plain.append(ask(world, X))
+        change(objects)
+        found.append(compiled(objects, X))
+        plain.append(ask(objects, X))
     same = all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
     return same, [bool(a.any()) for a in plain], len(graphs)
 
 
-def unrelated(_world):
+def unrelated(_objects):
     abc.ABCMeta("Other", (), {}).register(type("Else", (), {}))
 
 
-def register_kind(world):
-    world.Outer.register(world.Kind)
+def register_kind(objects):
+    objects.Outer.register(objects.Kind)
 
 
-def register_below(world):
-    world.Inner.register(world.Kind)
+def register_below(objects):
+    objects.Inner.register(objects.Kind)
 
 
 ASKING = {
@@ -71,8 +71,8 @@ def test_registering(ask, register):
 
 
 def test_an_object_from_outside():
-    def keep(world):
-        world.k = world.Kind()
+    def keep(objects):
+        objects.k = objects.Kind()
 
     assert answers(ASKING["from outside"], keep, register_kind) == (True, [False, False, True], 3)
 
@@ -85,8 +85,8 @@ def test_other_registrations_compile_nothing(ask):
 
 @pytest.mark.parametrize("value", [3, 2.5, "text", X])
 def test_values_and_tensors(value):
-    def ask(world, x):
-        return x + 1 if isinstance(value, world.Outer) else x * 1
+    def ask(objects, x):
+        return x + 1 if isinstance(value, objects.Outer) else x * 1
 
     assert answers(ask, unrelated, lambda w: w.Outer.register(type(value))) == (
         *(True, [False, False, True]),
@@ -95,8 +95,8 @@ def test_values_and_tensors(value):
 
 
 def test_patterns():
-    def ask(world, x):
-        match world.Kind():
+    def ask(objects, x):
+        match objects.Kind():
             case [*_]:
                 return x + 1
             case {**_rest}:
@@ -104,10 +104,10 @@ def test_patterns():
             case _:
                 return x * 1
 
-    def as_mapping(world):
-        world.Kind.__len__ = lambda _: 0
-        world.Kind.keys = lambda _: ()
-        collections.abc.Mapping.register(world.Kind)
+    def as_mapping(objects):
+        objects.Kind.__len__ = lambda _: 0
+        objects.Kind.keys = lambda _: ()
+        collections.abc.Mapping.register(objects.Kind)
 
     assert answers(ask, unrelated, as_mapping) == (True, [False, False, True], 2)
 
@@ -115,32 +115,32 @@ def test_patterns():
 def test_a_hook_is_asked_where_the_program_would():
     """An answer that is cached stays, whatever the hook would say, until something is registered."""
 
-    def ask(world, x):
-        return x + 1 if issubclass(world.Kind, collections.abc.Sized) else x * 1
+    def ask(objects, x):
+        return x + 1 if issubclass(objects.Kind, collections.abc.Sized) else x * 1
 
-    def with_length(world):
-        world.Kind.__len__ = lambda _: 0
+    def with_length(objects):
+        objects.Kind.__len__ = lambda _: 0
 
     assert answers(ask, with_length, unrelated) == (True, [False, False, True], 2)
 
 
 def test_nothing_is_kept_alive():
-    world = World()
-    kinds = [weakref.ref(cls) for cls in vars(world).values()]
+    objects = Objects()
+    kinds = [weakref.ref(cls) for cls in vars(objects).values()]
     compiled = fxstack_capture.optimize(Graphs())(ASKING["isinstance"])
-    compiled(world, X)
-    del world
+    compiled(objects, X)
+    del objects
     gc.collect()
     assert [kind() for kind in kinds] == [None] * 4
 
 
 def test_it_is_explained():
-    world, graphs = World(), Graphs()
+    objects, graphs = Objects(), Graphs()
     options = fxstack_capture.CaptureOptions(error_on_recompile=True)
     compiled = fxstack_capture.optimize(graphs, options=options)(ASKING["issubclass"])
-    compiled(world, X)
-    register_kind(world)
+    compiled(objects, X)
+    register_kind(objects)
     with pytest.raises(
         fxstack_capture.RecompileError, match="not be a subclass of .*Outer.* one now"
     ):
-        compiled(world, X)
+        compiled(objects, X)

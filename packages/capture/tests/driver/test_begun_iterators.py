@@ -140,11 +140,11 @@ def rest(x, iterator):
 def test_rest_of_a_loop_is_one_graph():
     backend = Counting()
     optimised = fx.optimize(backend, fullgraph=True)(rest)
-    for begun in (0, 1, 1):
+    for consumed in (0, 1, 1):
         iterator = iter(items())
-        expected = sum(list(itertools.islice(iterator, begun, None)), X)
+        expected = sum(list(itertools.islice(iterator, consumed, None)), X)
         iterator = iter(items())
-        list(itertools.islice(iterator, begun))
+        list(itertools.islice(iterator, consumed))
         assert torch.equal(optimised(X, iterator), expected)
         assert list(iterator) == []
     assert len(backend.graphs) == 2

@@ -11,7 +11,7 @@ X = torch.tensor([1.0, 2.0, 3.0])
 
 class Counted(list):
     def __iter__(self):
-        self.begun = getattr(self, "begun", 0) + 1
+        self.consumed = getattr(self, "begun", 0) + 1
         return super().__iter__()
 
 
@@ -71,7 +71,7 @@ def of_a_new_list(x, items):
     next(it)
     new.append(it)
     print("break")
-    return list(it)[-1] is it, new.begun, x + 1
+    return list(it)[-1] is it, new.consumed, x + 1
 
 
 @pytest.mark.parametrize(

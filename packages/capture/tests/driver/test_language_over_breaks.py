@@ -54,14 +54,14 @@ def argument_gets_keys(x, table):
 
 def kinds_of_dict_iterators(x):
     table = collections.defaultdict(int, {"a": 1, "b": x, "c": 3})
-    begun = [iter(table), iter(table.values()), reversed(table), reversed(table.items())]
-    for iterator in begun:
+    consumed = [iter(table), iter(table.values()), reversed(table), reversed(table.items())]
+    for iterator in consumed:
         next(iterator)
     done = iter({"k": 1})
     list(done)
     fx.graph_break()
     table["c"] = x + 1
-    return [list(i) for i in (*begun, done)], type(done).__name__
+    return [list(i) for i in (*consumed, done)], type(done).__name__
 
 
 def error_of_an_operator(x):

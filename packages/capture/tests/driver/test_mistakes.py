@@ -7,7 +7,7 @@ import torch
 from running import check
 
 import fxstack_capture as fx
-from fxstack_capture.objects.object_model import MirrorWorld
+from fxstack_capture.objects.object_model import ObjectModel
 
 X = torch.ones(2)
 
@@ -51,12 +51,12 @@ CALLS = (
 @pytest.fixture
 def blind(monkeypatch):
     """The tracer believes that there is no attribute ``secret``."""
-    original = MirrorWorld.load_attr
+    original = ObjectModel.load_attr
 
     def load_attr(self, obj, name):
         return original(self, obj, "absent" if name == "secret" else name)
 
-    monkeypatch.setattr(MirrorWorld, "load_attr", load_attr)
+    monkeypatch.setattr(ObjectModel, "load_attr", load_attr)
 
 
 @pytest.mark.parametrize(("fn", "args", "kwargs"), CALLS)

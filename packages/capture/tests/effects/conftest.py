@@ -1,4 +1,4 @@
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "world"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "objects"))

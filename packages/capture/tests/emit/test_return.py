@@ -194,9 +194,9 @@ def test_functions_keep_closures_defaults_and_names():
 
 def test_generators_not_started_started_and_finished():
     def f(x):
-        fresh, begun, done = gen(2, x), gen(3, x), gen(0, x)
-        next(begun)
-        return fresh, begun, done, list(done)
+        fresh, consumed, done = gen(2, x), gen(3, x), gen(0, x)
+        next(consumed)
+        return fresh, consumed, done, list(done)
 
     from replacing import Replaced, same
 

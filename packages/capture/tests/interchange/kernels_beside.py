@@ -91,13 +91,13 @@ class Beside(TorchDispatchMode):
             mode.use_symbols(CaptureShapeEnv(tuple))
         made: dict[int, Tensor] = {}
 
-        def stand_in(x: Tensor) -> Tensor:
+        def fake_of(x: Tensor) -> Tensor:
             if id(x) not in made:
                 made[id(x)] = mode.from_tensor(x.detach(), static_shapes=not self.symbols)
             return made[id(x)]
 
         try:
-            given = tree_map_only(Tensor, stand_in, (args, kwargs))
+            given = tree_map_only(Tensor, fake_of, (args, kwargs))
         except Exception:
             return None
         try:

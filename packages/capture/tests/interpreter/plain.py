@@ -40,7 +40,7 @@ class PlainWorld:
 
     opaque = frozenset()
     iterators = frozenset()
-    growing = NothingFound()
+    append_only = NothingFound()
 
     def enter(self, obj, source):
         return obj
@@ -180,9 +180,9 @@ class PlainCalls:
 
 
 def interpreter(programs=None):
-    trace = SimpleNamespace(options=CaptureOptions(), world=PlainWorld(), unfolding=False)
+    trace = SimpleNamespace(options=CaptureOptions(), objects=PlainWorld(), polyfills=False)
     trace.guard = lambda _source, _check: None
-    trace.world.trace = trace
+    trace.objects.trace = trace
     trace.calls = PlainCalls(trace)
     trace.interp = BytecodeInterpreter(trace, programs or program_table())
     return trace.interp
@@ -196,10 +196,12 @@ def interpreted(fn, *args, **kwargs):
 def interpreted_root(fn, *args):
     """The outcome of a function whose arguments are the root frame's locals."""
     from fxstack_capture.sources import Local
-    from fxstack_capture.trace import Lazy
+    from fxstack_capture.trace import DeferredLocal
 
     code = fn.__code__
-    values = {name: Lazy(value, Local(name)) for name, value in zip(code.co_varnames, args)}
+    values = {
+        name: DeferredLocal(value, Local(name)) for name, value in zip(code.co_varnames, args)
+    }
     return interpreter().run_root(fn, code, values, None)
 
 

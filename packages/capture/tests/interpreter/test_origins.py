@@ -8,7 +8,7 @@ import torch
 
 import fxstack_capture
 from fxstack_capture.calls.dispatch import CallDispatcher
-from fxstack_capture.objects.object_model import MirrorWorld
+from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
 X = torch.arange(4.0)
@@ -97,9 +97,9 @@ def patterns(x, box):
 
 
 SITES = (
-    (MirrorWorld, "load_attr"),
-    (MirrorWorld, "enter"),
-    (MirrorWorld, "load_global"),
+    (ObjectModel, "load_attr"),
+    (ObjectModel, "enter"),
+    (ObjectModel, "load_global"),
     (CallDispatcher, "call"),
     (CallDispatcher, "rule_of"),
     (CallDispatcher, "next"),

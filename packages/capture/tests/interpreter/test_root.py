@@ -7,7 +7,7 @@ from plain import interpreter
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter import NULL
 from fxstack_capture.sources import Local
-from fxstack_capture.trace import Lazy, Raised, Returned, Stopped
+from fxstack_capture.trace import DeferredLocal, Raised, Returned, Stopped
 
 
 def breaking(*args, **kwargs):
@@ -20,7 +20,7 @@ breaking.native = True
 def run(fn, *args, stop_at=None, interp=None):
     interp = interp or interpreter()
     names = fn.__code__.co_varnames
-    values = {name: Lazy(value, Local(name)) for name, value in zip(names, args)}
+    values = {name: DeferredLocal(value, Local(name)) for name, value in zip(names, args)}
     return interp.run_root(fn, fn.__code__, values, stop_at)
 
 
@@ -54,8 +54,10 @@ def test_returned_and_raised():
 def test_arguments_enter_when_loaded():
     entered = []
     interp = interpreter()
-    enter = interp.trace.world.enter
-    interp.trace.world.enter = lambda obj, source: entered.append(source.name) or enter(obj, source)
+    enter = interp.trace.objects.enter
+    interp.trace.objects.enter = lambda obj, source: (
+        entered.append(source.name) or enter(obj, source)
+    )
 
     def program(a, b, c):
         if a:
@@ -75,7 +77,7 @@ def test_snapshot_before_a_call_with_keywords():
     assert opname_at(program, state.offset) in ("KW_NAMES", "LOAD_CONST", "CALL_KW")
     assert state.local_values["a"] == 1
     assert state.local_values["c"] == 2
-    assert isinstance(state.local_values["b"], Lazy)
+    assert isinstance(state.local_values["b"], DeferredLocal)
     assert state.stack[0] == 2
     assert NULL in state.stack[1:3]
     assert breaking in state.stack[1:3]

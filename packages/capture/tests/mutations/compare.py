@@ -133,7 +133,7 @@ class Case:
         self.rng = random.Random(f"changes {seed}")
         self.libraries = libraries
         self.program = Program(seed, more=LIBRARY_SNIPPETS if libraries else [])
-        self.plain, self.compiled = (self.program.world("<string>") for _ in range(2))
+        self.plain, self.compiled = (self.program.objects("<string>") for _ in range(2))
         self.log = []
         self.raised, self.apart = 0, False
         chosen = fxstack_capture.CaptureOptions(recompile_limit=10_000, **options)

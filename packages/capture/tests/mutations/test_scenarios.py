@@ -50,7 +50,7 @@ def _forget():
     torch.set_autocast_enabled("cpu", False)
 
 
-def _world(name, source):
+def _objects(name, source):
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     scope = {"__name__": "scenario", "args": (), **_NAMES}
     torch.manual_seed(0)
@@ -66,7 +66,7 @@ def _outcome(fn, scope, change):
 
 
 def _first_difference(name, source, changes):
-    worlds = [_world(f"<scenario {name}>", source) for _ in range(2)]
+    worlds = [_objects(f"<scenario {name}>", source) for _ in range(2)]
     contexts = [contextvars.Context() for _ in worlds]
     options = fxstack_capture.CaptureOptions(recompile_limit=1_000)
     mains = worlds[0]["main"], fxstack_capture.optimize(options=options)(worlds[1]["main"])
@@ -91,6 +91,6 @@ ALL = [*SCENARIOS, *FUNCTION_SCENARIOS, *CLASS_SCENARIOS]
 
 @pytest.mark.parametrize(("name", "source", "changes"), ALL, ids=[s[0] for s in ALL])
 def test_a_change_between_calls_is_seen(name, source, changes):
-    scope = _world(f"<plain {name}>", source)
+    scope = _objects(f"<plain {name}>", source)
     assert outcome(scope["main"], scope, None)[0] == "returned"
     assert _first_difference(name, source, changes) is None

@@ -378,7 +378,7 @@ class Program:
         self.source = f"{WORLD}\ndef main(x, y, n, f):\n    {body}\n"
         self.main = f"def main(x, y, n, f):\n    {body}"
 
-    def world(self, name):
+    def objects(self, name):
         """A fresh copy of the world."""
         linecache.cache[name] = (len(self.source), None, self.source.splitlines(True), name)
         scope = {"__name__": "mutated_world"}

@@ -38,7 +38,7 @@ WAYS = {
 READ = (list, tuple, range, dict)
 
 
-def begun(name, way, count):
+def consumed(name, way, count):
     iterator = WAYS[way](CONTAINERS[name])
     return iterator, len(list(itertools.islice(iterator, count)))
 
@@ -50,8 +50,8 @@ def begun(name, way, count):
     + [("list", "reversed")],
 )
 def test_it_is_what_comes(name, way, count):
-    iterator, _ = begun(name, way, count)
-    rest = list(begun(name, way, count)[0])
+    iterator, _ = consumed(name, way, count)
+    rest = list(consumed(name, way, count)[0])
     assert [native.upcoming(iterator, k) for k in range(len(rest))] == rest
     for k in (len(rest), len(rest) + 1, -1):
         with pytest.raises(IndexError):

@@ -4,7 +4,7 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, LShift, PowByNatural
 
-from fxstack_capture.shapes.symbolic.overflow_guards import Magnitudes, growing_parts
+from fxstack_capture.shapes.symbolic.overflow_guards import OverflowGuards, unbounded_parts
 
 N = sympy.Symbol("n", integer=True, positive=True)
 U = sympy.Symbol("u", integer=True)
@@ -26,11 +26,11 @@ LARGE = (
 
 @pytest.mark.parametrize("expr", [*SMALL, *LARGE], ids=str)
 def test_what_may_overflow(expr):
-    assert Magnitudes({N: 40}).may_overflow(expr) == (expr in LARGE)
+    assert OverflowGuards({N: 40}).may_overflow(expr) == (expr in LARGE)
 
 
 def test_parts_that_may_grow_are_the_outermost():
     inner = sympy.Mod(N * 3 + 1, 8)
-    assert growing_parts(inner * 2 + U) == [inner * 2 + U]
-    assert growing_parts(FloorDiv(N * 5, N + 2)) == [N * 5, N + 2]
-    assert growing_parts(N) == []
+    assert unbounded_parts(inner * 2 + U) == [inner * 2 + U]
+    assert unbounded_parts(FloorDiv(N * 5, N + 2)) == [N * 5, N + 2]
+    assert unbounded_parts(N) == []

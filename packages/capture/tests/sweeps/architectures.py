@@ -181,14 +181,14 @@ def try_one(kind: str, tally: Tally) -> str:
     torch.manual_seed(1)
     try:
         case = build(kind)
-        twin = Case(copy.deepcopy(case.model), case.batch)
+        alternate = Case(copy.deepcopy(case.model), case.batch)
     except Exception as error:
         return f"skipped: {type(error).__name__}: {error}"
     expected = seeded(lambda: step(case, case.model))
     if isinstance(expected, Exception):
         return f"skipped: {type(expected).__name__}: {expected}"
-    compiled, seen = captured(twin.model)
-    wrong = difference(seeded(lambda: step(twin, compiled)), expected, 1e-3, 1e-4)
+    compiled, seen = captured(alternate.model)
+    wrong = difference(seeded(lambda: step(alternate, compiled)), expected, 1e-3, 1e-4)
     seen.graphs -= not seen.breaks  # training and evaluation are a graph each
     tally.add(kind, wrong, seen)
     shape = "one graph" if not seen.breaks else f"{len(seen.breaks)} break(s): {seen.breaks[0]}"

@@ -43,7 +43,7 @@ def model_of(kind: str) -> torch.nn.Module:
 
 def try_one(kind: str, way: str, tally: Tally) -> None:
     model = model_of(kind)
-    twin = copy.deepcopy(model)
+    alternate = copy.deepcopy(model)
     tokens = torch.randint(2, 99, (2, 5))
 
     def generate(model):
@@ -54,8 +54,8 @@ def try_one(kind: str, way: str, tally: Tally) -> None:
     if isinstance(expected, Exception):
         tally.counts["skipped"] += 1
         return
-    twin.forward, seen = captured(twin.forward)
-    wrong = difference(generate(twin), expected)
+    alternate.forward, seen = captured(alternate.forward)
+    wrong = difference(generate(alternate), expected)
     print(
         f"| {kind} | {way} | {wrong or 'equal'} | {seen.graphs} graphs, {len(seen.breaks)} breaks |"
     )

@@ -34,10 +34,10 @@ def try_sample(info, sample, training: bool, tally: Tally, name: str) -> None:
     constructor = sample.constructor_input
     torch.manual_seed(1)
     module = info.module_cls(*constructor.args, **constructor.kwargs).train(training)
-    twin = copy.deepcopy(module)
+    alternate = copy.deepcopy(module)
     expected = seeded(lambda: use(module, module, sample, training))
-    compiled, seen = captured(twin)
-    found = seeded(lambda: use(twin, compiled, sample, training))
+    compiled, seen = captured(alternate)
+    found = seeded(lambda: use(alternate, compiled, sample, training))
     tally.add(name, difference(found, expected, 1.3e-6, 1e-5), seen)
 
 

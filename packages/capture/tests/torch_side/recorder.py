@@ -38,7 +38,7 @@ class Stack:
         return False
 
 
-class World:
+class Objects:
     def __init__(self, trace):
         self.trace = trace
         self.entered = {}
@@ -56,7 +56,7 @@ class World:
 
 def new_trace(history=None, **options):
     trace = Trace(CaptureOptions(**options), GuardSet(), None, None, None, Stack())
-    trace.world = World(trace)
+    trace.objects = Objects(trace)
     trace.torch = TorchTracer(trace, history)
     return trace
 
@@ -112,9 +112,9 @@ def enter(trace, value, source):
 def trace_calls(fn, *args, history=None, **options) -> Captured:
     trace = new_trace(history, **options)
     tracer = trace.torch
-    stand_ins = [enter(trace, a, Local(f"a{i}")) for i, a in enumerate(args)]
+    fake_inputs = [enter(trace, a, Local(f"a{i}")) for i, a in enumerate(args)]
     with tracer.session(), tracer.function_mode():
-        result = fn(*stand_ins)
+        result = fn(*fake_inputs)
     flat, spec = tree_flatten(result)
     is_output = lambda v: isinstance(v, torch.Tensor) or tracer.is_symbolic(v)
     code = tracer.finish([v for v in flat if is_output(v)])

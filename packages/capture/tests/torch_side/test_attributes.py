@@ -10,7 +10,7 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local
 
 
-def stand_in(real):
+def fake_of(real):
     trace = new_trace()
     return trace, trace.torch.enter_tensor(real, Local("x"))
 
@@ -34,7 +34,7 @@ METADATA = (
 @pytest.mark.parametrize("name", METADATA)
 def test_metadata_equals_the_real_tensors(kind, name):
     real = REALS[kind]
-    trace, x = stand_in(real)
+    trace, x = fake_of(real)
     found, expected = trace.torch.load_attr(x, name), getattr(real, name)
     if callable(expected):
         found, expected = trace.torch.call(found, (), {}), expected()
@@ -44,14 +44,14 @@ def test_metadata_equals_the_real_tensors(kind, name):
 
 @pytest.mark.parametrize("kind", REALS)
 def test_class_is_the_real_one(kind):
-    trace, x = stand_in(REALS[kind])
+    trace, x = fake_of(REALS[kind])
     assert trace.torch.python_type(x) is trace.torch.load_attr(x, "__class__") is type(REALS[kind])
 
 
 @pytest.mark.parametrize("name", ["fake_mode", "constant", "fake_device", "real_tensor", "nothing"])
 def test_missing_attribute(name):
     real = torch.ones(2)
-    trace, x = stand_in(real)
+    trace, x = fake_of(real)
     with pytest.raises(AttributeError) as expected:
         getattr(real, name)
     with pytest.raises(AttributeError) as found:
@@ -63,7 +63,7 @@ def test_missing_attribute(name):
 def test_user_attributes():
     real = torch.ones(2)
     real.tag = "old"
-    trace, x = stand_in(real)
+    trace, x = fake_of(real)
     assert trace.torch.load_attr(x, "tag") == "old"
     trace.torch.store_attr(x, "tag", "new")
     assert trace.torch.load_attr(x, "tag") == "new"
@@ -80,7 +80,7 @@ def test_user_attributes():
 def test_grad_is_an_input_of_its_own():
     real = torch.ones(2, requires_grad=True)
     real.grad = torch.ones(2)
-    trace, x = stand_in(real)
+    trace, x = fake_of(real)
     grad = trace.torch.load_attr(x, "grad")
     assert trace.torch.source_of(grad).name == "x.grad"
     trace.torch.store_attr(x, "grad", None)
@@ -91,27 +91,27 @@ def test_grad_is_an_input_of_its_own():
 
 def test_data_that_is_the_tensor_itself_changes_nothing():
     """``module.to(x.device)`` in a forward stores each parameter so."""
-    trace, x = stand_in(torch.ones(2))
+    trace, x = fake_of(torch.ones(2))
     trace.torch.store_attr(x, "data", x)
     assert trace.torch.attribute_writes == []
 
 
 @pytest.mark.parametrize("name", ["_version", "_base", "__dict__", "__cuda_array_interface__"])
 def test_what_a_stand_in_cannot_know(name):
-    trace, x = stand_in(torch.ones(2))
+    trace, x = fake_of(torch.ones(2))
     with pytest.raises(GraphBreak):
         trace.torch.load_attr(x, name)
 
 
 @pytest.mark.parametrize("name", ["requires_grad", "data", "real"])
 def test_assignment_to_computed_attributes_of_inputs(name):
-    trace, x = stand_in(torch.ones(2))
+    trace, x = fake_of(torch.ones(2))
     with pytest.raises(GraphBreak):
         trace.torch.store_attr(x, name, True)
 
 
 def test_assignment_to_requires_grad_of_a_new_tensor():
-    trace, x = stand_in(torch.ones(2))
+    trace, x = fake_of(torch.ones(2))
     y = trace.torch.call(torch.sin, (x,), {})
     trace.torch.store_attr(y, "requires_grad", True)
     assert trace.torch.load_attr(y, "requires_grad") is True

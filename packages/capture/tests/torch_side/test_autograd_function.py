@@ -133,7 +133,7 @@ class Settings:
         self.scale = scale
         self.tensors = tensors
         self.inner = inner
-        self.unread = object()
+        self.deferred = object()
 
     def scaled(self, x):
         return x * self.scale
@@ -160,7 +160,7 @@ def with_changed_settings(x, settings):
     settings.scale = settings.scale + 1
     settings.tensors.append(x)
     settings.inner.extra = x
-    del settings.unread
+    del settings.deferred
     return WithSettings.apply(x, settings, torch.cos)
 
 

@@ -80,10 +80,12 @@ def test_number_is_that_of_the_tensor_at_every_call(start, dtype):
     compiled = fxstack_capture.optimize(Backend())(counting)
     x = torch.randn(3)
     for first in (1.0, start, 2.0, start):
-        n, twin = torch.tensor(first, dtype=dtype), torch.tensor(first, dtype=dtype)
+        n, alternate = torch.tensor(first, dtype=dtype), torch.tensor(first, dtype=dtype)
         expected = counting(x, n, 1)
-        torch.testing.assert_close(compiled(x, twin, 1), expected, rtol=0, atol=0, equal_nan=True)
-        torch.testing.assert_close(twin, n, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            compiled(x, alternate, 1), expected, rtol=0, atol=0, equal_nan=True
+        )
+        torch.testing.assert_close(alternate, n, rtol=0, atol=0, equal_nan=True)
 
 
 def shared(x, n, view):
@@ -102,8 +104,8 @@ def test_what_else_writes_to_the_tensor_is_seen(program):
     compiled, _ = whole(program)
     x = torch.randn(3)
     for start in (1.0, 2.0):
-        n, twin = torch.tensor(start), torch.tensor(start)
-        assert torch.equal(compiled(x, twin, twin.view(())), program(x, n, n.view(())))
+        n, alternate = torch.tensor(start), torch.tensor(start)
+        assert torch.equal(compiled(x, alternate, alternate.view(())), program(x, n, n.view(())))
 
 
 def made(x, n):

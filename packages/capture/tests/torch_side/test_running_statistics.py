@@ -27,13 +27,13 @@ def step(module, call, x):
 def test_momentum_of_none_is_one_graph(kind, affine):
     for shape in SHAPES[kind]:
         module = kind(4, momentum=None, affine=affine)
-        twin = copy.deepcopy(module)
-        compiled = fx.optimize(fullgraph=True)(twin)
+        alternate = copy.deepcopy(module)
+        compiled = fx.optimize(fullgraph=True)(alternate)
         for mode in (True, True, False, True):
             module.train(mode)
-            twin.train(mode)
+            alternate.train(mode)
             x = torch.randn(shape) * 3 + 1
-            torch.testing.assert_close(step(twin, compiled, x), step(module, module, x))
+            torch.testing.assert_close(step(alternate, compiled, x), step(module, module, x))
 
 
 def test_without_statistics():

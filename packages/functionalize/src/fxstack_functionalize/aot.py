@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.disk import Shelf
-from fxstack_functionalize.disk.again import Remade, from_disk, in_present_state
+from fxstack_functionalize.disk import CacheEntry
+from fxstack_functionalize.disk.again import Recreated, from_disk, in_present_state
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
@@ -137,35 +137,35 @@ def aot(
             verify(traced.stage_graph)
         return traced
 
-    shelf = Shelf(store, captured, request, options)
-    return _kept(shelf, make, stages, options) or _wrapper(
-        make(), stages, inference_compiler or fw_compiler, shelf, options
+    entry = CacheEntry(store, captured, request, options)
+    return _kept(entry, make, stages, options) or _wrapper(
+        make(), stages, inference_compiler or fw_compiler, entry, options
     )
 
 
 def _kept(
-    shelf: Shelf, make: Callable[[], Traced], stages: Stages, options: AotOptions
+    entry: CacheEntry, make: Callable[[], Traced], stages: Stages, options: AotOptions
 ) -> Callable[..., Any] | None:
-    """Return what an earlier compilation left on ``shelf``, None if there is nothing that fits."""
-    found = shelf.find()
+    """Return what an earlier compilation left on ``entry``, None if there is nothing that fits."""
+    found = entry.find()
     if found is None:
         return None
-    return from_disk(found, shelf, Remade(make, stages, in_present_state()), options)
+    return from_disk(found, entry, Recreated(make, stages, in_present_state()), options)
 
 
 def _wrapper(
-    traced: Traced, stages: Stages, inference: Compiler, shelf: Shelf, options: AotOptions
+    traced: Traced, stages: Stages, inference: Compiler, entry: CacheEntry, options: AotOptions
 ) -> Callable[..., Any]:
     if traced.trains:
-        return training_wrapper(_program(traced, stages, shelf), options)
-    return _inference(traced, inference, shelf, options)
+        return training_wrapper(_program(traced, stages, entry), options)
+    return _inference(traced, inference, entry, options)
 
 
 def _inference(
-    traced: Traced, compiler: Compiler, shelf: Shelf, options: AotOptions
+    traced: Traced, compiler: Compiler, entry: CacheEntry, options: AotOptions
 ) -> Callable[..., Any]:
     compiled = _compile(compiler, traced.stage_graph)
-    shelf.keep_inference(traced.shell, compiled)
+    entry.keep_inference(traced.shell, compiled)
     return inference_wrapper(traced.shell, compiled, options)
 
 
@@ -178,9 +178,9 @@ def _request(options: AotOptions) -> TraceRequest:
     )
 
 
-def _program(traced: Traced, stages: Stages, shelf: Shelf) -> Program:
+def _program(traced: Traced, stages: Stages, entry: CacheEntry) -> Program:
     def made(pair: Pair, variant: Variant | None, backward: Callable[..., Any] | None) -> None:
-        shelf.keep_training(traced.shell, pair, variant, backward)
+        entry.keep_training(traced.shell, pair, variant, backward)
 
     def pair() -> Pair:
         return compile_pair(traced, stages.partition(traced.stage_graph), stages, made)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Surroundings
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
-from fxstack_capture.interpreter.handlers.deferred.append_only_lists import growing
-from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, entering
+from fxstack_capture.interpreter.handlers.deferred.append_only_lists import append_only
+from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
 from fxstack_capture.standard_library import is_of_standard_library
 
@@ -64,10 +64,10 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         indices[instruction.start] = index
     indices[len(code.co_code)] = len(raw)
     lowerings = instruction_set.lowerings
-    steps = growing([lowerings[i.opname](i) for i in raw])
+    steps = append_only([lowerings[i.opname](i) for i in raw])
     continues = any(map(CONTINUING, code.co_varnames))
     return Program(
-        steps=filling(entering(steps, names), names) if continues else steps,
+        steps=filling(wrapping(steps, names), names) if continues else steps,
         continues=continues,
         offsets=tuple([i.start for i in raw]),
         lines=_lines(code, raw),
@@ -84,7 +84,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         counts_unpacked=instruction_set.counts_unpacked,
         ours=code.co_filename == generators.__file__,
         library=is_of_standard_library(code.co_filename),
-        hidden=code.co_filename == in_python.__file__,
+        hidden=code.co_filename == polyfill.__file__,
         traceback_stub=TracebackStub(code),
     )
 

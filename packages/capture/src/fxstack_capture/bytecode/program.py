@@ -144,7 +144,7 @@ class Program:
     library: bool
     """Python's standard library: a break in it ends the graph at the program's call of it."""
     hidden: bool
-    """What stands for C code (``in_python``): no frame of the program's."""
+    """What stands for C code (``polyfill``): no frame of the program's."""
     traceback_stub: TracebackStub
 
 

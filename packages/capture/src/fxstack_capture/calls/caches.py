@@ -53,18 +53,18 @@ class _Entry:
 def call_cached(
     calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if not calls.world.is_preexisting(fn):
+    if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
         return defer(calls.trace, fn, args, kwargs)
     entry = _entry(calls, fn, args, kwargs)
     if entry is None:
         _hash(calls, (*args, *kwargs.values()))
-        return calls.call(calls.world.load_attr(fn, "__wrapped__"), args, kwargs)
+        return calls.call(calls.objects.load_attr(fn, "__wrapped__"), args, kwargs)
     found = native.cached(fn, entry.source.key)
     if found is native.NOT_CACHED:
         return _missed(calls, entry)
-    value = calls.world.enter(found, entry.source)
+    value = calls.objects.enter(found, entry.source)
     _call_later(calls, entry)
     return value
 
@@ -81,13 +81,13 @@ def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
 def _call_later(calls: CallDispatcher, entry: _Entry) -> None:
     """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
     target = pinned(entry.fn, entry.fn.__qualname__)
-    calls.world.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
+    calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
 
 
 def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
-        function = calls.world.load_attr(entry.fn, "__wrapped__")
+        function = calls.objects.load_attr(entry.fn, "__wrapped__")
         value = calls.call(function, entry.args, entry.kwargs)
     except GraphBreak as reason:
         if reason.until is not None or reason.error is not None or reason.is_error:
@@ -104,7 +104,7 @@ def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
 def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     name = entry.fn.__qualname__
     ending = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
-    if trace.may_postpone:
+    if trace.may_defer:
         ending.until = entry.missing
     return ending
 
@@ -119,24 +119,24 @@ def _entry(
     typed = is_typed(fn)
     if typed is None:
         return None
-    world: Any = calls.world
-    world.remade.pin((*args, *kwargs.values()))
+    objects: Any = calls.objects
+    objects.recreated.pin((*args, *kwargs.values()))
     _pin(calls, (*args, *kwargs.values()))
-    originals = tuple(map(world.original_of, args))
-    keywords = {name: world.original_of(value) for name, value in kwargs.items()}
+    originals = tuple(map(objects.original_of, args))
+    keywords = {name: objects.original_of(value) for name, value in kwargs.items()}
     key = key_of(originals, keywords, typed=typed)
-    key = world.cache_keys.setdefault((id(fn), key), key)
+    key = objects.cache_keys.setdefault((id(fn), key), key)
     shown = ", ".join([*map(_short, originals), *(f"{n}={_short(v)}" for n, v in keywords.items())])
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
 
 
 def _is_known(calls: CallDispatcher, value: object) -> bool:
     """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
-    if not calls.world.is_preexisting(value):
+    if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
     if isinstance(value, torch.Tensor):
         return False
-    cls = type(calls.world.original_of(value))  # type: ignore[attr-defined]
+    cls = type(calls.objects.original_of(value))  # type: ignore[attr-defined]
     return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
 
 
@@ -148,8 +148,8 @@ def _pin(calls: CallDispatcher, value: object) -> None:
     elif type(value) is MethodType:  # equals others of the same function and object
         parts = (value.__func__, value.__self__)
     elif not is_constant_key(value):
-        source = calls.world.source_of(value)
-        original = calls.world.original_of(value)  # type: ignore[attr-defined]
+        source = calls.objects.source_of(value)
+        original = calls.objects.original_of(value)  # type: ignore[attr-defined]
         if source is not None:
             calls.trace.guard(source, IdentityIs(original, id(original)))
     for part in parts:
@@ -158,12 +158,14 @@ def _pin(calls: CallDispatcher, value: object) -> None:
 
 def _is_lasting(calls: CallDispatcher, value: object) -> bool:
     """Whether it is from outside, or equal to any other that is made in its place."""
-    if calls.world.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
+    if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):
         return all(_is_lasting(calls, item) for item in value)  # type: ignore[attr-defined]
     return (
-        is_constant_key(value) and not calls.world.is_new(value) and type(value) is not FunctionType
+        is_constant_key(value)
+        and not calls.objects.is_new(value)
+        and type(value) is not FunctionType
     )  # type: ignore[attr-defined]
 
 

@@ -25,7 +25,7 @@ def call_class(
 ) -> Any:
     meta = type(cls)
     if meta is not type:
-        custom = calls.world.classes.lookup(meta, "__call__")
+        custom = calls.objects.classes.lookup(meta, "__call__")
         if type(custom) is types.FunctionType:
             return calls.call(custom, (cls, *args), kwargs)
     if policy.is_pure_type(cls):
@@ -42,10 +42,10 @@ def construct(
     if has_finalizer(cls):
         # It acts when the object goes, which is when the program drops it.
         raise graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
-    lookup = calls.world.classes.lookup
+    lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:
-        new = calls.world.load_attr(cls, "__new__")
+        new = calls.objects.load_attr(cls, "__new__")
     if new is _object_new and init is not _object_init:
         obj = _object_new(cls)
     elif type(new) is types.BuiltinFunctionType:
@@ -75,6 +75,6 @@ def _initialise(calls: CallDispatcher, init: Any, obj: Any, args: Any, kwargs: A
     if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
     else:
-        result = calls.call(calls.world.bind(init, obj), args, kwargs)
+        result = calls.call(calls.objects.bind(init, obj), args, kwargs)
     if result is not None:
         raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")

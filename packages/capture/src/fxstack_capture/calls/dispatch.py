@@ -13,8 +13,7 @@ import torch
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls import classes, policy, rehashing, scan
-from fxstack_capture.calls import polyfills as unfolding
+from fxstack_capture.calls import classes, policy, polyfills, rehashing, scan
 from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fxstack_capture.calls.table import Rule, RuleTable
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.trace import Trace
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -59,8 +58,8 @@ class CallDispatcher:
         """What ``scan`` knows of classes."""
 
     @property
-    def world(self) -> MirrorWorld:
-        return self.trace.world  # type: ignore[return-value]
+    def objects(self) -> ObjectModel:
+        return self.trace.objects  # type: ignore[return-value]
 
     def rule_of(self, fn: Any) -> Rule | None:
         """The rule of a callable; of a function written in Python, as long as it has its code."""
@@ -70,7 +69,7 @@ class CallDispatcher:
             if fn.__code__ is not code:
                 return None
             self.guarded.add(id(fn))
-            guard_part(self.world, fn, "__code__", pinned(fn, fn.__qualname__))
+            guard_part(self.objects, fn, "__code__", pinned(fn, fn.__qualname__))
         return rule
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,7 +94,7 @@ class CallDispatcher:
         return linked.call(self, fn, args, kwargs)
 
     def request(self, what: str, *operands: Any) -> tuple[Any, tuple[Any, ...]] | None:
-        return unfolding.request(self, unfolding.REQUESTS[what], operands)
+        return polyfills.request(self, polyfills.REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)
@@ -214,8 +213,8 @@ def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     them.
     """
     if fn in _MOVERS:
-        if calls.world.lazy and id(args[0]) in calls.world.lazy:
-            calls.world.expand(args[0])
+        if calls.objects.lazy and id(args[0]) in calls.objects.lazy:
+            calls.objects.expand(args[0])
         return fn(*args, **kwargs)
     return run(calls.trace, fn, args, kwargs)
 
@@ -274,7 +273,7 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
     cls = calls.trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
-    method = calls.world.classes.lookup(cls, "__call__")
+    method = calls.objects.classes.lookup(cls, "__call__")
     if method is ABSENT:
         raise TypeError(f"'{cls.__name__}' object is not callable")
     if type(method) is types.FunctionType:
@@ -283,7 +282,7 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
         return run(calls.trace, fn, args, kwargs)
     if isinstance(method, types.WrapperDescriptorType):
         return _other(calls, fn, args, kwargs)
-    bound = calls.world.bind(method, fn)
+    bound = calls.objects.bind(method, fn)
     return calls.call(bound, args, kwargs)
 
 
@@ -298,7 +297,7 @@ def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """A function compiled by its own: part of this graph."""
     inner = fn.__wrapped__
     source = pinned(fn, getattr(inner, "__qualname__", "compiled"))
-    return calls.call(calls.world.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
+    return calls.call(calls.objects.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
 def _scripted(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:

@@ -151,10 +151,10 @@ def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
 def _nonstrict_trace(trace: Trace, traceable_fn: Any = None, fn: Any = None) -> Any:
     """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
     function = traceable_fn if fn is None else fn
-    world: Any = trace.world
-    if type(function) is not FunctionType or world.is_new(function):
+    objects: Any = trace.objects
+    if type(function) is not FunctionType or objects.is_new(function):
         raise graph_break("unsupported-call", "nonstrict_trace of a function that was made inside")
-    world.remade.pin((function,))
+    objects.recreated.pin((function,))
 
     @functools.wraps(function)
     def traced(*_args: Any, **_kwargs: Any) -> Any:

@@ -213,7 +213,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
     if type(result) is str and "0x" in result:
-        trace.world.addresses.demand_none(result)  # type: ignore[attr-defined]
+        trace.objects.addresses.demand_none(result)  # type: ignore[attr-defined]
     return trace.torch.decided(result) if type(result) is torch.SymBool else result
 
 
@@ -221,7 +221,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 def _run_on(
     trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    world: Any = trace.world
+    objects: Any = trace.objects
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
@@ -231,7 +231,7 @@ def _run_on(
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
-        scan.complete(world, values, instances=False)
+        scan.complete(objects, values, instances=False)
         flags |= scan.scan(trace, values, found, every=every, keys=keys)
     watched = found if flags & (scan.TENSOR | scan.PYTHON) else None
     if flags & scan.SYMBOLIC:
@@ -269,16 +269,16 @@ def _run(
     """
     if watched is None:
         return fn(*args, **kwargs)
-    world: Any = trace.world
+    objects: Any = trace.objects
     identified = hashes(fn, args)
     if any(issubclass(type(value), _HOLDING) for value in watched):
-        scan.complete(world, (*args, *kwargs.values()), instances=True)
+        scan.complete(objects, (*args, *kwargs.values()), instances=True)
     for value in watched:
-        if id(value) in world.opaque and not _may_take(fn, value):
+        if id(value) in objects.opaque and not _may_take(fn, value):
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
-        world.classes.note_special_methods(type(value))
+        objects.classes.note_special_methods(type(value))
         if identified:
-            world.distinctions.note_identified(value)
+            objects.distinctions.note_identified(value)
     return run_intercepted(trace, fn, args, kwargs)
 
 
@@ -315,7 +315,7 @@ def run_intercepted(
     with trace.torch.function_mode():
         if native.AVAILABLE:
             return native.intercept(trace.calls.call_back, fn, args, kwargs, passthrough())
-        scan.complete(trace.world, (*args, *kwargs.values()), instances=True)
+        scan.complete(trace.objects, (*args, *kwargs.values()), instances=True)
         return fn(*args, **kwargs)
 
 

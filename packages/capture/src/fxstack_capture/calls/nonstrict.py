@@ -64,9 +64,9 @@ def _is_module(value: object) -> bool:
 
 def _module(trace: Trace, fn: object, module: Any) -> Any:
     """The real module behind an argument, which is guarded by identity; its tensors are read like those of a closure."""
-    world: Any = trace.world
-    original, source = world.original_of(module), world.source_of(module)
-    if source is None or any(type(effect) is not Call for effect in diff(world)):
+    objects: Any = trace.objects
+    original, source = objects.original_of(module), objects.source_of(module)
+    if source is None or any(type(effect) is not Call for effect in diff(objects)):
         raise _refusal(fn, f"a {type(module).__qualname__} that was made or changed inside")
     trace.guard(source, IdentityIs(original, id(original)))
     return original
@@ -94,7 +94,7 @@ def _read_from_outside(
         if isinstance(tensor, FakeTensor):
             return tensor
         if tensor not in found:
-            found[tensor] = trace.world.enter(tensor, pinned(tensor, f"read_{len(found)}"))
+            found[tensor] = trace.objects.enter(tensor, pinned(tensor, f"read_{len(found)}"))
         return found[tensor]
 
     def rehearsed(*leaves: Any) -> None:
@@ -129,8 +129,8 @@ def _refusal(fn: object, what: str) -> BaseException:
 
 def _real_spec(trace: Trace, fn: object, spec: Any) -> Any:
     """The structure as ``torch.utils._pytree`` can use it when the trace is over. Raises GraphBreak."""
-    world: Any = trace.world
-    original = world.original_of(spec)
+    objects: Any = trace.objects
+    original = objects.original_of(spec)
     if original is not spec:  # that of a leaf, which torch has but one of
         return original
     if not _is_plain_context(spec.context):

@@ -64,9 +64,9 @@ TAKING: dict[int, slice] = {id(fn): where for where, fns in _TABLE for fn in fns
 
 def read(trace: Trace, where: slice, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments, with readers in place of begun iterators that can be read."""
-    begun = trace.world.iterators
-    if not begun or not any(arg in begun for arg in args[where]):
+    consumed = trace.objects.iterators
+    if not consumed or not any(arg in consumed for arg in args[where]):
         return args
-    taken = [Reader(trace.calls, arg) if arg in begun else arg for arg in args[where]]
+    taken = [Reader(trace.calls, arg) if arg in consumed else arg for arg in args[where]]
     start, stop, _ = where.indices(len(args))
     return *args[:start], *taken, *args[stop:]

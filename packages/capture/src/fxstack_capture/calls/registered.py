@@ -71,18 +71,18 @@ def called_once(fn: Any) -> Rule:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        world: Any = trace.world
-        world.remade.pin((*args, *kwargs.values()))
-        real = [world.original_of(arg) for arg in args]
-        named = {name: world.original_of(arg) for name, arg in kwargs.items()}
+        objects: Any = trace.objects
+        objects.recreated.pin((*args, *kwargs.values()))
+        real = [objects.original_of(arg) for arg in args]
+        named = {name: objects.original_of(arg) for name, arg in kwargs.items()}
         for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
-            if given is meant and not _is_from_outside(world, given):
+            if given is meant and not _is_from_outside(objects, given):
                 return _traced(trace, fn, args, kwargs, "with values of the graph")
-        if any(type(effect) is not Call for effect in diff(world)):  # calls only print
+        if any(type(effect) is not Call for effect in diff(objects)):  # calls only print
             detail = "after changes of objects that it may read,"
             return _traced(trace, fn, args, kwargs, detail)
         value = fn(*real, **named)
-        return world.enter(value, pinned(value, f"{label_of(fn)}()"))
+        return objects.enter(value, pinned(value, f"{label_of(fn)}()"))
 
     return rule
 
@@ -96,11 +96,11 @@ def _traced(
     raise graph_break("unsupported-call", detail)
 
 
-def _is_from_outside(world: Any, value: object) -> bool:
+def _is_from_outside(objects: Any, value: object) -> bool:
     """Whether ``value``, which has no other object behind it, is what the call would get in plain Python."""
     if isinstance(value, type):
-        return world.made_at(value) is None
-    return type(value) in _PLAIN or world.is_preexisting(value)
+        return objects.made_at(value) is None
+    return type(value) in _PLAIN or objects.is_preexisting(value)
 
 
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})

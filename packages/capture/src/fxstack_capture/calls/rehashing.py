@@ -27,7 +27,7 @@ _NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
 @contextmanager
 def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
     """Ends the graph where hashing or comparing ``keys``, which the block does, has an effect that all can see."""
-    if not any(map(_in_python, keys)):
+    if not any(map(_is_interpreted, keys)):
         yield
         return
     try:
@@ -44,9 +44,9 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
         raise graph_break("side-effect-call", "__hash__ or __eq__ of a key")
 
 
-def _in_python(key: object) -> bool:
+def _is_interpreted(key: object) -> bool:
     if isinstance(key, tuple):
-        return any(map(_in_python, tuple.__iter__(key)))
+        return any(map(_is_interpreted, tuple.__iter__(key)))
     if isinstance(key, _NOT_THE_PROGRAMS):
         return False
     cls = type(key)

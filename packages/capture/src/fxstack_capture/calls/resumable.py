@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
-        if calls.trace.unfolding:
+        if calls.trace.polyfills:
             unfolded = of_call(calls, fn, args, kwargs)
             if unfolded is not None:
                 fn, args, kwargs = *unfolded, {}
@@ -79,7 +79,7 @@ def _nothing(_: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> None:
 def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Request | None:
     """An object whose class defines ``__call__`` in Python."""
     if not calls.is_leaf(fn):
-        method = calls.world.classes.lookup(type(fn), "__call__")
+        method = calls.objects.classes.lookup(type(fn), "__call__")
         if type(method) is types.FunctionType:
             return method, (fn, *args), kwargs
     return None
@@ -106,11 +106,11 @@ _object_new = object.__new__
 
 def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
     """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
-    custom = calls.world.classes.lookup(type(cls), "__call__")
+    custom = calls.objects.classes.lookup(type(cls), "__call__")
     if type(custom) is types.FunctionType:
         return call(calls, custom, (cls, *args), kwargs)
     if not policy.is_pure_type(cls) and not calls.is_leaf(cls):
-        lookup = calls.world.classes.lookup
+        lookup = calls.objects.classes.lookup
         init = lookup(cls, "__init__")
         if (
             not has_finalizer(cls)

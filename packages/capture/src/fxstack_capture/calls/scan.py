@@ -76,18 +76,18 @@ def scan(
     the keys of the first value count, if it is a dictionary.
     """
     if native.AVAILABLE:
-        world: Any = trace.world
-        state = trace.calls.scanned, world.lazy, world.opaque
+        objects: Any = trace.objects
+        state = trace.calls.scanned, objects.lazy, objects.opaque
         return native.scan(*state, values, found, every, keys, code_of)  # type: ignore[no-any-return]
-    return scan_in_python(trace, values, found)
+    return scan_interpreted(trace, values, found)
 
 
-def scan_in_python(trace: Trace, values: tuple[Any, ...], found: list[Any]) -> int:
+def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) -> int:
     """As ``scan`` of every object."""
     flags = 0
     seen: set[int] = set()
     work = list(values)
-    lazy, scanned = trace.world.lazy, trace.calls.scanned  # type: ignore[attr-defined]
+    lazy, scanned = trace.objects.lazy, trace.calls.scanned  # type: ignore[attr-defined]
     while work:
         value = work.pop()
         code = scanned.get(type(value))
@@ -116,7 +116,7 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
 )
 
 
-def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
+def complete(objects: Any, values: Iterable[Any], *, instances: bool) -> None:
     """Fill every incomplete dict reachable through builtin containers (and through instances, if so
     asked).
     """
@@ -128,8 +128,8 @@ def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
             continue
         seen.add(id(value))
         if isinstance(value, dict):
-            if id(value) in world.lazy:
-                world.lazy[id(value)].expand()
+            if id(value) in objects.lazy:
+                objects.lazy[id(value)].expand()
             work.extend(itertools.chain.from_iterable(dict.items(value)))
         elif type(value) in _SEQUENCES:
             work.extend(value)
@@ -137,8 +137,8 @@ def complete(world: Any, values: Iterable[Any], *, instances: bool) -> None:
             work.extend(list.__iter__(value))
         elif isinstance(value, tuple):
             work.extend(tuple.__iter__(value))
-        elif instances and id(value) in world.instances:
-            world.expand(value)
-            work.append(world.instances[id(value)].mirror)
+        elif instances and id(value) in objects.instances:
+            objects.expand(value)
+            work.append(objects.instances[id(value)].proxy)
         elif instances and isinstance(value, types.MethodType):
             work.append(value.__self__)

@@ -34,7 +34,7 @@ def named_backend(given: str | Backend) -> Backend:
     )
 
 
-class Twins:
+class Alternates:
     """The twins of one compiler; they die with it, or when it is told to forget."""
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class Twins:
 
     def of(self, compiler: FrameCompiler, given: str | Backend) -> FrameCompiler:
         """The twin for a forced backend; ``compiler`` itself where it is what that has already."""
-        for known, twin in self._made:
+        for known, alternate in self._made:
             if known is given or (isinstance(given, str) and known == given):
-                return twin or compiler
+                return alternate or compiler
         backend = self.named_backend(given)
-        twin = None if backend is compiler.backend else compiler.with_backend(backend)
-        self._made.append((given, twin))
-        return twin or compiler
+        alternate = None if backend is compiler.backend else compiler.with_backend(backend)
+        self._made.append((given, alternate))
+        return alternate or compiler
 
     def clear(self) -> None:
         self._made.clear()
@@ -62,8 +62,8 @@ def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
     backend = current_stance().backend
     if compiler is None or backend is None:
         return native.run_with(optimized.callback, optimized.owner, fn, args, kwargs)
-    twin = compiler.twins.of(compiler, backend)
-    return native.run_with(twin.callback, twin.owner, fn, args, kwargs)
+    alternate = compiler.alternates.of(compiler, backend)
+    return native.run_with(alternate.callback, alternate.owner, fn, args, kwargs)
 
 
 if native.AVAILABLE:

@@ -15,13 +15,13 @@ from fxstack_capture.emit.resolve import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-from fxstack_capture.objects import MirrorWorld
-from fxstack_capture.objects.kinds.functions import Parts, mirror_cell
+from fxstack_capture.objects import ObjectModel
+from fxstack_capture.objects.kinds.functions import Parts, proxy_cell
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
-from fxstack_capture.trace import Lazy, Trace
+from fxstack_capture.trace import DeferredLocal, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def new_trace(
     """An empty trace with its parts."""
     nothing: Any = None  # the parts need the trace
     trace = Trace(options, GuardSet(), nothing, nothing, nothing, nothing, contract=contract)
-    trace.world = MirrorWorld(trace)
+    trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace, history)
     trace.interp = BytecodeInterpreter(trace, programs)
@@ -67,13 +67,13 @@ def attempt(
 ) -> Iterator[Attempt]:
     """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
-    arguments = {name: Lazy(value, Local(name)) for name, value in frame.arguments.items()}
+    arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
         with _room(), set_aside() as modes, no_modes_left():
             trace.torch.outer_modes = modes
             with trace.torch.session():
                 outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
-                trace.world.close()  # type: ignore[attr-defined]
+                trace.objects.close()  # type: ignore[attr-defined]
                 yield Attempt(trace, outcome)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
@@ -89,7 +89,7 @@ def _take_apart(trace: Trace) -> None:
     """Let go of the program's objects now: the parts of a trace know each other, so the collector
     would come for them much later.
     """
-    for part in (trace.world, trace.calls, trace.torch, trace.interp):
+    for part in (trace.objects, trace.calls, trace.torch, trace.interp):
         vars(part).clear()
     # C code that warned took us for its caller. A program that looks through all modules (assertWarns) would see it.
     vars(native_run).pop("__warningregistry__", None)
@@ -100,10 +100,10 @@ def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
     """A function of its own for the root, so that its cells have the frame as their source."""
     fn = frame.function
     root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
-    world = trace.world
-    assert isinstance(world, MirrorWorld)
-    cells = tuple(mirror_cell(world, cell, FreeCell(name)) for name, cell in frame.cells.items())
-    world.parts[id(root)] = Parts(root, (), {}, cells)
+    objects = trace.objects
+    assert isinstance(objects, ObjectModel)
+    cells = tuple(proxy_cell(objects, cell, FreeCell(name)) for name, cell in frame.cells.items())
+    objects.parts[id(root)] = Parts(root, (), {}, cells)
     return root
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
-from fxstack_capture.driver.alternate_backends import Twins
+from fxstack_capture.driver.alternate_backends import Alternates
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
 from fxstack_capture.driver.backend import compile_graph
 from fxstack_capture.driver.contracts import names_of_forward
@@ -119,10 +119,10 @@ class FrameCompiler:
         self.records = records
         self.programs: ProgramTable = program_table()
         self.resumptions = Resumptions(self._never_trace)
-        self._unfolding: set[int] = set()
+        self._polyfilled: set[int] = set()
         """Ids of the program's code objects in which a graph has broken below C code."""
         self.states = CodeStates()
-        self.twins = Twins()
+        self.alternates = Alternates()
         self.tally = Tally()
         self.trials = Trials(self)
         self._replaced = ReplacedFunctions()
@@ -146,7 +146,7 @@ class FrameCompiler:
 
     def reset(self) -> None:
         """Forget everything that was compiled."""
-        self.twins.clear()
+        self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
         self.states.clear()
@@ -312,7 +312,7 @@ class FrameCompiler:
         record: BreakRecord | None = None
         found: BreakRecord | None
         user = id(self.resumptions.user_of(code))
-        assuming, is_error, unfolding = True, False, user in self._unfolding
+        assuming, is_error, polyfills = True, False, user in self._polyfilled
         ending = False
         for _ in range(_ATTEMPTS):
             try:
@@ -320,7 +320,7 @@ class FrameCompiler:
                     *(frame, code, state, stop_at, record),
                     assuming=assuming,
                     ending=ending,
-                    unfolding=unfolding,
+                    polyfills=polyfills,
                 )
             except HandledError:
                 ending, stop_at, record = True, None, None
@@ -333,9 +333,9 @@ class FrameCompiler:
                     raise reason.error from reason.error.__cause__
                 if reason.until is not None:
                     raise
-                if reason.below_c_code and not (unfolding or self.options.fullgraph):
-                    unfolding, stop_at, record = True, None, None
-                    self._unfolding.add(user)
+                if reason.below_c_code and not (polyfills or self.options.fullgraph):
+                    polyfills, stop_at, record = True, None, None
+                    self._polyfilled.add(user)
                     continue
                 at, found, is_error = reason.path, reason.record, reason.is_error
             except CannotRebuildError as reason:
@@ -376,7 +376,7 @@ class FrameCompiler:
         *,
         assuming: bool,
         ending: bool,
-        unfolding: bool,
+        polyfills: bool,
     ) -> Written:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
@@ -384,14 +384,14 @@ class FrameCompiler:
             self.options, lambda: names_of_forward(frame) if is_module_call(code) else {}
         )
         trace.for_entry = self.owner is not None
-        trace.may_retreat = trace.for_entry
-        trace.may_postpone = trace.for_entry and state.plain_calls < _PLAIN_CALLS
-        trace.unfolding = unfolding
+        trace.may_fall_back = trace.for_entry
+        trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
+        trace.polyfills = polyfills
         trace.torch.assumptions.allowed = assuming
         trace.torch.assumptions.ends_at_handlers = ending
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
-            trace.world.close()  # type: ignore[attr-defined]
+            trace.objects.close()  # type: ignore[attr-defined]
             guards = tuple(trace.guards)
         return Written(draft, guards, record, raised)
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 # What ``begin`` answers; see ``native``.
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
 
-_SETTLED = 4
+_STABLE_CALLS = 4
 """Calls without any tracing before calls are timed."""
 
 # The sequence of Thue and Morse: no period of the arguments (two sizes in turn, say) favours either side.
-_PLAIN_TURNS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
+_PLAIN_ROUNDS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
 
 _SLOWER: Final = 1.05
 """Ratio of medians from which a compiled call counts as slower."""
@@ -61,7 +61,7 @@ class Trial:
     callable: Any
     """The function or module that was given to ``optimize``."""
     traced: int = -1
-    settled: int = 0
+    stable_calls: int = 0
     compiled: list[int] = field(default_factory=list)
     plain: list[int] = field(default_factory=list)
     rest: int = _FIRST_REST
@@ -75,14 +75,14 @@ class Trial:
         if self.traced != tally.traced:
             self._start_again()
             return _COMPILED
-        self.settled += 1
-        if self.settled <= _SETTLED:
+        self.stable_calls += 1
+        if self.stable_calls <= _STABLE_CALLS:
             return _COMPILED
         if not _can_be_timed() or (tally.graphs and not tally.breaks):
             optimized.trial = None
             return _COMPILED
         turn = len(self.compiled) + len(self.plain)
-        return _TIME_PLAIN if _PLAIN_TURNS[turn % len(_PLAIN_TURNS)] else _TIME_COMPILED
+        return _TIME_PLAIN if _PLAIN_ROUNDS[turn % len(_PLAIN_ROUNDS)] else _TIME_COMPILED
 
     def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
         """Take the time of a call that was timed, and judge when there are enough."""
@@ -93,7 +93,7 @@ class Trial:
             optimized.trial = None
             return
         (self.plain if plain else self.compiled).append(nanoseconds)
-        rounds, left = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_TURNS))
+        rounds, left = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_ROUNDS))
         if left:
             return
         compiled, interpreted = self.compiled, self.plain
@@ -109,7 +109,7 @@ class Trial:
         self._tell(compiled, interpreted)
 
     def _start_again(self) -> None:
-        self.traced, self.settled = self.compiler.tally.traced, 0
+        self.traced, self.stable_calls = self.compiler.tally.traced, 0
         self.compiled, self.plain = [], []
 
     def _tell(self, compiled: list[int], plain: list[int]) -> None:

@@ -23,54 +23,54 @@ from fxstack_capture.effects.records import (
     SlotDelete,
     SlotSet,
 )
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, UNREAD
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
 
 
-def diff(world: MirrorWorld) -> Effects:
+def diff(objects: ObjectModel) -> Effects:
     """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called
     again.
     """
     # First of all: an iterator does not see what its container becomes.
-    records: list[Effect] = [Advance(*step) for step in world.iterators.advances()]
-    for entry in list(world.registry.by_standin.values()):
-        changes = _changes(world, entry)
+    records: list[Effect] = [Advance(*step) for step in objects.iterators.advances()]
+    for entry in list(objects.registry.by_proxy.values()):
+        changes = _changes(objects, entry)
         records += changes
-        instance = world.instances.get(id(entry.standin))
+        instance = objects.instances.get(id(entry.proxy))
         if changes or (instance is not None and instance.changed):
-            world.distinctions.note_written(entry)
-    records += _classes(world)
-    records += _contexts(world)
-    records += world.deferred
+            objects.distinctions.note_written(entry)
+    records += _classes(objects)
+    records += _contexts(objects)
+    records += objects.deferred
     return Effects(tuple(records))
 
 
-def _changes(world: MirrorWorld, entry: Entry) -> list[Effect]:
+def _changes(objects: ObjectModel, entry: Entry) -> list[Effect]:
     """Writes to one pre-existing object (an instance's dictionary is an entry of its own)."""
-    key = id(entry.standin)
+    key = id(entry.proxy)
     records: list[Effect] = []
-    held = world.contents.get(key)
+    held = objects.contents.get(key)
     if held is not None:
-        records += _container(entry.standin, held, entry.source)
-    added = world.growing.added(entry.standin)
+        records += _container(entry.proxy, held, entry.source)
+    added = objects.append_only.added(entry.proxy)
     if added:
         records.append(ListExtend(entry.source, added))
-    state = world.dicts.get(key)
+    state = objects.dicts.get(key)
     if state is not None:
         records += _dictionary(state)
-    records += world.contexts.changes(entry.standin, entry.source)
-    known = world.slots.get(key)
+    records += objects.contexts.changes(entry.proxy, entry.source)
+    known = objects.slots.get(key)
     if known:
-        records += _slots(entry.standin, known, entry.source)
-    cell = world.cells.get(key)
+        records += _slots(entry.proxy, known, entry.source)
+    cell = objects.cells.get(key)
     if cell is not None:
         records += _cell(cell)
     return records
@@ -83,17 +83,17 @@ def _dictionary(state: LazyDict) -> Iterator[Effect]:
         )
 
 
-def _container(standin: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    if isinstance(standin, list):
-        yield from list_changes(held, list(list.__iter__(standin)), source)
-    elif isinstance(standin, collections.deque):
-        now = tuple(collections.deque.__iter__(standin))
+def _container(proxy: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    if isinstance(proxy, list):
+        yield from list_changes(held, list(list.__iter__(proxy)), source)
+    elif isinstance(proxy, collections.deque):
+        now = tuple(collections.deque.__iter__(proxy))
         if not _same(now, held):
             yield DequeReplace(source, now)
-    elif isinstance(standin, set):
-        yield from _set_changes(standin, held, source)
-    elif isinstance(standin, dict):
-        yield from _dict_changes(standin, held, source)
+    elif isinstance(proxy, set):
+        yield from _set_changes(proxy, held, source)
+    elif isinstance(proxy, dict):
+        yield from _dict_changes(proxy, held, source)
 
 
 def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
@@ -113,8 +113,8 @@ def list_changes(held: tuple[Any, ...], now: list[Any], source: Source) -> Itera
         yield ListReplace(source, start, len(held) - tail, tuple(now[start : len(now) - tail]))
 
 
-def _set_changes(standin: set[Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    now = tuple(set.__iter__(standin))
+def _set_changes(proxy: set[Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+    now = tuple(set.__iter__(proxy))
     old = {id(m) for m in held}
     new = {id(m) for m in now}
     if old != new:
@@ -123,16 +123,14 @@ def _set_changes(standin: set[Any], held: tuple[Any, ...], source: Source) -> It
         yield SetChange(source, removed, added)
 
 
-def _dict_changes(
-    standin: dict[Any, Any], held: tuple[Any, ...], source: Source
-) -> Iterator[Effect]:
+def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
     """A dict subclass that entered whole: keep the longest prefix whose order is right, store the
     rest again.
     """
     now = (
-        list(collections.OrderedDict.items(standin))
-        if isinstance(standin, collections.OrderedDict)
-        else list(dict.items(standin))
+        list(collections.OrderedDict.items(proxy))
+        if isinstance(proxy, collections.OrderedDict)
+        else list(dict.items(proxy))
     )
     place = {id(key): index for index, (key, _) in enumerate(held)}
     old = {id(key): value for key, value in held}
@@ -152,10 +150,10 @@ def _dict_changes(
             yield DictSet(source, key, value)
 
 
-def _slots(standin: Any, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+def _slots(proxy: Any, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
     for member, was in known.items():
         try:
-            now = member.__get__(standin)
+            now = member.__get__(proxy)
         except AttributeError:
             now = ABSENT
         if now is was:
@@ -168,7 +166,7 @@ def _slots(standin: Any, known: dict[Any, Any], source: Source) -> Iterator[Effe
 
 def _cell(cell: Any) -> Iterator[Effect]:
     try:
-        now = cell.standin.cell_contents
+        now = cell.proxy.cell_contents
     except ValueError:
         if cell.lazy is not None:
             yield CellClear(cell.source)
@@ -178,15 +176,15 @@ def _cell(cell: Any) -> Iterator[Effect]:
     yield CellSet(cell.source, now)
 
 
-def _contexts(world: MirrorWorld) -> Iterator[Effect]:
+def _contexts(objects: ObjectModel) -> Iterator[Effect]:
     """Writes to context variables that are not taken back."""
-    for var, value in world.context.items():
-        if value is not UNREAD:
+    for var, value in objects.context.items():
+        if value is not DEFERRED:
             yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})
 
 
-def _classes(world: MirrorWorld) -> Iterator[Effect]:
-    for cls, overlay in world.classes.overlays.items():
+def _classes(objects: ObjectModel) -> Iterator[Effect]:
+    for cls, overlay in objects.classes.overlays.items():
         target = pinned(cls, cls.__qualname__)
         for name, value in overlay.items():
             if value is ABSENT:

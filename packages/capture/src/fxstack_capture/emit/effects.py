@@ -61,13 +61,13 @@ class Replay:
         ``entries``: of the world's registry.
         """
         for entry in entries:
-            if not isinstance(entry.standin, BaseException) or entry.standin is entry.original:
+            if not isinstance(entry.proxy, BaseException) or entry.proxy is entry.original:
                 continue
-            if entry.standin.__traceback__ is None:
+            if entry.proxy.__traceback__ is None:
                 continue
             target = self._rebuilder.loads.expr(entry.source)
             before = ast.Attribute(target, "__traceback__", ast.Load())
-            traceback = traceback_of(self._rebuilder, entry.standin, before)
+            traceback = traceback_of(self._rebuilder, entry.proxy, before)
             if traceback is not None:
                 setter = BaseException.__dict__["__traceback__"].__set__
                 self._writes += _calling(self._rebuilder, setter, target, traceback)

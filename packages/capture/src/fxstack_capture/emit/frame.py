@@ -25,7 +25,7 @@ from fxstack_capture.emit.builder import (
 )
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
-from fxstack_capture.emit.endings.fallback import Retreat
+from fxstack_capture.emit.endings.fallback import Fallback
 from fxstack_capture.emit.endings.restore import Restore
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
@@ -110,7 +110,7 @@ class FrameWriter:
         self.code = code
         self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.loads = Loads(self.builder, frame)
-        draws = trace.world.draws.made  # type: ignore[attr-defined]
+        draws = trace.objects.draws.made  # type: ignore[attr-defined]
         self.states: ast.expr = tuple_of(())
         """The states that the generators have before the frame draws from them, where it may be taken back."""
         assumptions = trace.torch.assumptions
@@ -128,13 +128,13 @@ class FrameWriter:
         ``gone``: arguments that the program has let go of by then.
         """
         torch_side = self.trace.torch
-        self.replay.prepare(diff(self.trace.world), torch_side.state_delta())  # type: ignore[arg-type]
+        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())  # type: ignore[arg-type]
         self.replay.prepare_attributes(torch_side.attribute_writes)
-        registry: Any = self.trace.world.registry  # type: ignore[attr-defined]
-        self.replay.prepare_tracebacks(list(registry.by_standin.values()))
+        registry: Any = self.trace.objects.registry  # type: ignore[attr-defined]
+        self.replay.prepare_tracebacks(list(registry.by_proxy.values()))
         self.rebuilder.finish()
         ending = end(self)
-        retreat = self._retreat()
+        fallback = self._fallback()
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
@@ -147,12 +147,12 @@ class FrameWriter:
             called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
             if restore is not None:
                 called = restore.guarded(called)
-            return called if retreat is None else retreat.guarded(called)
+            return called if fallback is None else fallback.guarded(called)
 
         restore = (
             Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
         )
-        checks = () if retreat is None else retreat.checks
+        checks = () if fallback is None else fallback.checks
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
         held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
@@ -165,7 +165,7 @@ class FrameWriter:
             builder=self.builder,
             before=(
                 *self.builder.loads,
-                *(part for way in (retreat, restore) if way for part in way.before),
+                *(part for way in (fallback, restore) if way for part in way.before),
             ),
             graph_call=graph_call,
             inputs=inputs,
@@ -193,22 +193,22 @@ class FrameWriter:
             for source in sources
         ]
 
-    def _retreat(self) -> Retreat | None:
+    def _fallback(self) -> Fallback | None:
         """The way back to plain Python, where it may be needed. Raises ``RefusedError`` if it is and there is none."""
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles
         if assumptions.passed is not None:
             assumptions.demand_retractable()
-        elif not trace.may_retreat or not assumptions.retractable:
-            if trace.may_retreat and assumptions.handled and not trace.options.fullgraph:
+        elif not trace.may_fall_back or not assumptions.retractable:
+            if trace.may_fall_back and assumptions.handled and not trace.options.fullgraph:
                 raise HandledError
             return None
-        elif trace.world.draws.made and not assumptions.handled:  # type: ignore[attr-defined]
+        elif trace.objects.draws.made and not assumptions.handled:  # type: ignore[attr-defined]
             return None  # the states of generators are not kept for errors that nobody handles
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
-        return Retreat(self, passed, draws=assumptions.draws, handles=handles)
+        return Fallback(self, passed, draws=assumptions.draws, handles=handles)
 
 
 def _is_drawn(source: Source) -> bool:

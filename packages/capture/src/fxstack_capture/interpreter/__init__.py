@@ -1,7 +1,7 @@
 """The bytecode interpreter of the trace world.
 
 ``BytecodeInterpreter`` runs Python functions on real objects; everything that is not bytecode it
-asks of ``trace.world`` (attributes, globals, cells) and ``trace.calls`` (calls, operators,
+asks of ``trace.objects`` (attributes, globals, cells) and ``trace.calls`` (calls, operators,
 iteration).
 """
 

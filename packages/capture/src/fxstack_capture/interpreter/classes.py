@@ -24,7 +24,7 @@ def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict
             type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(given)), {}
         )
     cls = interp.trace.calls.call(metaclass, (name, bases, namespace), keywords)
-    interp.trace.world.note_new(cls)
+    interp.trace.objects.note_new(cls)
     if isinstance(cls, type) and isinstance(cell, CellType):
         _check_class_cell(cell, name, cls)
     return cls
@@ -48,7 +48,7 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
             resolved.append(base)
             continue
         try:
-            method = interp.trace.world.load_attr(base, "__mro_entries__")
+            method = interp.trace.objects.load_attr(base, "__mro_entries__")
         except AttributeError as missing:
             interp.dealt_with(missing)
             resolved.append(base)
@@ -90,7 +90,7 @@ def _prepare(
     if metaclass is type:
         return {}
     try:
-        prepare = interp.trace.world.load_attr(metaclass, "__prepare__")
+        prepare = interp.trace.objects.load_attr(metaclass, "__prepare__")
     except AttributeError as missing:
         interp.dealt_with(missing)
         return {}

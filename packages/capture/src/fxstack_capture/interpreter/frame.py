@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.modules import with_module
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
     from fxstack_capture.interpreter.modules import ModuleStack
     from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import Calls, World
+    from fxstack_capture.trace import Calls, Objects
 
 
 class Frame:
@@ -43,13 +43,13 @@ class Frame:
         "link",
         "modules",
         "names",
+        "objects",
         "outer_stack",
         "pc",
         "program",
         "stack",
         "stack_at",
         "suspended",
-        "world",
     )
 
     def __init__(
@@ -61,7 +61,7 @@ class Frame:
         closure: tuple[CellType, ...],
     ) -> None:
         self.interp = interp
-        self.world: World = interp.trace.world
+        self.objects: Objects = interp.trace.objects
         self.calls: Calls = interp.trace.calls
         self.code: CodeType = fn.__code__
         self.program = program
@@ -106,7 +106,7 @@ class Frame:
         """Return the modules around this frame, for which see ``modules``; the same object each time."""
         if self.modules is None:
             outer = {} if self.back is None else self.back.module_stack()
-            self.modules = with_module(outer, self.code, self.fast, self.world)
+            self.modules = with_module(outer, self.code, self.fast, self.objects)
         return self.modules
 
     def value_of(self, index: int) -> Any:
@@ -114,17 +114,17 @@ class Frame:
         path.
         """
         value = self.fast[index]
-        if type(value) is Lazy:
-            value = self.fast[index] = self.world.enter(value.value, value.source)
+        if type(value) is DeferredLocal:
+            value = self.fast[index] = self.objects.enter(value.value, value.source)
         if index in self.program.cell_indices and type(value) is CellType:
             try:
-                return self.world.load_cell(value)
+                return self.objects.load_cell(value)
             except ValueError:
                 return NULL
         return value
 
     def peek(self) -> dict[str, Any]:
-        """As ``local_values``; what the program has not read stays ``Lazy`` and outside of the trace."""
+        """As ``local_values``; what the program has not read stays ``DeferredLocal`` and outside of the trace."""
         if self.names is not None:
             return self.names  # type: ignore[no-any-return]
         pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))

@@ -245,7 +245,7 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
 
 def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
     try:
-        return frame.world.load_attr(obj, name)
+        return frame.objects.load_attr(obj, name)
     except AttributeError as missing:
         frame.interp.dealt_with(missing)
         return None

@@ -1,7 +1,7 @@
 """The bytecode interpreter: runs frames of the trace world on real Python objects.
 
 The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not
-bytecode is asked of the siblings: attributes, globals and cells of ``trace.world``, calls and
+bytecode is asked of the siblings: attributes, globals and cells of ``trace.objects``, calls and
 operators of ``trace.calls``.
 """
 
@@ -30,7 +30,7 @@ from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
@@ -71,7 +71,7 @@ class BytecodeInterpreter:
         """The frame of a call, not started. Raises TypeError when the arguments do not fit."""
         program = self.programs.of(fn.__code__)
         signature = program.signature
-        defaults, kwdefaults, closure = self.trace.world.function_parts(fn)
+        defaults, kwdefaults, closure = self.trace.objects.function_parts(fn)
         fast = signature.bind((fn.__qualname__, defaults, kwdefaults), args, kwargs)
         if signature.flags & ASYNC_FLAGS:
             raise graph_break("unsupported-bytecode", f"the coroutine {fn.__qualname__}")
@@ -92,8 +92,8 @@ class BytecodeInterpreter:
 
     def _entered(self, value: Any) -> Any:
         """An argument, which a function that continues a frame may pass on unread."""
-        if type(value) is Lazy:
-            return self.trace.world.enter(value.value, value.source)
+        if type(value) is DeferredLocal:
+            return self.trace.objects.enter(value.value, value.source)
         return value
 
     def run_body(self, fn: FunctionType, namespace: Any) -> Any:
@@ -106,7 +106,7 @@ class BytecodeInterpreter:
         self,
         fn: FunctionType,
         code: CodeType,
-        local_values: dict[str, Lazy],
+        local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
         """Run the root frame to its end or to ``stop_at``, the ``path`` of a GraphBreak."""
@@ -163,7 +163,7 @@ class BytecodeInterpreter:
 
     def steps_of(self, program: Program) -> tuple[Step, ...]:
         """The steps by which this trace runs a program."""
-        if not self.trace.unfolding:
+        if not self.trace.polyfills:
             return program.steps
         found = self._unfolded.get(id(program))
         if found is None:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.sources import FreeCell, Globals, InstanceAttr, Item, Key, Local, Source
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from fxstack_capture.trace import World
+    from fxstack_capture.trace import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""
 
 
 def with_module(
-    outer: ModuleStack, code: CodeType, fast: Sequence[Any], world: World
+    outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects
 ) -> ModuleStack:
     """Return the modules around a frame: ``outer``, and the frame's own if it runs a module's ``forward``.
 
@@ -29,7 +29,7 @@ def with_module(
     """
     if code.co_name != "forward" or not code.co_argcount:
         return outer
-    module, source = _loaded(fast[0], world)
+    module, source = _loaded(fast[0], objects)
     if not issubclass(type(module), torch.nn.Module):
         return outer
     kind = type(module)
@@ -38,16 +38,16 @@ def with_module(
     return {**outer, known[1]: (known[0], name)}
 
 
-def _loaded(value: Any, world: World) -> tuple[object, Source | None]:
+def _loaded(value: Any, objects: Objects) -> tuple[object, Source | None]:
     """Return what a local variable holds, looked at or not, and where it comes from."""
     if type(value) is CellType:
         try:
             value = value.cell_contents
         except ValueError:
             return None, None
-    if type(value) is Lazy:
+    if type(value) is DeferredLocal:
         return value.value, value.source
-    return value, world.source_of(value)
+    return value, objects.source_of(value)
 
 
 def path_of(source: Source) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.interpreter.frame import Frame
-from fxstack_capture.interpreter.handlers.deferred.deferred_locals import entering
+from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
-    from fxstack_capture.trace import Lazy, RootOutcome
+    from fxstack_capture.trace import DeferredLocal, RootOutcome
 
 
 class RootRun:
@@ -29,10 +29,10 @@ class RootRun:
         self.program = interp.programs.of(code)
         self.count = 0
 
-    def execute(self, local_values: dict[str, Lazy]) -> RootOutcome:
+    def execute(self, local_values: dict[str, DeferredLocal]) -> RootOutcome:
         """Run to the end, to where the interpreter's descent leads, or to a GraphBreak."""
         fn, interp = self.fn, self.interp
-        closure = interp.trace.world.function_parts(fn)[2]
+        closure = interp.trace.objects.function_parts(fn)[2]
         fast: list[Any] = [local_values.get(name, NULL) for name in self.program.names]
         frame = Frame(interp, fn, self.program, fast, closure)
         frame.code = self.code
@@ -55,8 +55,8 @@ class RootRun:
         """The interpreter's loop, with a counter that others can see."""
         interp = self.interp
         names = self.program.names
-        steps = entering(self.program.steps, names)
-        if interp.trace.unfolding:
+        steps = wrapping(self.program.steps, names)
+        if interp.trace.polyfills:
             steps = unfolded(steps)
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0

@@ -66,7 +66,7 @@ class _Traced:
         return self.trace.calls.call(fn, (argument,), {})
 
     def plain(self, value: Any) -> Any:
-        return self.trace.world.original_of(self.trace.torch.specialize(value))
+        return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
 def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def wrapper(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch_compat.len_torch_dispatch_stack() or not _stand_ins(args, kwargs):
+        if not torch_compat.len_torch_dispatch_stack() or not _fakes_of(args, kwargs):
             return quietly(kernel, *args, **kwargs)
         try:
             record, values = record_launch(_Plain(), kernel, args, kwargs)
@@ -117,7 +117,7 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _stand_ins(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _fakes_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     values = (*args, *kwargs.values())
     tensors = (getattr(value, "base", value) for value in values)
     return any(

@@ -1,4 +1,4 @@
-/* Numbers for the states of dictionaries (settled.c): CPython's own, asked once whether they can be relied upon.
+/* Numbers for the states of dictionaries (version_skips.c): CPython's own, asked once whether they can be relied upon.
  *
  * CPython gives a dictionary a new number (ma_version_tag) at every change. From 3.13 on there is a gap: the dictionary of an object
  * shares the object's inline values, and storing an attribute changes them without the number. Such a dictionary is given a table of

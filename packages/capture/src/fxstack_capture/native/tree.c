@@ -106,7 +106,7 @@ static int check_tests(Node *node, Run *run, const Value *value, int settled) {
     return 1;
 }
 
-/* `settled`: the dictionary that decides about its parent is as it was (settled.c). */
+/* `settled`: the dictionary that decides about its parent is as it was (version_skips.c). */
 static int check_node(Node *node, Run *run, const Value *from, int settled) {
     Value value = {NULL, 0, 0};
     if (settled && node->follows != DICT_NONE) value.object = node->known;
@@ -128,7 +128,7 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
     return ok;
 }
 
-/* The roots that a few words answer for (stable.c). */
+/* The roots that a few words answer for (root_versions.c). */
 static int check_stable(Tree *tree, Run *run) {
     uint64_t values[STABLE_WORDS];
     for (int i = stable_differs(tree, 0); unlikely(i < tree->word_count); i = stable_differs(tree, i + 1)) {

@@ -56,15 +56,15 @@ struct Node {
     Py_hash_t hash;
     Py_ssize_t index; /* position asked for */
     Py_ssize_t hint;  /* where a key was found last time */
-    /* settled.c: what need not be asked again while a dictionary is as it was */
+    /* version_skips.c: what need not be asked again while a dictionary is as it was */
     Dictionary settles, follows; /* decides about its children; has decided what its value is */
-    int stable;         /* a root that stable.c answers for */
+    int stable;         /* a root that root_versions.c answers for */
     int open_tests, open_children; /* how many, the first ones, must be looked at nevertheless */
     uint64_t version;            /* of the dictionary, when everything held */
     PyObject *known;             /* the value then; borrowed, alive as long as the dictionary of the parent is as it was */
 };
 
-/* stable.c: a word of memory, and what it was when its root's checks held */
+/* root_versions.c: a word of memory, and what it was when its root's checks held */
 typedef struct {
     const void *at;
     uint64_t value;
@@ -112,13 +112,13 @@ HIDDEN extern PyTypeObject *deque_type;
 
 HIDDEN Py_ssize_t function_field(const Node *node); /* where in a function the step reads; -1: it does something else */
 
-/* stable.c */
+/* root_versions.c */
 HIDDEN int stable_build(Tree *tree); /* -1 with an exception */
 HIDDEN int stable_differs(const Tree *tree, int from);
 HIDDEN int stable_read(const Tree *tree, int first, uint64_t *values);
 HIDDEN void stable_remember(Tree *tree, int first, const uint64_t *values);
 
-/* settled.c */
+/* version_skips.c */
 HIDDEN int is_constant_leaf(const Node *node); /* nothing is asked of it that could change while it is the same object */
 HIDDEN void node_settle(Node *node); /* once its tests and children are built */
 

@@ -33,7 +33,7 @@ class Scalar:
     operators.
     """
 
-    __slots__ = ("__weakref__", "_settled", "bound", "example", "number", "trace")
+    __slots__ = ("__weakref__", "_concrete", "bound", "example", "number", "trace")
     __array_priority__ = 2000.0  # before tensors
 
     def __init__(self, trace: Trace, number: Any, example: Any, bound: int = WORD) -> None:
@@ -41,24 +41,24 @@ class Scalar:
         self.number = number
         self.example = example
         self.bound = bound
-        self._settled = False
+        self._concrete = False
 
     @calls_program
     def settle(self) -> Any:
         """The scalar as a constant; guarded."""
-        if not self._settled:
+        if not self._concrete:
             self.trace.torch.specialize(self.number)
-            self._settled = True
+            self._concrete = True
         return self.example
 
     def item(self) -> Any:
         """The number, for Python."""
-        return self.example.item() if self._settled else self.number
+        return self.example.item() if self._concrete else self.number
 
     @property
-    def is_settled(self) -> bool:
+    def is_concrete(self) -> bool:
         """Whether its value is guarded."""
-        return self._settled
+        return self._concrete
 
     @calls_program
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ class Scalar:
 
     @calls_program
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        plain = [settled(value) for value in inputs]
+        plain = [concrete(value) for value in inputs]
         return getattr(ufunc, method)(*plain, **kwargs)
 
 
@@ -79,7 +79,7 @@ def item(scalar: Scalar) -> Any:
     return scalar.item()
 
 
-def settled(value: Any) -> Any:
+def concrete(value: Any) -> Any:
     """A value, with a ``Scalar`` as the constant that it becomes."""
     return value.settle() if type(value) is Scalar else value
 
@@ -142,7 +142,7 @@ def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     if type(value) is Scalar:
-        return type(value.example) in _KINDS and not value.is_settled
+        return type(value.example) in _KINDS and not value.is_concrete
     if type(value) in (float, np.float64):
         return math.isfinite(value)
     return type(value) in (int, np.int64) and -WORD < value < WORD
@@ -208,7 +208,7 @@ def _make(mine: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bo
 
 def negative(value: Scalar) -> Any:
     """``-value``; NotImplemented where that is left to NumPy."""
-    if type(value.example) not in (np.float64, np.float32, np.int64) or value.is_settled:
+    if type(value.example) not in (np.float64, np.float32, np.int64) or value.is_concrete:
         return NotImplemented
     return Scalar(value.trace, -value.number, -value.example, value.bound)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.numpy_side import dry_run as rehearsal
+from fxstack_capture.numpy_side import dry_run
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -65,7 +65,7 @@ class ArrayTracer:
             start = self.hint(tensor.storage_offset()) * tensor.element_size()
             storage = tensor.untyped_storage()
             length = max(self.hint(storage.nbytes()), start + tensor.element_size())
-        if length > rehearsal.LARGEST:
+        if length > dry_run.LARGEST:
             raise graph_break("unsupported-object", f"a NumPy array of {length} bytes")
         extent = start + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
         length = max(length, extent + tensor.element_size()) if 0 not in size else length
@@ -75,7 +75,7 @@ class ArrayTracer:
         made: np.ndarray[Any, Any] = np.ndarray(
             tuple(size), NUMPY_OF[tensor.dtype], buffer.data, start, tuple(strides)
         )
-        rehearsal.contents(made)
+        dry_run.contents(made)
         return made
 
     def to_tensor(self, array: Array) -> torch.Tensor:
@@ -105,7 +105,7 @@ class ArrayTracer:
         """``fn(*args, **kwargs)`` of NumPy, or an operator on arrays."""
         pair = pairs().get(id(fn))
         if pair is None:
-            raise graph_break("unsupported-call", rehearsal.name_of(fn))
+            raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
     def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,8 +113,8 @@ class ArrayTracer:
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
-        pair = self._settled(pair, args, kwargs)
-        expected = rehearsal.rehearse(
+        pair = self._concrete(pair, args, kwargs)
+        expected = dry_run.rehearse(
             pair.theirs,
             tuple(self._like(arg) for arg in args),
             {name: self._like(arg) for name, arg in kwargs.items()},
@@ -131,7 +131,7 @@ class ArrayTracer:
                 result = pair.ours(*given, **keywords)
         except Exception as error:
             raise graph_break(
-                "unsupported-call", f"{rehearsal.name_of(pair.theirs)} ({error})"
+                "unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})"
             ) from error
         finally:
             self.active = before
@@ -151,10 +151,10 @@ class ArrayTracer:
             return
         self._settle_numbers(operands)
         if not _in_range(tuple(self._like(value) for value in operands), narrow):
-            text = f"{rehearsal.name_of(pair.theirs)} of integers that torch treats otherwise"
+            text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
             raise graph_break("unsupported-call", text)
 
-    def _settled(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
+    def _concrete(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
         """The pair to use, where it depends on the arguments."""
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
@@ -165,14 +165,12 @@ class ArrayTracer:
         if pair.theirs in _CHOOSING:
             self._demand_fitting(pair, (*args, *kwargs.values()))
         if pair.holds is not None or any(type(arg) is int for arg in args):
-            made = [
-                rehearsal.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]
-            ]
+            made = [dry_run.rehearse(np.asarray, (self._like(arg),), _NOTHING) for arg in args[:2]]
             dtypes = [array.dtype for array in made]
             second = args[1] if len(args) > 1 else None
             fits = pair.holds is None or pair.holds(second, [dtype.kind for dtype in dtypes])
             if not fits or not _in_range(args[:2], dtypes):
-                text = f"{rehearsal.name_of(pair.theirs)} of integers that torch treats otherwise"
+                text = f"{dry_run.name_of(pair.theirs)} of integers that torch treats otherwise"
                 raise graph_break("unsupported-call", text)
         return pair
 
@@ -270,9 +268,7 @@ class ArrayTracer:
         elif _agree(expected, result):
             return result
         kind = type(expected)
-        raise graph_break(
-            "unsupported-call", f"{rehearsal.name_of(fn)}, which gives {kind.__name__}"
-        )
+        raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
 
     def _wrap(self, fn: Any, expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
         tensor = result.tensor
@@ -285,11 +281,11 @@ class ArrayTracer:
             storage = tensor.untyped_storage()._cdata
             ours = any(array.tensor.untyped_storage()._cdata == storage for array in arrays)
         if NUMPY_OF.get(tensor.dtype) != expected.dtype or shape != expected.shape:
-            text = f"{rehearsal.name_of(fn)}, which gives {expected.dtype} of shape {expected.shape} in NumPy"
+            text = f"{dry_run.name_of(fn)}, which gives {expected.dtype} of shape {expected.shape} in NumPy"
             raise graph_break("unsupported-call", text)
         if tensor.device.type != "cpu":
             self.refuse(f"an array on the default device ({tensor.device})")
-        theirs = rehearsal.shares(expected, (array.example for array in arrays))
+        theirs = dry_run.shares(expected, (array.example for array in arrays))
         copied_at = next((a.copied_at for a in arrays if a.copied_at is not None and theirs), None)
         if ours and not theirs:
             tensor = self.tracer.record(torch.Tensor.clone, (tensor,), _NOTHING)
@@ -321,7 +317,7 @@ class ArrayTracer:
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """``iter(array)``."""
-        rehearsal.rehearse(iter, (array.example,), _NOTHING)
+        dry_run.rehearse(iter, (array.example,), _NOTHING)
         count = self.call(len, (array,), _NOTHING)
         return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
 

@@ -2,6 +2,6 @@
 here.
 """
 
-from fxstack_capture.objects.object_model import MirrorWorld
+from fxstack_capture.objects.object_model import ObjectModel
 
-__all__ = ["MirrorWorld"]
+__all__ = ["ObjectModel"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fxstack_capture.guards.records import Guard
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
 
@@ -37,38 +37,38 @@ _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 class Addresses:
     """What ``id`` and ``hash`` have given in one trace."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self._world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
         """By the id of the stand-in: objects that are others in each call."""
 
     def number(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
         """What ``function(obj)`` is to the program; ``number`` is what it is of the stand-in."""
-        entry = self._world.registry.by_standin.get(id(obj))
-        if entry is None or entry.standin is entry.original or self._is_copying():
+        entry = self._objects.registry.by_proxy.get(id(obj))
+        if entry is None or entry.proxy is entry.original or self._is_copying():
             return self._give(function, obj, number)
-        if not self._is_settled(entry):
+        if not self._has_fixed_address(entry):
             self._passed[id(obj)] = entry
             return self._give(function, obj, function(entry.original))
-        self._world.trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
+        self._objects.trace.guard(entry.source, IdentityIs(entry.original, id(entry.original)))
         return function(entry.original)
 
     def close(self) -> None:
         """Guard objects that are others in each call where what is guarded may hold the number of one."""
-        guards = [*self._world.trace.guards] if self._passed else []
+        guards = [*self._objects.trace.guards] if self._passed else []
         if any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
                 check = IdentityIs(entry.original, id(entry.original))
-                self._world.trace.guard(entry.source, check)
+                self._objects.trace.guard(entry.source, check)
 
     def _is_copying(self) -> bool:
         """``deepcopy`` shows its ids to nobody."""
-        interp: Any = self._world.trace.interp
+        interp: Any = self._objects.trace.interp
         return bool(interp.current_frame().globals.get("__name__") == "copy")
 
     @staticmethod
-    def _is_settled(entry: Entry) -> bool:
+    def _has_fixed_address(entry: Entry) -> bool:
         """Tensors and containers that are passed are new ones in each call."""
         if isinstance(entry.original, torch.Tensor):
             return not is_argument(entry.source)
@@ -76,9 +76,9 @@ class Addresses:
 
     def _give(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
         """Remember that ``number`` is ``function(obj)``: it is another one outside."""
-        self._world.distinctions.note_identified(obj)
-        entry = self._world.registry.by_standin.get(id(obj))
-        if entry is not None and entry.standin is entry.original:
+        self._objects.distinctions.note_identified(obj)
+        entry = self._objects.registry.by_proxy.get(id(obj))
+        if entry is not None and entry.proxy is entry.original:
             return number
         self._given[number] = function, _reference(obj)
         return number
@@ -102,10 +102,10 @@ class Addresses:
 
     def demand_none(self, text: str) -> None:
         """Break the graph if ``text`` holds the address of a stand-in."""
-        registry = self._world.registry
+        registry = self._objects.registry
         for match in _ADDRESS.finditer(text):
-            entry = registry.by_standin.get(int(match[1], 16))
-            if entry is not None and entry.standin is not entry.original:
+            entry = registry.by_proxy.get(int(match[1], 16))
+            if entry is not None and entry.proxy is not entry.original:
                 kind = type(entry.original).__qualname__
                 raise graph_break("unsupported-object", f"a text with the address of a {kind}")
 

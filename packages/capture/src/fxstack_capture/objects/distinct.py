@@ -15,7 +15,7 @@ import torch
 from fxstack_capture.guards.records import AllDistinct
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class Distinctions:
     """What was written to or compared in one trace."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self.world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self.objects = objects
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()
         self.identified: dict[int, Entry] = {}
 
     def note_written(self, entry: Entry) -> None:
-        self.written[id(entry.standin)] = entry
+        self.written[id(entry.proxy)] = entry
 
     def note_compared(self, left: Any, right: Any) -> None:
         """The program asked whether two objects are the same (``is``, or ``==`` which may start
@@ -38,33 +38,33 @@ class Distinctions:
         """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
-        entries = self.world.registry.by_standin
+        entries = self.objects.registry.by_proxy
         if self._varies(entries.get(id(left))) and self._varies(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
     def note_identified(self, obj: Any) -> None:
         """The program used the identity of an object: its ``id``, or its place in a hash table."""
-        entry = self.world.registry.by_standin.get(id(obj))
+        entry = self.objects.registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
         """Whether calls may have another object each: mirrors, and what is guarded by its class or text alone."""
-        return self._is_mirror(entry) or (
+        return self._is_proxy(entry) or (
             entry is not None
             and (
-                id(entry.standin) in self.world.opaque
-                or id(entry.standin) in self.world.told_by_text
-                or entry.standin in self.world.contexts
+                id(entry.proxy) in self.objects.opaque
+                or id(entry.proxy) in self.objects.guarded_by_repr
+                or entry.proxy in self.objects.contexts
             )
         )
 
     @staticmethod
-    def _is_mirror(entry: Entry | None) -> bool:
-        return entry is not None and entry.standin is not entry.original
+    def _is_proxy(entry: Entry | None) -> bool:
+        return entry is not None and entry.proxy is not entry.original
 
     def close(self) -> None:
-        entries = self.world.registry.by_standin
+        entries = self.objects.registry.by_proxy
         for left, right in self.compared:
             self._guard([entries[left].source, entries[right].source])
         named: dict[type, list[Source]] = {}
@@ -74,7 +74,7 @@ class Distinctions:
             self._guard(sources)
         kinds = {type(entry.original) for entry in self.written.values()}
         groups: dict[type, list[Source]] = {kind: [] for kind in kinds}
-        for entry in self.world.registry.mirrors():
+        for entry in self.objects.registry.proxied():
             group = groups.get(type(entry.original))
             if group is not None:
                 group.append(entry.source)
@@ -83,4 +83,4 @@ class Distinctions:
 
     def _guard(self, sources: list[Source]) -> None:
         if len(sources) > 1:
-            self.world.trace.guard(sources[0], AllDistinct(tuple(sources[1:])))
+            self.objects.trace.guard(sources[0], AllDistinct(tuple(sources[1:])))

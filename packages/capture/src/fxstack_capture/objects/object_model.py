@@ -1,4 +1,4 @@
-"""The trace world's memory: implements ``trace.World`` on top of the registry, lazy dictionaries
+"""The trace world's memory: implements ``trace.Objects`` on top of the registry, lazy dictionaries
 and class lookups.
 """
 
@@ -12,22 +12,22 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
-from fxstack_capture.objects import wrapping as entering
+from fxstack_capture.objects import wrapping
 from fxstack_capture.objects.addresses import Addresses
 from fxstack_capture.objects.distinct import Distinctions
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.objects.kinds import functions
-from fxstack_capture.objects.kinds.append_only_lists import GrowingLists
-from fxstack_capture.objects.kinds.consumed_iterators import BegunIterators
+from fxstack_capture.objects.kinds.append_only_lists import AppendOnlyLists
+from fxstack_capture.objects.kinds.consumed_iterators import ConsumedIterators
 from fxstack_capture.objects.kinds.contexts import Contexts
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.kinds.random_draws import Draws
-from fxstack_capture.objects.kinds.recreated_functions import RemadeFunctions
+from fxstack_capture.objects.kinds.recreated_functions import RecreatedFunctions
 from fxstack_capture.objects.protocols import abstract_classes, descriptors, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.objects.protocols.classes import ClassReads
 from fxstack_capture.objects.registry import NEW_CLASS_MARK, Registry
-from fxstack_capture.objects.stable_modules import is_trusted, is_trusted_module, label_of
+from fxstack_capture.objects.stable_modules import is_stable, is_stable_module, label_of
 from fxstack_capture.sources import InstanceDict, Source, pinned
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
 
-class MirrorWorld:
-    """See ``trace.World``."""
+class ObjectModel:
+    """See ``trace.Objects``."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -48,10 +48,10 @@ class MirrorWorld:
         self.classes = ClassReads(self)
         self.distinctions = Distinctions(self)
         self.addresses = Addresses(self)
-        self.remade = RemadeFunctions(self)
+        self.recreated = RecreatedFunctions(self)
         self.draws = Draws(self)
-        self.growing = GrowingLists(self)
-        self.iterators = BegunIterators(self)
+        self.append_only = AppendOnlyLists(self)
+        self.iterators = ConsumedIterators(self)
         self.contexts = Contexts(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
@@ -71,9 +71,9 @@ class MirrorWorld:
         self.parts: dict[int, functions.Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
-        self.told_by_text: set[int] = set()
+        self.guarded_by_repr: set[int] = set()
         """Ids of pre-existing values that are guarded by their text and not by identity."""
-        self.proxies: dict[int, Any] = {}
+        self.weak_proxies: dict[int, Any] = {}
         """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
         self.context: dict[ContextVar[Any], Any] = {}
         """What the program wrote to context variables."""
@@ -95,20 +95,22 @@ class MirrorWorld:
     def enter(self, obj: object, source: Source) -> Any:
         entry = self.registry.by_original.get(id(obj))
         if entry is None:
-            return entering.enter(self, obj, source)
+            return wrapping.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            varies = obj in self.remade or id(obj) in self.told_by_text or obj in self.contexts
-            if entry.standin is entry.original and not varies:
+            varies = (
+                obj in self.recreated or id(obj) in self.guarded_by_repr or obj in self.contexts
+            )
+            if entry.proxy is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
                 self.trace.guard(source, SameObject(entry.source))
-        if entry.standin in self.growing:
-            self.growing.expand(entry.standin)  # type: ignore[arg-type]
-        return entry.standin
+        if entry.proxy in self.append_only:
+            self.append_only.expand(entry.proxy)  # type: ignore[arg-type]
+        return entry.proxy
 
-    def enter_from(self, obj: object, source: Source, trusted: bool) -> Any:
+    def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
         """Enter a member of a namespace; definitions of trusted ones are found again by themselves."""
-        if trusted and entering.is_definition(obj) and is_trusted(obj):
+        if stable and wrapping.is_definition(obj) and is_stable(obj):
             self.trace.guard(source, IdentityIs(obj, id(obj)))
             return self.enter_as_itself(obj, pinned(obj, label_of(obj)))
         return self.enter(obj, source)
@@ -125,15 +127,15 @@ class MirrorWorld:
         return obj
 
     def source_of(self, obj: object) -> Source | None:
-        entry = self.registry.by_standin.get(id(obj))
+        entry = self.registry.by_proxy.get(id(obj))
         return None if entry is None else entry.source
 
     def original_of(self, obj: object) -> Any:
-        entry = self.registry.by_standin.get(id(obj))
+        entry = self.registry.by_proxy.get(id(obj))
         return obj if entry is None else entry.original
 
     def is_preexisting(self, obj: object) -> bool:
-        return id(obj) in self.registry.by_standin
+        return id(obj) in self.registry.by_proxy
 
     def note_new(self, obj: object) -> None:
         self.registry.new[id(obj)] = obj
@@ -159,11 +161,11 @@ class MirrorWorld:
     # --- lazy dictionaries -------------------------------------------------------------------
 
     def add_dict(self, state: LazyDict) -> LazyDict:
-        self.dicts[id(state.mirror)] = self.lazy[id(state.mirror)] = state
+        self.dicts[id(state.proxy)] = self.lazy[id(state.proxy)] = state
         return state
 
     def expanded(self, state: LazyDict) -> None:
-        self.lazy.pop(id(state.mirror), None)
+        self.lazy.pop(id(state.proxy), None)
 
     def expand(self, obj: object) -> None:
         state = self.lazy.get(id(obj))
@@ -175,8 +177,8 @@ class MirrorWorld:
             instance.expand()
         if id(obj) in self.slots:
             descriptors.expand_slots(self, obj)
-        if obj in self.growing:
-            self.growing.expand(obj)  # type: ignore[arg-type]
+        if obj in self.append_only:
+            self.append_only.expand(obj)  # type: ignore[arg-type]
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
         """State of a module's (or function's) globals, given the real dict or its mirror."""
@@ -187,24 +189,23 @@ class MirrorWorld:
             return self.dicts[id(namespace)]
         entry = self.registry.by_original.get(id(namespace))
         if entry is not None:
-            return self.dicts[id(entry.standin)]
+            return self.dicts[id(entry.proxy)]
         name = namespace.get("__name__", "?")
         source = pinned(namespace, f"globals of {name}")
-        state = LazyDict(self, namespace, {}, source, trusted=is_trusted_module(name), uniform=True)
-        self.registry.add(namespace, state.mirror, source)
+        state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
+        self.registry.add(namespace, state.proxy, source)
         self.namespaces[id(namespace)] = state
         return self.add_dict(state)
 
-    def set_order(self, standin: Any) -> tuple[Any, ...] | None:
+    def set_order(self, proxy: Any) -> tuple[Any, ...] | None:
         """The members of an entered set in the order in which the original iterates; None when any
         order will do.
         """
-        order = self.set_orders.get(id(standin))
+        order = self.set_orders.get(id(proxy))
         if order is None:
             return None
-        if len(order) != len(standin) or any(
-            ours is not theirs
-            for ours, theirs in zip(self.contents[id(standin)], standin, strict=True)
+        if len(order) != len(proxy) or any(
+            ours is not theirs for ours, theirs in zip(self.contents[id(proxy)], proxy, strict=True)
         ):
             raise graph_break(
                 "unsupported-object", "iteration over a set of objects that was changed"
@@ -231,17 +232,17 @@ class MirrorWorld:
     def instance_dict(self, obj: object) -> LazyDict | None:
         return self.instances.get(id(obj))
 
-    def add_instance(self, standin: object, original_dict: dict[str, Any], source: Source) -> None:
+    def add_instance(self, proxy: object, original_dict: dict[str, Any], source: Source) -> None:
         shared = self.registry.by_original.get(id(original_dict))
         if shared is not None:  # another object with the very same dictionary
             self.trace.guard(InstanceDict(source), SameObject(shared.source))
-            dict_descriptor(type(standin)).__set__(standin, shared.standin)
-            self.instances[id(standin)] = self.dicts[id(shared.standin)]
+            dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
+            self.instances[id(proxy)] = self.dicts[id(shared.proxy)]
             return
-        mirror = descriptors.raw_dict(standin)
-        state = LazyDict(self, original_dict, mirror, InstanceDict(source), uniform=True)
-        self.instances[id(standin)] = state
-        self.registry.add(original_dict, mirror, state.source)
+        proxy = descriptors.raw_dict(proxy)
+        state = LazyDict(self, original_dict, proxy, InstanceDict(source), uniform=True)
+        self.instances[id(proxy)] = state
+        self.registry.add(original_dict, proxy, state.source)
         self.add_dict(state)
 
     # --- attributes --------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class MirrorWorld:
         self, namespace: dict[str, object], builtins: dict[str, object], name: str
     ) -> Any:
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
-        value = state.mirror.get(name, ABSENT)
+        value = state.proxy.get(name, ABSENT)
         if value is not ABSENT:
             return value
         value = state.get(name)
@@ -295,16 +296,16 @@ class MirrorWorld:
 
     def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
         """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
-        entry: Any = self.registry.by_standin.get(id(mapping))
+        entry: Any = self.registry.by_proxy.get(id(mapping))
         if entry is None:
             return False
         now, before = dict.__iter__(mapping), dict.__iter__(entry.original)
-        pairs: Any = zip_longest(now, map(self._standin_of, before), fillvalue=ABSENT)
+        pairs: Any = zip_longest(now, map(self._proxy_of, before), fillvalue=ABSENT)
         return any(a is not b and (type(a), a) != (type(b), b) for a, b in pairs)
 
-    def _standin_of(self, obj: object) -> object:
+    def _proxy_of(self, obj: object) -> object:
         entry = self.registry.by_original.get(id(obj))
-        return obj if entry is None else entry.standin
+        return obj if entry is None else entry.proxy
 
     # --- functions and cells -----------------------------------------------------------------
 
@@ -330,5 +331,5 @@ class MirrorWorld:
         self.distinctions.close()
         self.iterators.close()
         self.contexts.close()
-        self.remade.close()
+        self.recreated.close()
         self.addresses.close()

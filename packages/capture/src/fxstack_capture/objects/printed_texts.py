@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
@@ -22,12 +22,12 @@ NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")
 """Format specifications that are right or wrong for all numbers of a type (``c`` is not), and know no locale (``n`` does)."""
 
-_EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, Lazy: ""}
+_EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``Lazy`` with a string that is guarded to be one."""
+    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be one."""
 
     value: Any
     conversion: str = ""
@@ -51,8 +51,8 @@ class Piece:
     def settle(self, trace: Trace) -> str:
         """The text as it is now; its value is guarded."""
         value = trace.torch.specialize(self.value)
-        if type(value) is Lazy:
-            value = trace.world.enter(value.value, value.source)
+        if type(value) is DeferredLocal:
+            value = trace.objects.enter(value.value, value.source)
         convert = {"": None, "s": str, "r": repr, "a": ascii}[self.conversion]
         return format(convert(value) if convert else value, self.spec)
 
@@ -84,6 +84,6 @@ def joined(parts: list[Any]) -> Any:
     return Text(tuple(flat))
 
 
-def settled(trace: Trace, value: Any) -> Any:
+def concrete(trace: Trace, value: Any) -> Any:
     """A value; a ``Text`` as the string that it is now."""
     return value.settle(trace) if type(value) is Text else value

@@ -22,7 +22,7 @@ class Entry:
     """One pre-existing object, what represents it, and where it was first found."""
 
     original: object
-    standin: object
+    proxy: object
     source: Source
 
 
@@ -31,15 +31,15 @@ class Registry:
 
     def __init__(self) -> None:
         self.by_original: dict[int, Entry] = {}
-        self.by_standin: dict[int, Entry] = {}
+        self.by_proxy: dict[int, Entry] = {}
         self.new: dict[int, object] = {}
 
-    def add(self, original: object, standin: object, source: Source) -> Entry:
-        entry = Entry(original, standin, source)
+    def add(self, original: object, proxy: object, source: Source) -> Entry:
+        entry = Entry(original, proxy, source)
         self.by_original[id(original)] = entry
-        self.by_standin[id(standin)] = entry
+        self.by_proxy[id(proxy)] = entry
         return entry
 
-    def mirrors(self) -> list[Entry]:
+    def proxied(self) -> list[Entry]:
         """Entries that are not their own stand-in, in order of entry."""
-        return [e for e in self.by_standin.values() if e.standin is not e.original]
+        return [e for e in self.by_proxy.values() if e.proxy is not e.original]

@@ -2,7 +2,7 @@
 
 Their functions, classes and submodules are guarded by themselves (``Pinned``), not by the way to them: what was read of
 a namespace, a class or a function is a root of the guard tree, which costs a check next to nothing as long as nobody
-rebinds anything there (``native/stable.c``).
+rebinds anything there (``native/root_versions.c``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-_TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
+_STABLE_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
     "torch",
     "numpy",
     "functorch",
@@ -24,17 +24,17 @@ _TRUSTED_ROOTS = frozenset(sys.stdlib_module_names) - {"__main__"} | {
 }
 
 
-def is_trusted_module(name: object) -> bool:
-    return isinstance(name, str) and name.partition(".")[0] in _TRUSTED_ROOTS
+def is_stable_module(name: object) -> bool:
+    return isinstance(name, str) and name.partition(".")[0] in _STABLE_ROOTS
 
 
-def is_trusted(definition: object) -> bool:
+def is_stable(definition: object) -> bool:
     """Whether a function, class or module belongs to such a module, rather than having been put there by the program."""
     if isinstance(definition, ModuleType):
-        return is_trusted_module(definition.__dict__.get("__name__"))
+        return is_stable_module(definition.__dict__.get("__name__"))
     if isinstance(definition, type):
-        return is_trusted_module(definition.__dict__.get("__module__", "builtins"))
-    return is_trusted_module(getattr(definition, "__module__", None))
+        return is_stable_module(definition.__dict__.get("__module__", "builtins"))
+    return is_stable_module(getattr(definition, "__module__", None))
 
 
 def label_of(definition: object) -> str:

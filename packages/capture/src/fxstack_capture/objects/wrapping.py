@@ -35,10 +35,9 @@ from fxstack_capture.numpy_side.types import DTYPE_CLASSES, SCALAR_TYPES, TORCH_
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.constants import BUILTIN_METHOD, DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_capture.objects.instances import slots
-from fxstack_capture.objects.kinds import containers, contexts, held_parts
-from fxstack_capture.objects.kinds import user_objects as objects
-from fxstack_capture.objects.kinds.append_only_lists import GROWING_METHODS
-from fxstack_capture.objects.kinds.functions import mirror_cell
+from fxstack_capture.objects.kinds import containers, contexts, held_parts, user_objects
+from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
+from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
 from fxstack_capture.torch_compat import CustomOpDef
@@ -46,18 +45,18 @@ from fxstack_capture.torch_compat import CustomOpDef
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
-    Handler = Callable[[MirrorWorld, Any, Source], Any]
+    Handler = Callable[[ObjectModel, Any, Source], Any]
 
 
-def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """Enter an object that is not in the registry yet."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
-    return handler(world, obj, source)
+    return handler(objects, obj, source)
 
 
 def is_definition(obj: object) -> bool:
@@ -73,75 +72,75 @@ def is_definition(obj: object) -> bool:
 # --- constants -----------------------------------------------------------------------------------
 
 
-def identity(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, IdentityIs(obj, id(obj)))
-    return world.enter_as_itself(obj, source)
+def identity(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, IdentityIs(obj, id(obj)))
+    return objects.enter_as_itself(obj, source)
 
 
-def member(world: MirrorWorld, obj: enum.Enum, source: Source) -> Any:
+def member(objects: ObjectModel, obj: enum.Enum, source: Source) -> Any:
     """A member of an enumeration: itself, as long as it is of its class."""
-    world.trace.guard(source, TypeIs(type(obj)))
-    return identity(world, obj, source)
+    objects.trace.guard(source, TypeIs(type(obj)))
+    return identity(objects, obj, source)
 
 
-def function(world: MirrorWorld, obj: types.FunctionType, source: Source) -> Any:
+def function(objects: ObjectModel, obj: types.FunctionType, source: Source) -> Any:
     """By identity, or by code where programs make one after the other."""
-    if world.remade.enter(obj, source):
-        return world.enter_as_itself(obj, source)
-    return identity(world, obj, source)
+    if objects.recreated.enter(obj, source):
+        return objects.enter_as_itself(obj, source)
+    return identity(objects, obj, source)
 
 
-def singleton(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, IdentityIs(obj, id(obj)))
+def singleton(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
 
-def equal(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, Equals(obj))
+def equal(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, Equals(obj))
     return obj
 
 
-def number(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    return world.trace.torch.enter_number(obj, source)
+def number(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    return objects.trace.torch.enter_number(obj, source)
 
 
-def range_(world: MirrorWorld, obj: range, source: Source) -> range:
-    world.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
+def range_(objects: ObjectModel, obj: range, source: Source) -> range:
+    objects.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
     return obj
 
 
 # --- callables that hold objects -----------------------------------------------------------------
 
 
-def bound_method(world: MirrorWorld, obj: types.MethodType, source: Source) -> Any:
-    world.trace.guard(source, TypeIs(type(obj)))
-    fn = world.enter(obj.__func__, BuiltinAttr(source, "__func__"))
-    owner = world.enter(obj.__self__, BuiltinAttr(source, "__self__"))
-    return world.registry.add(obj, types.MethodType(fn, owner), source).standin
+def bound_method(objects: ObjectModel, obj: types.MethodType, source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(type(obj)))
+    fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
+    owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
+    return objects.registry.add(obj, types.MethodType(fn, owner), source).proxy
 
 
-def cell(world: MirrorWorld, obj: types.CellType, source: Source) -> Any:
-    world.trace.guard(source, TypeIs(types.CellType))
-    return mirror_cell(world, obj, source)
+def cell(objects: ObjectModel, obj: types.CellType, source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(types.CellType))
+    return proxy_cell(objects, obj, source)
 
 
-def builtin_function(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def builtin_function(objects: ObjectModel, obj: Any, source: Source) -> Any:
     owner = obj.__self__
     if _is_static(owner):
-        return identity(world, obj, source)
-    world.trace.guard(source, TypeIs(type(obj)))
+        return identity(objects, obj, source)
+    objects.trace.guard(source, TypeIs(type(obj)))
     where = BuiltinAttr(source, "__self__")
-    growing = obj.__name__ in GROWING_METHODS and _is_waiting(source)
-    standin = world.growing.enter(owner, where) if growing else None
-    if standin is None:
+    append_only = obj.__name__ in APPEND_METHODS and _is_waiting(source)
+    proxy = objects.append_only.enter(owner, where) if append_only else None
+    if proxy is None:
         # A method in C of a number reads its value.
-        standin = world.trace.torch.specialize(world.enter(owner, where))
-    world.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
-    if standin is owner:
+        proxy = objects.trace.torch.specialize(objects.enter(owner, where))
+    objects.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
+    if proxy is owner:
         return obj
     method = _c_method(owner, obj)
-    made = getattr(standin, obj.__name__) if method is None else method.__get__(standin)
-    return world.registry.add(obj, made, source).standin
+    made = getattr(proxy, obj.__name__) if method is None else method.__get__(proxy)
+    return objects.registry.add(obj, made, source).proxy
 
 
 def _c_method(owner: object, bound: Any) -> Any:
@@ -171,45 +170,45 @@ def _is_static(owner: object) -> bool:
     )
 
 
-def partial(world: MirrorWorld, obj: functools.partial[Any], source: Source) -> Any:
-    world.trace.guard(source, TypeIs(type(obj)))
+def partial(objects: ObjectModel, obj: functools.partial[Any], source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(type(obj)))
     fn, args, keywords = (
-        objects.enter_member(world, obj, source, functools.partial, name)
+        user_objects.enter_member(objects, obj, source, functools.partial, name)
         for name in ("func", "args", "keywords")
     )
-    world.expand(keywords)
-    standin = functools.partial.__new__(type(obj), fn)
-    functools.partial.__setstate__(standin, (fn, args, keywords, None))  # type: ignore[attr-defined]
-    return objects.register(world, obj, standin, source)
+    objects.expand(keywords)
+    proxy = functools.partial.__new__(type(obj), fn)
+    functools.partial.__setstate__(proxy, (fn, args, keywords, None))  # type: ignore[attr-defined]
+    return user_objects.register(objects, obj, proxy, source)
 
 
-def weak_reference(world: MirrorWorld, obj: weakref.ref[Any], source: Source) -> Any:
+def weak_reference(objects: ObjectModel, obj: weakref.ref[Any], source: Source) -> Any:
     target = obj()
-    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
-        return world.enter_as_itself(obj, source)
-    entry = world.registry.by_original.get(id(target))
-    standin = (
-        entry.standin if entry is not None else world.enter(target, Converted(source, _REFERENT))
+        return objects.enter_as_itself(obj, source)
+    entry = objects.registry.by_original.get(id(target))
+    proxy = (
+        entry.proxy if entry is not None else objects.enter(target, Converted(source, _REFERENT))
     )
-    if standin is target:
-        return world.enter_as_itself(obj, source)
-    return world.registry.add(obj, weakref.ref(standin), source).standin
+    if proxy is target:
+        return objects.enter_as_itself(obj, source)
+    return objects.registry.add(obj, weakref.ref(proxy), source).proxy
 
 
-def weak_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def weak_proxy(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """A proxy without a callback: there is one of them for an object at a time. Its attributes are the object's."""
     try:
         target = obj.__sizeof__.__self__
     except (AttributeError, ReferenceError):
-        return opaque(world, obj, source)
+        return opaque(objects, obj, source)
     if isinstance(target, torch.Tensor) or weakref.proxy(target) is not obj:
-        return opaque(world, obj, source)
-    world.trace.guard(source, IdentityIs(obj, id(obj)))
-    standin = world.enter(target, BuiltinAttr(BuiltinAttr(source, "__sizeof__"), "__self__"))
-    made = weakref.proxy(standin)
-    world.proxies[id(made)] = standin
-    return world.registry.add(obj, made, source).standin
+        return opaque(objects, obj, source)
+    objects.trace.guard(source, IdentityIs(obj, id(obj)))
+    proxy = objects.enter(target, BuiltinAttr(BuiltinAttr(source, "__sizeof__"), "__self__"))
+    made = weakref.proxy(proxy)
+    objects.weak_proxies[id(made)] = proxy
+    return objects.registry.add(obj, made, source).proxy
 
 
 _REFERENT: Any = operator.call
@@ -219,11 +218,11 @@ _REFERENT: Any = operator.call
 # --- kinds ---------------------------------------------------------------------------------------
 
 
-def tensor(world: MirrorWorld, obj: torch.Tensor, source: Source) -> Any:
-    standin = world.trace.torch.enter_tensor(obj, source)
-    if id(obj) not in world.registry.by_original:
-        world.registry.add(obj, standin, source)
-    return standin
+def tensor(objects: ObjectModel, obj: torch.Tensor, source: Source) -> Any:
+    proxy = objects.trace.torch.enter_tensor(obj, source)
+    if id(obj) not in objects.registry.by_original:
+        objects.registry.add(obj, proxy, source)
+    return proxy
 
 
 _REFERENTS: Any = gc.get_referents
@@ -233,103 +232,103 @@ _REPR: Any = repr
 _KNOWN_ZONES = (None, dt.UTC)
 
 
-def array(world: MirrorWorld, obj: np.ndarray[Any, Any], source: Source) -> Any:
+def array(objects: ObjectModel, obj: np.ndarray[Any, Any], source: Source) -> Any:
     """A NumPy array: the tensor over its memory, while it is one that may be written to."""
     if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
-        return unread(world, obj, source)
-    world.trace.guard(source, TypeIs(np.ndarray))
+        return deferred(objects, obj, source)
+    objects.trace.guard(source, TypeIs(np.ndarray))
     writeable = BuiltinAttr(BuiltinAttr(source, "flags"), "writeable")
-    world.trace.guard(writeable, Equals(True))
-    tensor = world.trace.torch.enter_tensor(torch.from_numpy(obj), Converted(source, _FROM_NUMPY))
-    standin = world.trace.torch.arrays.from_tensor(tensor)
-    return world.registry.add(obj, standin, source).standin
+    objects.trace.guard(writeable, Equals(True))
+    tensor = objects.trace.torch.enter_tensor(torch.from_numpy(obj), Converted(source, _FROM_NUMPY))
+    proxy = objects.trace.torch.arrays.from_tensor(tensor)
+    return objects.registry.add(obj, proxy, source).proxy
 
 
-def scalar(world: MirrorWorld, obj: np.generic, source: Source) -> Any:
+def scalar(objects: ObjectModel, obj: np.generic, source: Source) -> Any:
     """A NumPy scalar: a constant, or one that changes like the number that it holds."""
-    world.trace.guard(source, TypeIs(type(obj)))
+    objects.trace.guard(source, TypeIs(type(obj)))
     value = obj.item()
     if type(value) not in (int, float):
-        world.trace.guard(Converted(source, _ITEM), Equals(value))
+        objects.trace.guard(Converted(source, _ITEM), Equals(value))
         return obj
-    number = world.trace.torch.enter_number(value, Converted(source, _ITEM))
+    number = objects.trace.torch.enter_number(value, Converted(source, _ITEM))
     if number is value:
         return obj
-    world.trace.torch.arrays.has_scalars = True
-    return world.registry.add(obj, Scalar(world.trace, number, obj), source).standin
+    objects.trace.torch.arrays.has_scalars = True
+    return objects.registry.add(obj, Scalar(objects.trace, number, obj), source).proxy
 
 
-def opaque(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def opaque(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
-    world.opaque.add(id(obj))
+    objects.opaque.add(id(obj))
     if hasattr(type(obj), "__next__"):
         # Made anew for each call, and a guard that held it would keep alive what it holds.
-        world.trace.guard(source, TypeIs(type(obj)))
-        return world.enter_as_itself(obj, source)
-    return identity(world, obj, source)
+        objects.trace.guard(source, TypeIs(type(obj)))
+        return objects.enter_as_itself(obj, source)
+    return identity(objects, obj, source)
 
 
-def told_by_text(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def guarded_by_repr(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """A date or a span of time: immutable, and equal in all that it does where its text is."""
     if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
-        return opaque(world, obj, source)
-    world.trace.guard(source, TypeIs(type(obj)))
-    world.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
-    world.told_by_text.add(id(obj))
-    return world.enter_as_itself(obj, source)
+        return opaque(objects, obj, source)
+    objects.trace.guard(source, TypeIs(type(obj)))
+    objects.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
+    objects.guarded_by_repr.add(id(obj))
+    return objects.enter_as_itself(obj, source)
 
 
-def decimal_number(world: MirrorWorld, obj: decimal.Decimal, source: Source) -> Any:
+def decimal_number(objects: ObjectModel, obj: decimal.Decimal, source: Source) -> Any:
     """Its arithmetic depends on, and writes to, the context of the thread, and ends the graph."""
-    world.opaque.add(id(obj))
-    return told_by_text(world, obj, source)
+    objects.opaque.add(id(obj))
+    return guarded_by_repr(objects, obj, source)
 
 
-def unread(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def deferred(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """As ``opaque``, but another one of its class will do."""
-    world.opaque.add(id(obj))
-    world.trace.guard(source, TypeIs(type(obj)))
-    return world.enter_as_itself(obj, source)
+    objects.opaque.add(id(obj))
+    objects.trace.guard(source, TypeIs(type(obj)))
+    return objects.enter_as_itself(obj, source)
 
 
-def iterator(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def iterator(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """One that was begun, of which every call has its own; those of known kinds can be read."""
-    entered = unread(world, obj, source)
-    world.iterators.add(obj, source)
+    entered = deferred(objects, obj, source)
+    objects.iterators.add(obj, source)
     return entered
 
 
-def mapping_proxy(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def mapping_proxy(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
     inner = next(iter(gc.get_referents(obj)), None)
     if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
-        return opaque(world, obj, source)
-    world.trace.guard(source, TypeIs(types.MappingProxyType))
-    standin = world.enter(inner, Item(Converted(source, _REFERENTS), 0))
-    world.expand(standin)
-    return world.registry.add(obj, types.MappingProxyType(standin), source).standin
+        return opaque(objects, obj, source)
+    objects.trace.guard(source, TypeIs(types.MappingProxyType))
+    proxy = objects.enter(inner, Item(Converted(source, _REFERENTS), 0))
+    objects.expand(proxy)
+    return objects.registry.add(obj, types.MappingProxyType(proxy), source).proxy
 
 
-def thread_local(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def thread_local(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """What the running thread keeps there is read name by name, like the attributes of any object."""
-    identity(world, obj, source)
+    identity(objects, obj, source)
     own = obj.__dict__
-    state = LazyDict(world, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
-    world.registry.add(own, state.mirror, state.source)
-    world.instances[id(obj)] = world.add_dict(state)
+    state = LazyDict(objects, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
+    objects.registry.add(own, state.proxy, state.source)
+    objects.instances[id(obj)] = objects.add_dict(state)
     return obj
 
 
-def thread_local_of_class(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def thread_local_of_class(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
 
     A guard that reads the state of a new thread would run its ``__init__``.
     """
     cls = type(obj)
     inherited = all(
-        world.classes.lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS
+        objects.classes.lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS
     )
-    return (thread_local if inherited and not slots(cls) else opaque)(world, obj, source)
+    return (thread_local if inherited and not slots(cls) else opaque)(objects, obj, source)
 
 
 _OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
@@ -348,8 +347,8 @@ HANDLERS: dict[type, Handler] = {
     int: number,
     float: number,
     range: range_,
-    torch.Generator: unread,
-    **dict.fromkeys(_WORK, unread),
+    torch.Generator: deferred,
+    **dict.fromkeys(_WORK, deferred),
     torch.dtype: singleton,
     **dict.fromkeys(OF_THE_INTERPRETER, singleton),
     torch.layout: singleton,
@@ -402,12 +401,12 @@ HANDLERS: dict[type, Handler] = {
     bytearray: containers.bytearray_,
     types.MappingProxyType: mapping_proxy,
     threading.local: thread_local,
-    random.Random: unread,
+    random.Random: deferred,
     **held_parts.HANDLERS,
-    types.TracebackType: unread,
-    types.FrameType: unread,
+    types.TracebackType: deferred,
+    types.FrameType: deferred,
     torch.Size: containers.size,
-    **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), told_by_text),
+    **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), guarded_by_repr),
     decimal.Decimal: decimal_number,
 }
 
@@ -437,7 +436,7 @@ def _handler_of_kind(obj: Any) -> Handler:
         return thread_local_of_class
     if issubclass(cls, contexts.CLASS):
         return contexts.enter
-    return objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)
+    return user_objects.handler(cls) or (iterator if _is_native_iterator(cls) else opaque)
 
 
 def _is_native_iterator(cls: type) -> bool:

@@ -172,8 +172,8 @@ class _Reader:
 
 def _check_power(name: str, args: list[Any], reader: _Reader) -> None:
     """Refuse literal powers and shifts whose value alone would exhaust memory."""
-    growing = ("Pow", "PowByNatural", "LShift", "FloatPow")
-    if name in growing and len(args) == 2 and args[1].is_number and abs(args[1]) > 4096:
+    exponential = ("Pow", "PowByNatural", "LShift", "FloatPow")
+    if name in exponential and len(args) == 2 and args[1].is_number and abs(args[1]) > 4096:
         raise reader.error("an exponent above 4096")
 
 

@@ -25,7 +25,7 @@ from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_functionalize.disk.cache_entry import Shelf
+    from fxstack_functionalize.disk.cache_entry import CacheEntry
     from fxstack_functionalize.disk.program import Stored
     from fxstack_functionalize.options import AotOptions
     from fxstack_functionalize.runtime import Stages
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Run = Callable[[Callable[[], Any]], Any]
 
 
-class Remade:
+class Recreated:
     """The graphs of a stored program, made again when they are asked for."""
 
     def __init__(self, trace: Callable[[], Traced], stages: Stages, run: Run) -> None:
@@ -71,44 +71,44 @@ class Remade:
 
 
 def from_disk(
-    found: Stored, shelf: Shelf, remade: Remade, options: AotOptions
+    found: Stored, entry: CacheEntry, recreated: Recreated, options: AotOptions
 ) -> Callable[..., Any] | None:
     """Return the callable; None if a compiled graph cannot be loaded."""
     shell, plan, variant = found.shell, found.plan, found.variant
     if plan is None:
-        compiled = shelf.load(found.forward, lambda: remade.traced.stage_graph.graph_module)
+        compiled = entry.load(found.forward, lambda: recreated.traced.stage_graph.graph_module)
         return None if compiled is None else inference_wrapper(shell, compiled, options)
-    forward = shelf.load(found.forward, lambda: remade.partition.forward.graph_module)
+    forward = entry.load(found.forward, lambda: recreated.partition.forward.graph_module)
     if forward is None:
         return None
 
     def made(made_variant: Variant, backward: Compiled) -> None:
         if variant is None:
-            shelf.keep_training(shell, pair, made_variant, backward)
+            entry.keep_training(shell, pair, made_variant, backward)
 
     def graph() -> StageGraph:
-        return remade.checked(plan).backward
+        return recreated.checked(plan).backward
 
-    backwards = Backwards(shell, plan, graph, remade.stages.backward, made)
+    backwards = Backwards(shell, plan, graph, recreated.stages.backward, made)
     pair = Pair(plan, forward, backwards)
-    if variant is not None and not _add(backwards, variant, found, shelf, remade):
+    if variant is not None and not _add(backwards, variant, found, entry, recreated):
         return None
-    program = Program(shell, lambda: remade.traced, lambda: pair, remade.stages)
-    shelf.used(lambda: remade.partition)
+    program = Program(shell, lambda: recreated.traced, lambda: pair, recreated.stages)
+    entry.used(lambda: recreated.partition)
     return training_wrapper(program, options)
 
 
 def _add(
-    backwards: Backwards, variant: Variant, found: Stored, shelf: Shelf, remade: Remade
+    backwards: Backwards, variant: Variant, found: Stored, entry: CacheEntry, recreated: Recreated
 ) -> bool:
     """Have the stored backward loaded when it is needed: now, if it has symbolic sizes. False if it cannot be."""
     stage = backwards.stage(variant)
 
     def load() -> Compiled | None:
-        return shelf.load(found.backward, lambda: stage().graph_module)
+        return entry.load(found.backward, lambda: stage().graph_module)
 
     if not found.symbolic:
-        backwards.add(variant, lambda: load() or remade.stages.backward(stage()))
+        backwards.add(variant, lambda: load() or recreated.stages.backward(stage()))
         return True
     # Compiling it later could assume something of sizes, when nobody guards that any more.
     backward = load()

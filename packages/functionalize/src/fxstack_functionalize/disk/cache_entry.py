@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Shelf:
+class CacheEntry:
     """Nothing is found or kept without a store, or for a program that has no key."""
 
     def __init__(

@@ -97,8 +97,8 @@ class GraphInfo:
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
     """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
-    turns: tuple[tuple[int, ...], ...] = ()
-    """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``turns``)."""
+    sequential: tuple[tuple[int, ...], ...] = ()
+    """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``sequential``)."""
     components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     """Groups of flat outputs that come from different histories, each with the inputs that it depends on; or none."""
     sources: tuple[tuple[int, tuple[int, ...]], ...] = ()

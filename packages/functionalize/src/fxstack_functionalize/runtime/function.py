@@ -25,7 +25,10 @@ from fxstack_functionalize.runtime.backward.saved import (
     saved_inputs,
     saved_places,
 )
-from fxstack_functionalize.runtime.backward.sequential_backward import Turns, add_holding
+from fxstack_functionalize.runtime.backward.sequential_backward import (
+    SequentialBackward,
+    add_holding,
+)
 from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
 from fxstack_functionalize.runtime.backward.unreadable import demand_readable
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
@@ -59,7 +62,7 @@ class _Case:
     saved: tuple[SavedTensor, ...]
     second: SecondOrder
     linked: LinkedResults | None
-    turns: Turns | None
+    sequential: SequentialBackward | None
     later: Components
     """The components of results that get nodes of their own."""
 
@@ -80,13 +83,20 @@ def make_function(
     info = shell.info
     # Links have nodes of their own, and hooks that are called in eager have autograd look after what is saved.
     parted = bool(info.components) and linked is None and saving is not Saving.HOOKED
-    in_turn = parted or (bool(info.turns) and saving is not Saving.HOOKED)
-    turns = Turns(info, plan) if in_turn else None
-    by_autograd = () if turns is not None else saved
+    in_turn = parted or (bool(info.sequential) and saving is not Saving.HOOKED)
+    sequential = SequentialBackward(info, plan) if in_turn else None
+    by_autograd = () if sequential is not None else saved
     held = saved_inputs(by_autograd, len(shell.info.inputs)) if saving is Saving.PLAIN else None
     second = SecondOrder(shell, plan.refusal, held)
     case = _Case(
-        shell, plan, saving, saved, second, linked, turns, info.components[1:] if parted else ()
+        shell,
+        plan,
+        saving,
+        saved,
+        second,
+        linked,
+        sequential,
+        info.components[1:] if parted else (),
     )
 
     class Compiled(torch.autograd.Function):
@@ -138,7 +148,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     share = _custom_views(case.shell)
     if share is not None:
         source.add("results = share(args, results)", share=share)
-    if case.turns is None:
+    if case.sequential is None:
         add_saving(source, case.saved)
     else:
         add_holding(source, case.saved)
@@ -163,8 +173,8 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     source = Source()
     _add_nothing(source, info, linked=case.linked)
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
-    few = bool(saved) and case.turns is None and len(info.differentiable) > 1
-    arguments = add_unsaving(source, () if case.turns is not None else saved, may_need_few=few)
+    few = bool(saved) and case.sequential is None and len(info.differentiable) > 1
+    arguments = add_unsaving(source, () if case.sequential is not None else saved, may_need_few=few)
     if case.linked is not None:
         source.add("if linked.is_in_pieces(ctx.linked):")
         source.add("    return linked.gradients(ctx.linked, grads)")
@@ -181,9 +191,9 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
             places=saved_places(saved),
         )
     _add_twice(source, case.second)
-    if case.turns is not None:
+    if case.sequential is not None:
         source.add("takes = backwards.arguments(missing)")
-        source.add("arguments = turns.take(ctx.held, missing, takes)", turns=case.turns)
+        source.add("arguments = turns.take(ctx.held, missing, takes)", sequential=case.sequential)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
     if arguments:

@@ -128,7 +128,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         sources=_sources(traced, position_of),
         needs=needs(partition.backward, position_of)[: len(tensors)]
-        if info.turns or info.components
+        if info.sequential or info.components
         else (),
         refusal=refusal(traced),
         linking=linking_refusal(traced, own_names),

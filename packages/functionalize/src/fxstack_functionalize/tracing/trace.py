@@ -194,7 +194,7 @@ def _trace_with(
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
             check_inputs(info)
-            info = _with_turns(session, info, slots)
+            info = _with_sequences(session, info, slots)
             gradients = add_backward(session, info, slots)
             info = replace(info, cut=_cut(info, gradients))
             stage_graph = finish(session, Stage.JOINT, slots, gradients)
@@ -253,14 +253,14 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     return tuple(value.stride()) if value.layout is torch.strided else None
 
 
-def _with_turns(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
+def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
     """Note which outputs lead to which inputs, and which can be differentiated one after the other."""
     runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
     components = () if info.custom_views else runs.components(leaves, histories)
     sources = tuple(runs.sources(leaves).items())
-    return replace(info, turns=runs.atoms(), components=components, sources=sources)
+    return replace(info, sequential=runs.atoms(), components=components, sources=sources)
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_partition.budget.budget import bytes_allowed, partition_within
 from fxstack_partition.budget.frontier import frontier
-from fxstack_partition.budget.plan import PartitionError, settled
+from fxstack_partition.budget.plan import PartitionError, complete_plan
 from fxstack_partition.budget.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.budget.search import peak_of_plan
 from fxstack_partition.extract.extract import extract
@@ -69,7 +69,7 @@ def optimal(
         saved = cheapest_under(facts, network, costs, cap)
         if saved is None:
             return None
-        plan = settled(facts.compact, saved, network.savable)
+        plan = complete_plan(facts.compact, saved, network.savable)
         if peak_of_plan(facts.compact, plan) <= limit:
             return plan.handed
         cap = min(cap, bytes_between(facts, plan.handed)) - grain_of(cap)

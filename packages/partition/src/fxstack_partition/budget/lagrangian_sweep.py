@@ -73,7 +73,7 @@ class PricedNetwork:
         ``granted`` values are saved in any case, ``barred`` nodes are not computed again at any price.
         """
         network, costs = self.network, self._costs
-        prices: dict[int, int] = {}
+        multipliers: dict[int, int] = {}
         fixed = []
         for index, node in network.charged.items():
             if node in barred:
@@ -81,14 +81,14 @@ class PricedNetwork:
                 continue
             # What is drawn again needs the generator's state.
             kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
-            prices[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
+            multipliers[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
         for index, node in network.cuttable.items():
             free = self._facts.position[node] in granted
-            prices[index] = 1 if free else network.edges[index].capacity or 1
-        total = sum(prices.values())
+            multipliers[index] = 1 if free else network.edges[index].capacity or 1
+        total = sum(multipliers.values())
         scale = max(1, -(-total // _TOTAL))
         edges = list(network.edges)
-        for index, price in prices.items():
+        for index, price in multipliers.items():
             start, end, _ = edges[index]
             edges[index] = Edge(start, end, max(price // scale, 1 if price else 0))
         for index in fixed:

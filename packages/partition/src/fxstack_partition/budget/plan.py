@@ -130,7 +130,7 @@ def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
     return Plan((*tensors, *scalars), sizes, needed, redrawn, widened)
 
 
-def settled(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:
+def complete_plan(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:
     """Plan a choice with what is free: neither saved nor made again is what is in memory in any case.
 
     Results of the forward live on with the caller, so those that would be made again are saved, where ``savable`` has

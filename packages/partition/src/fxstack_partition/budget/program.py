@@ -63,8 +63,8 @@ def cheapest_under(
     ``gap`` is how far from the optimum, relatively, the seconds may be.
     """
     nodes = list(network.cuttable.values())
-    program, prices, free = _program(facts, network, cap, costs)
-    solution = program.solve(prices, free, gap)
+    program, multipliers, free = _program(facts, network, cap, costs)
+    solution = program.solve(multipliers, free, gap)
     if solution is None:
         return None
     return tuple(facts.position[node] for index, node in enumerate(nodes) if solution[index])
@@ -121,11 +121,11 @@ def _program(
     grain = grain_of(cap)
     alive = {place[s]: -float(-(-sizes[s] // grain)) for s in storages if s not in always}
     program.at_least(alive, float(-((cap - held) // grain)))
-    prices = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
+    multipliers = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
     entries = {name: vertex for vertex, name in enumerate(network.names)}
     for node in network.decisions:
         # The vertex that is on the backward's side when the node is computed again.
         again = entries.get(f"{node.name}:in", entries.get(node.name))
         if again is not None and node in facts.forward:
-            prices[first_vertex + again] += 1e6 * costs.of(node).seconds
-    return program, prices, set(range(first_vertex, program.size))
+            multipliers[first_vertex + again] += 1e6 * costs.of(node).seconds
+    return program, multipliers, set(range(first_vertex, program.size))

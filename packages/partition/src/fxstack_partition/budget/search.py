@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fxstack_partition.budget.compact import Compact
 from fxstack_partition.budget.order import best_order, forward_order
-from fxstack_partition.budget.plan import Plan, make_plan, settled
+from fxstack_partition.budget.plan import Plan, complete_plan, make_plan
 from fxstack_partition.budget.simulate import simulate
 from fxstack_partition.extract.extract import extract
 from fxstack_partition.joint.ops import OpKind
@@ -102,7 +102,7 @@ class Search:
 
     def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
         """Simulate a choice, and keep it if nothing known is better."""
-        plan = settled(self.graph, saved, network.savable)
+        plan = complete_plan(self.graph, saved, network.savable)
         if plan.handed in self._seen:
             return
         self._seen.add(plan.handed)

@@ -156,16 +156,16 @@ def _backward_nodes(
 ) -> frozenset[Node]:
     """Return what depends on a tangent or has effects after the first node that does."""
     found: set[Node] = set(tangents)
-    begun = False
+    started = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)
     for node, kind in kinds.items():
         if node.op in _NOT_COMPUTED:
             continue
         depends = not found.isdisjoint(reads[node])
-        begun = begun or depends
+        started = started or depends
         # The joint trace runs the forward first: what draws random numbers or has effects after the
         # backward has begun was the backward's. Trailing updates of forward inputs are the exception.
-        if depends or (begun and kind in effects and not _is_input_update(node)):
+        if depends or (started and kind in effects and not _is_input_update(node)):
             found.add(node)
     return frozenset(found)
 

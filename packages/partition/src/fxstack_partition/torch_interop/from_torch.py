@@ -239,13 +239,13 @@ def _in_torch_form(facts: JointFacts) -> GraphModule:
         for index, node in enumerate(nodes, 1):
             env[node] = graph.placeholder(f"{word}_{index}")
             env[node].meta = dict(node.meta)
-    begun = False
+    started = False
     for node in facts.nodes[:-1]:
         if node.op == "placeholder":
             continue
-        begun = begun or node in facts.backward
+        started = started or node in facts.backward
         env[node] = copy_node(graph, node, env)
-        in_forward = node in facts.forward or not begun
+        in_forward = node in facts.forward or not started
         env[node].meta["partitioner_tag"] = "is_forward" if in_forward else "is_backward"
     values = (*facts.forward_outputs, *facts.gradients)
     graph.output(tuple(env[v] if isinstance(v, Node) else v for v in values))

@@ -54,7 +54,7 @@ def is_plain_object(value: object) -> bool:
 
 
 def _attempt(calls: CallDispatcher, value: object, name: str, other: object) -> Any:
-    found = calls.world.classes.lookup(type(value), name)
+    found = calls.objects.classes.lookup(type(value), name)
     if found is ABSENT or found is getattr(object, name, None):
         return NotImplemented
     if type(found) is not FunctionType:

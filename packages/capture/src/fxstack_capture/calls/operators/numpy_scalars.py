@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.scalar import Scalar, compute, item, negative, settled
+from fxstack_capture.numpy_side.scalar import Scalar, compute, concrete, item, negative
 from fxstack_capture.numpy_side.tensor_scalars import operands
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def given(
         args = tuple(_real(arg) for arg in args)
     if not any(type(value) is Scalar for value in (*args, *kwargs.values())):
         return args, kwargs
-    args = tuple(settled(arg) for arg in args)
-    return args, {name: settled(value) for name, value in kwargs.items()}
+    args = tuple(concrete(arg) for arg in args)
+    return args, {name: concrete(value) for name, value in kwargs.items()}
 
 
 def _real(value: Any) -> Any:
@@ -69,7 +69,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
         return calls.trace.torch.arrays.call(op, (left, right), {})
     result = compute(op, left, right)
     if result is NotImplemented:
-        return calls.binary(op, settled(left), settled(right))
+        return calls.binary(op, concrete(left), concrete(right))
     return result
 
 

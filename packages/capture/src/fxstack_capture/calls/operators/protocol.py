@@ -52,7 +52,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     if kind is Array or (other is Array and not _is_index(op, left)):
         return calls.trace.torch.arrays.call(op, (left, right), {})
     if op in _COMPARISONS:
-        calls.world.distinctions.note_compared(left, right)
+        calls.objects.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
     if special is not None:
         return special(calls, left, right)
@@ -75,7 +75,7 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
     if (kind is list or kind is tuple) and type(right) is int:
         return operator.getitem(left, right)
     if kind is dict:
-        state = calls.world.lazy.get(id(left))
+        state = calls.objects.lazy.get(id(left))
         if state is None:
             if type(right) in _PLAIN:
                 return operator.getitem(left, right)
@@ -103,7 +103,7 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
 
 def _dict_run(calls: CallDispatcher, left: Any, right: Any) -> Any:
     """A lookup by hash: values are not looked into."""
-    calls.world.expand(left)
+    calls.objects.expand(left)
     return run(calls.trace, _lookup(left), (right,), {})
 
 
@@ -113,18 +113,18 @@ def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
 
 @calls_program
 def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
-    meta = calls.world.classes.lookup(type(cls), "__getitem__")
+    meta = calls.objects.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
-    if calls.world.classes.lookup(cls, "__class_getitem__") is ABSENT:
+    if calls.objects.classes.lookup(cls, "__class_getitem__") is ABSENT:
         return operator.getitem(cls, key)  # type: ignore[call-overload]
-    return calls.call(calls.world.load_attr(cls, "__class_getitem__"), (key,), {})
+    return calls.call(calls.objects.load_attr(cls, "__class_getitem__"), (key,), {})
 
 
 @calls_program
 def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
     if type(container) is dict:
-        state = calls.world.lazy.get(id(container))
+        state = calls.objects.lazy.get(id(container))
         if state is None:
             return (
                 item in container
@@ -172,7 +172,7 @@ def user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
     cls = type(obj)
     if is_immutable(cls):
         return None
-    method = calls.world.classes.lookup(cls, name)
+    method = calls.objects.classes.lookup(cls, name)
     return method if type(method) is types.FunctionType else None
 
 
@@ -211,7 +211,7 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
     if kind in _SIZED:
         return bool(value)
     if kind is dict:
-        state = calls.world.lazy.get(id(value))
+        state = calls.objects.lazy.get(id(value))
         return bool(value) if state is None else state.length() != 0
     if kind is Array:
         return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
@@ -227,7 +227,7 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
         method = user_method(calls, value, name)
         if method is not None:
             return _checked_truth(calls.call(method, (value,), {}), name)
-        if not is_immutable(kind) and calls.world.classes.lookup(kind, name) is not ABSENT:
+        if not is_immutable(kind) and calls.objects.classes.lookup(kind, name) is not ABSENT:
             break
     return bool(run(calls.trace, bool, (value,), {}))
 
@@ -287,16 +287,16 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 @calls_program
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
-    if value in calls.world.iterators or (
-        kind in _GIVE_THEMSELVES and id(value) in calls.world.opaque
+    if value in calls.objects.iterators or (
+        kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque
     ):
         return value
-    if (kind is set or kind is frozenset) and id(value) in calls.world.set_orders:
-        return iter(calls.world.set_order(value) or ())
+    if (kind is set or kind is frozenset) and id(value) in calls.objects.set_orders:
+        return iter(calls.objects.set_order(value) or ())
     if kind in _ITERABLE or kind in _NATIVE_ITERATORS:
         return iter(value)
     if kind is dict:
-        calls.world.expand(value)
+        calls.objects.expand(value)
         return iter(value)
     if kind is Array:
         return calls.trace.torch.arrays.iterate(value)
@@ -316,11 +316,11 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
 
 @calls_program
 def advance(calls: CallDispatcher, iterator: Any) -> Any:
-    begun = calls.world.iterators
-    if iterator in begun:
-        return begun.entered(begun.next(iterator))
+    consumed = calls.objects.iterators
+    if iterator in consumed:
+        return consumed.entered(consumed.next(iterator))
     if type(iterator) in _NATIVE_ITERATORS:
-        if id(iterator) in calls.world.opaque:
+        if id(iterator) in calls.objects.opaque:
             raise graph_break(
                 "unsupported-object", "an iterator that was begun outside of the graph"
             )

@@ -48,7 +48,7 @@ def method(calls: CallDispatcher, value: object, name: str) -> Any:
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     if cls is None or not is_users(cls, name):
         return None
-    found = calls.world.classes.lookup(cls, name)
+    found = calls.objects.classes.lookup(cls, name)
     if type(found) is not FunctionType:
         raise graph_break("unsupported-call", f"{name} of a {cls.__qualname__}")
     return found

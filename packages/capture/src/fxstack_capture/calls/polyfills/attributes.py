@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import is_ours, special
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.class_flags import is_heap_type
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 def attribute(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
     """``obj.name``."""
-    world = calls.world
+    objects = calls.objects
     if not _has_attributes(obj):
         return None
     cls = type(obj)
-    hook = plan_of(world, cls, "__getattr__")[0]
+    hook = plan_of(objects, cls, "__getattr__")[0]
     if hook is not ABSENT and type(hook) is not types.FunctionType:
         return None
-    custom = plan_of(world, cls, "__getattribute__")[0]
+    custom = plan_of(objects, cls, "__getattribute__")[0]
     if type(custom) is types.FunctionType:
         found: Request | None = (custom, (obj, name))
     elif is_generic(custom):
         found = _from_class(calls, obj, name)
         if found is None:
-            lacks = plan_of(world, cls, name)[0] is ABSENT and _own(calls, obj, name) is ABSENT
+            lacks = plan_of(objects, cls, name)[0] is ABSENT and _own(calls, obj, name) is ABSENT
             return (hook, (obj, name)) if lacks and hook is not ABSENT else None
     else:
         return None
     assert found is not None
-    return found if hook is ABSENT else (in_python.attribute, (*found, hook, obj, name))
+    return found if hook is ABSENT else (polyfill.attribute, (*found, hook, obj, name))
 
 
 def _has_attributes(obj: Any) -> bool:
@@ -62,24 +62,24 @@ def _has_attributes(obj: Any) -> bool:
 
 def _from_class(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
     """The call of a property or of a descriptor that is written in Python."""
-    world, cls = calls.world, type(obj)
-    raw, getter, data = plan_of(world, cls, name)
+    objects, cls = calls.objects, type(obj)
+    raw, getter, data = plan_of(objects, cls, name)
     if raw is ABSENT or (not data and _own(calls, obj, name) is not ABSENT):
         return None
     if getter is get_property:
-        return None if raw.fget is None else (held(world, raw, raw.fget, "fget"), (obj,))
+        return None if raw.fget is None else (held(objects, raw, raw.fget, "fget"), (obj,))
     if getter is get_cached_property:
-        return in_python.cached, (held(world, raw, raw.func, "func"), obj, raw.attrname)
-    get = world.classes.lookup(type(raw), "__get__")
+        return polyfill.cached, (held(objects, raw, raw.func, "func"), obj, raw.attrname)
+    get = objects.classes.lookup(type(raw), "__get__")
     return (get, (raw, obj, cls)) if type(get) is types.FunctionType else None
 
 
 def _own(calls: CallDispatcher, obj: Any, name: str) -> Any:
     """What the instance dictionary holds; something, if it is not known."""
-    state = calls.world.instances.get(id(obj))
+    state = calls.objects.instances.get(id(obj))
     if state is not None:
         return state.get(name)
-    if calls.world.source_of(obj) is not None:
+    if calls.objects.source_of(obj) is not None:
         return None
     own = raw_dict_or_none(obj)
     return ABSENT if own is None else own.get(name, ABSENT)
@@ -104,11 +104,11 @@ def _to_descriptor(
     custom = special(calls, obj, hook)
     if custom is not None:
         return custom, (obj, name, *value)
-    raw = plan_of(calls.world, type(obj), name)[0]
-    if raw is ABSENT or calls.world.classes.lookup(type(obj), hook) is not getattr(object, hook):
+    raw = plan_of(calls.objects, type(obj), name)[0]
+    if raw is ABSENT or calls.objects.classes.lookup(type(obj), hook) is not getattr(object, hook):
         return None
     if type(raw) is property:
         fn = getattr(raw, accessor)
-        return None if fn is None else (held(calls.world, raw, fn, accessor), (obj, *value))
-    method = calls.world.classes.lookup(type(raw), descriptor_hook)
+        return None if fn is None else (held(calls.objects, raw, fn, accessor), (obj, *value))
+    method = calls.objects.classes.lookup(type(raw), descriptor_hook)
     return (method, (raw, obj, *value)) if type(method) is types.FunctionType else None

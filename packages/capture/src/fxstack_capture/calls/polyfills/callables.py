@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.operators.mixed_operands import is_plain_object
 from fxstack_capture.calls.operators.tensor_methods import BINARY, IN_PLACE, UNARY
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
 from fxstack_capture.calls.polyfills.finding import is_symbol, special
 from fxstack_capture.calls.polyfills.iteration import advance, calls_back, iterate
@@ -44,7 +44,7 @@ def for_callable(
 
 def _bound(calls: CallDispatcher, fn: Any, args: tuple[Any, ...]) -> Request | None:
     if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
-        return (in_python.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
+        return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
     return None
 
 
@@ -57,10 +57,10 @@ def _construction(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> R
         or calls.is_leaf(cls)
     ):
         return None
-    raw = plan_of(calls.world, cls, "__new__")[0]
+    raw = plan_of(calls.objects, cls, "__new__")[0]
     if type(raw) is not staticmethod or type(raw.__func__) is not types.FunctionType:
         return None
-    return in_python.construct, (cls, calls.world.load_attr(cls, "__new__"), args, kwargs)
+    return polyfill.construct, (cls, calls.objects.load_attr(cls, "__new__"), args, kwargs)
 
 
 def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -70,9 +70,9 @@ def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _text(calls: CallDispatcher, value: Any, names: tuple[str, ...]) -> Request | None:
     for name in names:
-        found = calls.world.classes.lookup(type(value), name)
+        found = calls.objects.classes.lookup(type(value), name)
         if type(found) is types.FunctionType and special(calls, value, name) is found:
-            return in_python.text, (name, found, value)
+            return polyfill.text, (name, found, value)
         if found is not getattr(object, name):
             return None
     return None
@@ -84,38 +84,38 @@ def formatting(calls: CallDispatcher, value: Any, spec: Any = "") -> Request | N
         return None
     method = special(calls, value, "__format__")
     if method is not None:
-        return in_python.formatted, (method, value, spec)
-    lookup = calls.world.classes.lookup
+        return polyfill.formatted, (method, value, spec)
+    lookup = calls.objects.classes.lookup
     generic = lookup(type(value), "__format__") is object.__format__
     return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
 
 
 def _length(calls: CallDispatcher, value: Any) -> Request | None:
     method = special(calls, value, "__len__")
-    return None if method is None else (in_python.length, (method, value))
+    return None if method is None else (polyfill.length, (method, value))
 
 
 def _next(calls: CallDispatcher, iterator: Any, *default: Any) -> Request | None:
     found = advance(calls, iterator)
-    return (in_python.next_or, (*found, *default)) if found is not None and default else found
+    return (polyfill.next_or, (*found, *default)) if found is not None and default else found
 
 
 def _getattr(calls: CallDispatcher, obj: Any, name: Any, *default: Any) -> Request | None:
     found = attribute(calls, obj, name) if type(name) is str else None
     if found is None or not default:
         return found
-    return in_python.attribute_or, (obj, name, *default)
+    return polyfill.attribute_or, (obj, name, *default)
 
 
 def _hasattr(calls: CallDispatcher, obj: Any, name: Any) -> Request | None:
     found = type(name) is str and attribute(calls, obj, name) is not None
-    return (in_python.has_attribute, (obj, name)) if found else None
+    return (polyfill.has_attribute, (obj, name)) if found else None
 
 
 def _storing(how: Any) -> Maker:
     def make(calls: CallDispatcher, obj: Any, name: Any, *value: Any) -> Request | None:
         found = how(calls, obj, name, *value) if type(name) is str else None
-        return None if found is None else (in_python.ignoring, found)
+        return None if found is None else (polyfill.ignoring, found)
 
     return make
 
@@ -133,7 +133,7 @@ def _over(fn: Any) -> Maker:
 def _sum(calls: CallDispatcher, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
     values = (iterable, *args, *kwargs.values())
     added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
-    return (in_python.sum_of, values) if added or calls_back(calls, iterable) else None
+    return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
 
 
 def _truths(fn: Any) -> Maker:
@@ -149,7 +149,7 @@ def _sorted(
 ) -> Request | None:
     if not is_python(key) and not calls_back(calls, iterable):
         return None
-    return in_python.sorted_items, (iterable, key, reverse)
+    return polyfill.sorted_items, (iterable, key, reverse)
 
 
 def is_python(fn: Any) -> bool:
@@ -166,13 +166,13 @@ def _extremum(fn: Any, better: Any) -> Maker:
             return None
         if len(args) > 1 and empty:
             return None
-        return in_python.extremum, (fn, better, items, key, empty)
+        return polyfill.extremum, (fn, better, items, key, empty)
 
     return make
 
 
 def _reduce(calls: CallDispatcher, fn: Any, iterable: Any, *initial: Any) -> Request | None:
-    return (in_python.reduced, (fn, iterable, *initial)) if is_python(fn) else None
+    return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
 def _operator(calls: CallDispatcher, left: Any, right: Any, *, op: Any) -> Request | None:
@@ -197,10 +197,10 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     (hasattr, _hasattr, 2, 2, _NONE),
     (setattr, _storing(store), 3, 3, _NONE),
     (delattr, _storing(delete), 2, 2, _NONE),
-    (list, _over(in_python.items_of), 1, 1, _NONE),
-    (tuple, _over(in_python.tuple_of), 1, 1, _NONE),
-    (any, _truths(in_python.any_of), 1, 1, _NONE),
-    (all, _truths(in_python.all_of), 1, 1, _NONE),
+    (list, _over(polyfill.items_of), 1, 1, _NONE),
+    (tuple, _over(polyfill.tuple_of), 1, 1, _NONE),
+    (any, _truths(polyfill.any_of), 1, 1, _NONE),
+    (all, _truths(polyfill.all_of), 1, 1, _NONE),
     (sum, _sum, 1, 2, frozenset({"start"})),
     (sorted, _sorted, 1, 1, frozenset({"key", "reverse"})),
     (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),

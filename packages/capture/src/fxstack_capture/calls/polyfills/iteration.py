@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import method_of, special
 from fxstack_capture.calls.readers import behind
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 def iterate(calls: CallDispatcher, value: Any) -> Request | None:
     method = special(calls, value, "__iter__")
-    return None if method is None else (in_python.iterator_of, (method, value))
+    return None if method is None else (polyfill.iterator_of, (method, value))
 
 
 def advance(calls: CallDispatcher, iterator: Any) -> Request | None:
     """``next(iterator)``."""
     if type(iterator) in (map, filter):
-        if iterator in calls.world.iterators:
-            fn, *iterators = calls.world.iterators.asked_by(iterator)
-        elif id(iterator) in calls.world.opaque:
+        if iterator in calls.objects.iterators:
+            fn, *iterators = calls.objects.iterators.asked_by(iterator)
+        elif id(iterator) in calls.objects.opaque:
             return None
         else:
             fn, *iterators = iterator.__reduce__()[1]
             fn = fn.fn if type(fn) is Route else fn
             iterators = list(map(behind, iterators))
         mapped = type(iterator) is map
-        return in_python.next_of_map if mapped else in_python.next_of_filter, (fn, *iterators)
+        return polyfill.next_of_map if mapped else polyfill.next_of_filter, (fn, *iterators)
     return method_of(calls, iterator, "__next__")
 
 

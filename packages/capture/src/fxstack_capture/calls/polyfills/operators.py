@@ -10,7 +10,7 @@ import torch
 
 from fxstack_capture.calls.operators.mixed_operands import is_plain_object
 from fxstack_capture.calls.operators.tensor_methods import BINARY, COMPARISONS, IN_PLACE, UNARY
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import is_ours, is_symbol, method_of, special
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
@@ -45,7 +45,7 @@ def binary(calls: CallDispatcher, op: Any, left: Any, right: Any) -> Request | N
         return None
     request = _when_nobody_knows(op, left, right)
     for attempt in reversed(attempts):
-        request = in_python.first_answer, (*attempt, *request)
+        request = polyfill.first_answer, (*attempt, *request)
     return request
 
 
@@ -80,7 +80,7 @@ def _attempts(
 
 
 def _overrides(calls: CallDispatcher, kinds: tuple[type, type], name: str) -> bool:
-    lookup = calls.world.classes.lookup
+    lookup = calls.objects.classes.lookup
     return lookup(kinds[1], name) is not lookup(kinds[0], name)
 
 
@@ -88,13 +88,13 @@ def _attempt(calls: CallDispatcher, value: Any, name: str, other: Any) -> list[R
     """The call of a special method, if the class has it; None if it is not a Python function."""
     if not is_plain_object(value):
         return []
-    found = calls.world.classes.lookup(type(value), name)
+    found = calls.objects.classes.lookup(type(value), name)
     if type(found) is types.FunctionType:
         return [(found, (value, other))]
     if found is object.__ne__:
-        equal = calls.world.classes.lookup(type(value), "__eq__")
+        equal = calls.objects.classes.lookup(type(value), "__eq__")
         if type(equal) is types.FunctionType:
-            return [(in_python.unequal, (equal, value, other))]
+            return [(polyfill.unequal, (equal, value, other))]
         return [] if equal is object.__eq__ else None
     return [] if found is ABSENT or found is getattr(object, name, None) else None
 
@@ -110,16 +110,16 @@ _SYMBOLS = {
 
 def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
     if op in (operator.eq, operator.ne):
-        return in_python.given, ((left is right) is (op is operator.eq),)
+        return polyfill.given, ((left is right) is (op is operator.eq),)
     kinds = _name(left), _name(right)
     if op in COMPARISONS:
         symbol = _SYMBOLS[BINARY[op][0]]
         text = f"{symbol!r} not supported between instances of {kinds[0]!r} and {kinds[1]!r}"
-        return in_python.refuse, (text,)
+        return polyfill.refuse, (text,)
     symbol = _SYMBOLS[BINARY[IN_PLACE[op][1] if op in IN_PLACE else op][0]]
     if op in IN_PLACE:
         symbol = f"{symbol.removesuffix(' or pow()')}="
-    return in_python.refuse, (
+    return polyfill.refuse, (
         f"unsupported operand type(s) for {symbol}: {kinds[0]!r} and {kinds[1]!r}",
     )
 
@@ -137,11 +137,11 @@ def _name(value: Any) -> str:
 def _contains(calls: CallDispatcher, container: Any, item: Any) -> Request | None:
     method = special(calls, container, "__contains__")
     if method is not None:
-        return in_python.as_bool, (method, (container, item))
+        return polyfill.as_bool, (method, (container, item))
     if not is_plain_object(container) or special(calls, container, "__iter__") is None:
         return None
-    lacks = calls.world.classes.lookup(type(container), "__contains__") is ABSENT
-    return (in_python.contains_by_iteration, (container, item)) if lacks else None
+    lacks = calls.objects.classes.lookup(type(container), "__contains__") is ABSENT
+    return (polyfill.contains_by_iteration, (container, item)) if lacks else None
 
 
 def unary(calls: CallDispatcher, op: Any, value: Any) -> Request | None:
@@ -152,15 +152,15 @@ def unary(calls: CallDispatcher, op: Any, value: Any) -> Request | None:
 def truth(calls: CallDispatcher, value: Any) -> Request | None:
     method = special(calls, value, "__bool__")
     if method is not None:
-        return in_python.truth, (method, value)
+        return polyfill.truth, (method, value)
     if is_immutable(type(value)) or _has(calls, value, "__bool__"):
         return None
     method = special(calls, value, "__len__")
-    return None if method is None else (in_python.has_length, (method, value))
+    return None if method is None else (polyfill.has_length, (method, value))
 
 
 def _has(calls: CallDispatcher, value: Any, name: str) -> bool:
-    return calls.world.classes.lookup(type(value), name) is not ABSENT
+    return calls.objects.classes.lookup(type(value), name) is not ABSENT
 
 
 def item(calls: CallDispatcher, name: str, container: Any, *args: Any) -> Request | None:

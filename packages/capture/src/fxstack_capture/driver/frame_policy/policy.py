@@ -25,7 +25,7 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_compat import (
     get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch,
 )
-from fxstack_capture.torch_side.subclasses import suspended_modes as modes_aside
+from fxstack_capture.torch_side.subclasses import suspended_modes
 from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
 from fxstack_capture.torch_side.subclasses.wrapping import are_active
 
@@ -114,7 +114,7 @@ def has_foreign_modes() -> bool:
         return True
     if is_traced_by_others():
         return True
-    return not all(map(can_be_followed, modes_aside.present()))
+    return not all(map(can_be_followed, suspended_modes.present()))
 
 
 def is_traced_by_others() -> bool:

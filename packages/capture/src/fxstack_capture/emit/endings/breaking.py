@@ -251,8 +251,8 @@ class _Ending:
             level = self._levels[depth]
             callee = Callee(
                 inner.user,
-                self._writer.trace.world.original_of(inner.state.namespace),
-                id(self._writer.trace.world.original_of(inner.state.namespace)),
+                self._writer.trace.objects.original_of(inner.state.namespace),
+                id(self._writer.trace.objects.original_of(inner.state.namespace)),
                 place,
                 level.op.offset,
                 level.results,

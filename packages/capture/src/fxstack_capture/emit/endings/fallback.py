@@ -25,7 +25,7 @@ _EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)
 
 
-class Retreat:
+class Fallback:
     """``before`` the call of the graph, around it (``guarded``), and ``checks`` after it.
 
     ``passed`` says whether assumptions hold, ``draws`` whether the graph draws random numbers, ``handles`` whether the

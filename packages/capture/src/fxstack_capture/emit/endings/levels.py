@@ -12,11 +12,11 @@ import torch
 from fxstack_capture.bytecode.flow import handler_of
 from fxstack_capture.bytecode.layout import slot_names
 from fxstack_capture.bytecode.operations import Step, step_at
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from fxstack_capture.bytecode.assemble import Op, Protected
@@ -79,7 +79,7 @@ class Level:
     @property
     def hidden(self) -> bool:
         """Whether it stands for C code, which has no frame."""
-        return self.user.co_filename == in_python.__file__
+        return self.user.co_filename == polyfill.__file__
 
     def live_at(self, op: Op) -> set[str]:
         """Variables that are needed from ``op`` on."""
@@ -105,7 +105,7 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 def original_of(trace: Trace, value: object) -> object:
     """What stands behind the value of a variable, read or not."""
-    return value.value if type(value) is Lazy else trace.world.original_of(value)
+    return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
 def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:

@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls.callbacks import Route
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
     """The real globals dictionary of a function."""
-    real = rebuilder.trace.world.original_of(names)
+    real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
         return rebuilder.loads.expr(Globals())
     return rebuilder.constant(real, "globals")
 
 
 def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
-    if fn.__globals__ is vars(in_python):
+    if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
         raise CannotRebuildError(f"a function of the compiler ({fn.__qualname__})")
-    defaults, keyword_defaults, closure = rebuilder.trace.world.function_parts(fn)
+    defaults, keyword_defaults, closure = rebuilder.trace.objects.function_parts(fn)
     make = rebuilder.constant(types.FunctionType, "FunctionType")
     arguments = [
         rebuilder.constant(fn.__code__, f"code_{fn.__name__}"),
@@ -75,7 +75,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.exp
 def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
     make = rebuilder.constant(types.CellType, "CellType")
     try:
-        content = rebuilder.trace.world.load_cell(cell)
+        content = rebuilder.trace.objects.load_cell(cell)
     except ValueError:
         return rebuilder.assign(call(make), "cell")
     return rebuilder.mutable(

@@ -28,10 +28,10 @@ def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 
 def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
     """A class made in the frame is another class in every call: it cannot be a constant."""
-    world = rebuilder.trace.world
-    if world.is_new(obj):
+    objects = rebuilder.trace.objects
+    if objects.is_new(obj):
         what = f"class {obj.__qualname__}, which was created in the compiled code"
-        raise CannotRebuildError(what, world.made_at(obj))
+        raise CannotRebuildError(what, objects.made_at(obj))
     return rebuilder.constant(obj, obj.__name__)
 
 

@@ -86,7 +86,7 @@ def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
             left = len(obj.__reduce__()[1][0])
         except RuntimeError:
             raise CannotRebuildError("an iterator over a dictionary that has changed") from None
-        if rebuilder.early or rebuilder.trace.world.has_other_keys(mapping):
+        if rebuilder.early or rebuilder.trace.objects.has_other_keys(mapping):
             raise CannotRebuildError("an iterator over a dictionary that gets other keys")
         consumed = dict.__len__(mapping) - left
         found = rebuilder.expr(mapping)

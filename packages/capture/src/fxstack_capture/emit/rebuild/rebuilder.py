@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Rebuilder:
 
     def _integer(self, number: int) -> ast.expr:
         """A number; where it is the ``id`` or ``hash`` of an object, that of the object as it is outside."""
-        found = self.trace.world.addresses.found(number)  # type: ignore[attr-defined]
+        found = self.trace.objects.addresses.found(number)  # type: ignore[attr-defined]
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
@@ -68,7 +68,7 @@ class Rebuilder:
         """A text; where it shows the ``id`` or ``hash`` of an object, with that of the object as it is outside."""
         parts: list[ast.expr] = []
         end = 0
-        for match, function, obj in self.trace.world.addresses.in_text(text):  # type: ignore[attr-defined]
+        for match, function, obj in self.trace.objects.addresses.in_text(text):  # type: ignore[attr-defined]
             parts.append(ast.Constant(text[end : match.start()]))
             form = ast.JoinedStr([ast.Constant("#x")]) if match[0].startswith("0x") else None
             parts.append(ast.FormattedValue(self._address(function, obj), -1, form))
@@ -133,7 +133,7 @@ class Rebuilder:
             if begin is None:
                 raise CycleError
             return begin()
-        if type(obj) is Lazy:
+        if type(obj) is DeferredLocal:
             return self.loads.expr(obj.source)
         source = self.source_of(obj)
         if source is not None:
@@ -169,7 +169,7 @@ class Rebuilder:
 
     def source_of(self, obj: Any) -> Source | None:
         """Where a stand-in comes from; None for what was made during the trace."""
-        source = self.trace.world.source_of(obj)
+        source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):
             return self.trace.torch.source_of(obj)
         return source

@@ -19,7 +19,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import CALLERS
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,7 +65,7 @@ def _is_failure(error: BaseException) -> bool:
 
 def _is_ours(entry: TracebackType) -> bool:
     code = entry.tb_frame.f_code
-    if code.co_filename == in_python.__file__:
+    if code.co_filename == polyfill.__file__:
         return False
     return code.co_filename.startswith(_OWN) or code in CALLERS
 

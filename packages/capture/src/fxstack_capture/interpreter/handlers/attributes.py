@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def load_attr(frame: Frame, name: str) -> None:
     stack = frame.stack
-    stack[-1] = frame.world.load_attr(stack[-1], name)
+    stack[-1] = frame.objects.load_attr(stack[-1], name)
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
@@ -21,13 +21,13 @@ def load_method_null_below(frame: Frame, name: str) -> None:
     self.
     """
     stack = frame.stack
-    stack[-1:] = (NULL, frame.world.load_attr(stack[-1], name))
+    stack[-1:] = (NULL, frame.objects.load_attr(stack[-1], name))
 
 
 def load_method_null_above(frame: Frame, name: str) -> None:
     """3.13."""
     stack = frame.stack
-    stack[-1:] = (frame.world.load_attr(stack[-1], name), NULL)
+    stack[-1:] = (frame.objects.load_attr(stack[-1], name), NULL)
 
 
 def store_attr(frame: Frame, name: str) -> None:
@@ -35,13 +35,13 @@ def store_attr(frame: Frame, name: str) -> None:
     obj, value = stack.pop(), stack.pop()
     method = frame.calls.special_method(obj, "__setattr__")
     if method is None:
-        frame.world.store_attr(obj, name, value)
+        frame.objects.store_attr(obj, name, value)
     else:
         frame.calls.call_linked(method, (obj, name, value), {})
 
 
 def delete_attr(frame: Frame, name: str) -> None:
-    frame.world.delete_attr(frame.stack.pop(), name)
+    frame.objects.delete_attr(frame.stack.pop(), name)
 
 
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
@@ -52,7 +52,7 @@ def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
     fn, cls, instance = stack[-3:]
     del stack[-3:]
     args = (cls, instance) if explicit or fn is builtins.super else ()
-    return frame.world.load_attr(frame.calls.call(fn, args, {}), name)
+    return frame.objects.load_attr(frame.calls.call(fn, args, {}), name)
 
 
 def load_super_attr(frame: Frame, operand: tuple[str, bool]) -> None:

@@ -78,7 +78,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             name = type(args).__name__
             raise TypeError(f"{described} argument after * must be an iterable, not {name}")
         args = frame.calls.call(tuple, (args,), {})
-    frame.world.expand(kwargs)  # built before a graph break, perhaps
+    frame.objects.expand(kwargs)  # built before a graph break, perhaps
     stack.append(frame.calls.call_linked(fn, args, kwargs))
 
 
@@ -90,7 +90,7 @@ def _new_function(
     frame: Frame, code: CodeType, defaults: tuple[Any, ...] | None, closure: Any
 ) -> FunctionType:
     fn = FunctionType(code, frame.globals, code.co_name, defaults, closure)
-    frame.world.note_new(fn)
+    frame.objects.note_new(fn)
     return fn
 
 

@@ -67,7 +67,7 @@ def build_string(frame: Frame, count: int) -> None:
 def _target(frame: Frame, depth: int) -> Any:
     """The container that is being filled; a graph break while it was half done makes it one from before this frame."""
     target = frame.stack[-depth]
-    frame.world.expand(target)
+    frame.objects.expand(target)
     return target
 
 
@@ -122,7 +122,7 @@ def _is_mapping(frame: Frame, value: Any) -> bool:
     if isinstance(value, dict):
         return True
     try:
-        frame.world.load_attr(value, "keys")
+        frame.objects.load_attr(value, "keys")
     except AttributeError as missing:
         frame.interp.dealt_with(missing)
         return False

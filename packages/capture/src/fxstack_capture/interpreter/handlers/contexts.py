@@ -46,7 +46,7 @@ def _full_name(cls: type) -> str:
 
 def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
     try:
-        return frame.world.load_special(manager, name)
+        return frame.objects.load_special(manager, name)
     except AttributeError as error:
         frame.interp.dealt_with(error)
     raise TypeError(missing)

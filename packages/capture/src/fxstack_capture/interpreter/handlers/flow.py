@@ -66,7 +66,7 @@ def for_iter(frame: Frame, target: int) -> int | None:
     stack = frame.stack
     iterator = stack[-1]
     try:
-        if type(iterator) in _PLAIN_ITERATORS and id(iterator) not in frame.world.opaque:
+        if type(iterator) in _PLAIN_ITERATORS and id(iterator) not in frame.objects.opaque:
             stack.append(next(iterator))
         elif type(iterator) is TraceGenerator:
             stack.append(iterator.resume(None))

@@ -39,7 +39,7 @@ def _send(frame: Frame, receiver: Any, value: Any) -> Any:
         return receiver.resume(value)
     if value is None:
         return frame.calls.next(receiver)
-    method = frame.world.load_attr(receiver, "send")
+    method = frame.objects.load_attr(receiver, "send")
     return frame.calls.call(method, (value,), {})
 
 

@@ -22,4 +22,4 @@ def subscript_generic(frame: Frame, _operand: Any) -> None:
 
 def set_function_type_params(frame: Frame, _operand: Any) -> None:
     parameters = frame.stack.pop()
-    frame.world.store_attr(frame.stack[-1], "__type_params__", parameters)
+    frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

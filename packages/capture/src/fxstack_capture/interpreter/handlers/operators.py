@@ -42,7 +42,7 @@ def is_op(frame: Frame, invert: int) -> None:
     right = stack.pop()
     left = stack[-1]
     if left is not right and type(left) is type(right):
-        frame.world.note_compared(left, right)
+        frame.objects.note_compared(left, right)
     stack[-1] = (left is right) is not bool(invert)
 
 
@@ -72,8 +72,8 @@ def to_bool(frame: Frame, _operand: Any) -> None:
 def binary_subscr(frame: Frame, _operand: Any) -> None:
     stack = frame.stack
     key = stack.pop()
-    if type(stack[-1]) is list and stack[-1] in frame.world.growing:
-        found = frame.world.growing.item(stack[-1], key)
+    if type(stack[-1]) is list and stack[-1] in frame.objects.append_only:
+        found = frame.objects.append_only.item(stack[-1], key)
         if found is not NULL:
             stack[-1] = found
             return

@@ -28,7 +28,7 @@ def match_mapping(frame: Frame, _operand: Any) -> None:
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
     """Registering a class with an abstract one, or one derived from it, sets the flag that patterns look at."""
     kind = type(frame.stack[-1])
-    frame.world.note_answers(kind, abstract)
+    frame.objects.note_answers(kind, abstract)
     return bool(flags_of(kind) & flag)
 
 
@@ -41,7 +41,7 @@ def match_keys(frame: Frame, _operand: Any) -> None:
 def _values_of(frame: Frame, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if not keys:
         return ()
-    get = frame.world.load_attr(subject, "get")
+    get = frame.objects.load_attr(subject, "get")
     missing = object()
     seen: set[Any] = set()
     values: list[Any] = []
@@ -100,7 +100,7 @@ def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
     (``int(x)``).
     """
     try:
-        names = frame.world.load_attr(cls, "__match_args__")
+        names = frame.objects.load_attr(cls, "__match_args__")
     except AttributeError as missing:
         frame.interp.dealt_with(missing)
         return (), bool(flags_of(cls) & _MATCH_SELF_FLAG)
@@ -128,7 +128,7 @@ def _add_attribute(
         raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
     seen.add(name)
     try:
-        attributes.append(frame.world.load_attr(subject, name))
+        attributes.append(frame.objects.load_attr(subject, name))
     except AttributeError as missing:
         frame.interp.dealt_with(missing)
         return False

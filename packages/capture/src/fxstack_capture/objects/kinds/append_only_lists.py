@@ -2,7 +2,7 @@
 
 A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The stand-in then holds
 only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
-``World.enter``, which fills in what was there before and guards it.
+``Objects.enter``, which fills in what was there before and guards it.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.loads import is_plain_attribute
 from fxstack_capture.sources import Converted, Item, ItemAt
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CellType
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 _LENGTH: Any = len
-GROWING_METHODS: Final = frozenset({"append", "extend"})
+APPEND_METHODS: Final = frozenset({"append", "extend"})
 """Methods of lists that do not look at what the list holds."""
 
 
-class GrowingLists:
+class AppendOnlyLists:
     """Those of one trace. They are found by the id of the stand-in."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self._world = world
-        self._unread: dict[int, tuple[list[Any], Source]] = {}
+    def __init__(self, objects: ObjectModel) -> None:
+        self._objects = objects
+        self._deferred: dict[int, tuple[list[Any], Source]] = {}
 
-    def __contains__(self, standin: object) -> bool:
-        return id(standin) in self._unread
+    def __contains__(self, proxy: object) -> bool:
+        return id(proxy) in self._deferred
 
     # --- where a list is found ---------------------------------------------------------------
 
@@ -46,24 +46,24 @@ class GrowingLists:
         """The stand-in of a list, not looked into if nobody has yet; None for anything else."""
         if type(obj) is not list:
             return None
-        world = self._world
-        entry = world.registry.by_original.get(id(obj))
+        objects = self._objects
+        entry = objects.registry.by_original.get(id(obj))
         if entry is not None:
-            known: list[Any] = entry.standin  # type: ignore[assignment]
+            known: list[Any] = entry.proxy  # type: ignore[assignment]
             if known not in self:
-                return world.enter(obj, source)  # type: ignore[no-any-return]
+                return objects.enter(obj, source)  # type: ignore[no-any-return]
             if entry.source != source:
-                world.trace.guard(source, SameObject(entry.source))
+                objects.trace.guard(source, SameObject(entry.source))
             return known
-        world.trace.guard(source, TypeIs(list))
-        standin: list[Any] = []
-        world.registry.add(obj, standin, source)
-        self._unread[id(standin)] = obj, source
-        return standin
+        objects.trace.guard(source, TypeIs(list))
+        proxy: list[Any] = []
+        objects.registry.add(obj, proxy, source)
+        self._deferred[id(proxy)] = obj, source
+        return proxy
 
     def lazily(self, value: object) -> list[Any] | None:
         """What a slot or cell holds that nobody has read."""
-        return self.enter(value.value, value.source) if type(value) is Lazy else None
+        return self.enter(value.value, value.source) if type(value) is DeferredLocal else None
 
     def in_cell(self, cell: CellType) -> list[Any] | None:
         try:
@@ -72,63 +72,59 @@ class GrowingLists:
             return None
 
     def in_globals(self, namespace: dict[str, object], name: str) -> list[Any] | None:
-        return self._in_dict(self._world.namespace(namespace), name)
+        return self._in_dict(self._objects.namespace(namespace), name)
 
     def in_attribute(self, obj: object, name: str) -> list[Any] | None:
-        state = self._world.instances.get(id(obj))
-        if state is None or not is_plain_attribute(self._world, obj, name):
+        state = self._objects.instances.get(id(obj))
+        if state is None or not is_plain_attribute(self._objects, obj, name):
             return None
         return self._in_dict(state, name)
 
     def _in_dict(self, state: LazyDict, name: str) -> list[Any] | None:
-        if not state.is_unread(name):
+        if not state.is_deferred(name):
             return None
         return self.enter(state.original[name], state.item_source(name))
 
     # --- when somebody looks -----------------------------------------------------------------
 
-    def length(self, standin: list[Any]) -> Any:
+    def length(self, proxy: list[Any]) -> Any:
         """A number like one that the program holds: a symbol, once it has changed."""
-        original, source = self._unread[id(standin)]
-        before = self._world.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
-        return before + len(standin) if standin else before
+        original, source = self._deferred[id(proxy)]
+        before = self._objects.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
+        return before + len(proxy) if proxy else before
 
-    def item(self, standin: list[Any], key: object) -> Any:
+    def item(self, proxy: list[Any], key: object) -> Any:
         """One item, read alone; NULL where the list has to be looked into, which is done."""
-        original, source = self._unread[id(standin)]
+        original, source = self._deferred[id(proxy)]
         count = len(original)
         if type(key) is torch.SymInt:
-            return self._item_at(standin, key)
-        if type(key) is int and -len(standin) <= key < 0:
-            return standin[key]
-        if type(key) is not int or not -count <= key < count or (key < 0 and standin):
-            self.expand(standin)
+            return self._item_at(proxy, key)
+        if type(key) is int and -len(proxy) <= key < 0:
+            return proxy[key]
+        if type(key) is not int or not -count <= key < count or (key < 0 and proxy):
+            self.expand(proxy)
             return NULL
-        return self._world.enter(original[key], Item(source, key))
+        return self._objects.enter(original[key], Item(source, key))
 
-    def _item_at(self, standin: list[Any], key: torch.SymInt) -> Any:
+    def _item_at(self, proxy: list[Any], key: torch.SymInt) -> Any:
         """The item at an index that changes, where it was there before: found by the index in every call."""
-        original, source = self._unread[id(standin)]
-        at = self._world.trace.torch.place_of(key)
-        if (
-            at is None
-            or (standin and key < 0)
-            or not -len(original) <= key.node.hint < len(original)
-        ):
-            self.expand(standin)
+        original, source = self._deferred[id(proxy)]
+        at = self._objects.trace.torch.place_of(key)
+        if at is None or (proxy and key < 0) or not -len(original) <= key.node.hint < len(original):
+            self.expand(proxy)
             return NULL
-        return self._world.enter(original[key.node.hint], ItemAt(source, at))
+        return self._objects.enter(original[key.node.hint], ItemAt(source, at))
 
-    def expand(self, standin: list[Any]) -> None:
+    def expand(self, proxy: list[Any]) -> None:
         """Put what the list held before in front of what was added."""
-        found = self._unread.pop(id(standin), None)
+        found = self._deferred.pop(id(proxy), None)
         if found is None:
             return
         original, source = found
-        held = items(self._world, original, original, source)
-        standin[:0] = held
-        self._world.contents[id(standin)] = tuple(held)
+        held = items(self._objects, original, original, source)
+        proxy[:0] = held
+        self._objects.contents[id(proxy)] = tuple(held)
 
-    def added(self, standin: Any) -> tuple[Any, ...]:
+    def added(self, proxy: Any) -> tuple[Any, ...]:
         """What the program has added to a list that nobody has looked into."""
-        return tuple(standin) if id(standin) in self._unread else ()
+        return tuple(proxy) if id(proxy) in self._deferred else ()

@@ -5,7 +5,7 @@ where the iterator stands. So the code behind a graph break in a loop is compile
 taken is taken for real when the frame is left (``advances``), before anything else is written.
 
 An iterator over others (``zip``, ``map``, ``filter``) asks those, and an ``enumerate`` counts. What they give is read
-item by item (``Pending``), so that names that the program does not look at are not guarded.
+item by item (``DeferredTuple``), so that names that the program does not look at are not guarded.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
 from fxstack_capture.sources import Converted, Item, Upcoming
-from fxstack_capture.trace import Lazy, Pending
+from fxstack_capture.trace import DeferredLocal, DeferredTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
 
 
-class Begun:
+class Consumed:
     """One of them. ``taken`` of its items are gone in the trace and not through another iterator's real ``next``."""
 
-    def __init__(self, world: MirrorWorld, obj: Any, source: Source) -> None:
-        self.world = world
+    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+        self.objects = objects
         self.obj = obj
         self.source = source
         self.taken = 0
         self.ended = False
 
     def next(self) -> Any:
-        """What comes next: ``Lazy``, ``Pending`` or an object of the trace. Raises StopIteration, GraphBreak."""
+        """What comes next: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace. Raises StopIteration, GraphBreak."""
         raise NotImplementedError
 
     def leave_to_other(self) -> None:
@@ -62,16 +62,16 @@ class Begun:
         """That nothing comes after ``count`` items."""
         if operator.length_hint(self.obj) != count:
             raise self.refuse("an iterator over a container that was changed")
-        self.world.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
+        self.objects.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
         self.ended = True
         return StopIteration()
 
 
-class _OfContainer(Begun):
+class _OfContainer(Consumed):
     """Of a list, a tuple, a range or a dictionary."""
 
-    def __init__(self, world: MirrorWorld, obj: Any, source: Source) -> None:
-        super().__init__(world, obj, source)
+    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+        super().__init__(objects, obj, source)
         self._place = 0
 
     def next(self) -> Any:
@@ -84,12 +84,14 @@ class _OfContainer(Begun):
             raise self.guarded_end(self._place) from None
         source = Upcoming(self.source, self._place)
         # That there is one; the program may not look at it.
-        self.world.trace.guard(source, TypeIs(type(value)))
+        self.objects.trace.guard(source, TypeIs(type(value)))
         self._place += 1
         self.taken += 1
         if type(self.obj) is _DICT_ITEMS:
-            return Pending(tuple(Lazy(part, Item(source, i)) for i, part in enumerate(value)))
-        return Lazy(value, source)
+            return DeferredTuple(
+                tuple(DeferredLocal(part, Item(source, i)) for i, part in enumerate(value))
+            )
+        return DeferredLocal(value, source)
 
     def leave_to_other(self) -> None:
         self.taken -= 1
@@ -103,27 +105,27 @@ class _OfContainer(Begun):
             return
         where = Item(Converted(self.source, _REFERENTS), 0)
         if type(container) is list:
-            standin = self.world.growing.enter(container, where)
-            changed = self._is_changed_list(standin)
+            proxy = self.objects.append_only.enter(container, where)
+            changed = self._is_changed_list(proxy)
         elif type(container) is dict:
-            changed = self.world.dicts[id(self.world.enter(container, where))].changed
+            changed = self.objects.dicts[id(self.objects.enter(container, where))].changed
         else:
             raise self.refuse(f"an iterator over a {type(container).__qualname__}")
         if changed:
             raise self.refuse("an iterator over a container that was changed")
 
-    def _is_changed_list(self, standin: Any) -> bool:
-        if standin in self.world.growing:
-            return bool(standin)
-        held = self.world.contents[id(standin)]
-        return len(held) != len(standin) or any(map(operator.is_not, held, standin))
+    def _is_changed_list(self, proxy: Any) -> bool:
+        if proxy in self.objects.append_only:
+            return bool(proxy)
+        held = self.objects.contents[id(proxy)]
+        return len(held) != len(proxy) or any(map(operator.is_not, held, proxy))
 
 
-class _Composed(Begun):
+class _Composed(Consumed):
     """What has no state but that of the iterators that it asks, and a function."""
 
-    def __init__(self, world: MirrorWorld, obj: Any, source: Source) -> None:
-        super().__init__(world, obj, source)
+    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+        super().__init__(objects, obj, source)
         by: Any = type(obj).__reduce__
         reduced = Converted(source, by)
         parts = obj.__reduce__()
@@ -134,11 +136,11 @@ class _Composed(Begun):
     def function_and_iterators(self) -> tuple[Any, ...]:
         """Of a ``map`` or ``filter``: what it calls, and the iterators that it asks."""
         self.asked(1)
-        return self.world.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
+        return self.objects.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
 
-    def asked(self, first: int = 0) -> list[Begun]:
+    def asked(self, first: int = 0) -> list[Consumed]:
         """The iterators that it asks, in order."""
-        return [self.world.iterators.enter(*part) for part in self._parts[first:]]
+        return [self.objects.iterators.enter(*part) for part in self._parts[first:]]
 
 
 class _Zip(_Composed):
@@ -146,7 +148,7 @@ class _Zip(_Composed):
         asked = self.asked()
         if not asked:
             raise StopIteration
-        return Pending(tuple([iterator.next() for iterator in asked]))
+        return DeferredTuple(tuple([iterator.next() for iterator in asked]))
 
     def leave_to_other(self) -> None:
         for iterator in self.asked():
@@ -155,21 +157,21 @@ class _Zip(_Composed):
 
 class _Map(_Composed):
     def next(self) -> Any:
-        world = self.world
-        fn = world.enter(*self._parts[0])
-        items = tuple([world.iterators.entered(i.next()) for i in self.asked(1)])
-        return world.trace.calls.call(fn, items, {})
+        objects = self.objects
+        fn = objects.enter(*self._parts[0])
+        items = tuple([objects.iterators.entered(i.next()) for i in self.asked(1)])
+        return objects.trace.calls.call(fn, items, {})
 
 
 class _Filter(_Composed):
     def next(self) -> Any:
-        world = self.world
-        fn = world.enter(*self._parts[0])
+        objects = self.objects
+        fn = objects.enter(*self._parts[0])
         (iterator,) = self.asked(1)
         while True:
-            item = world.iterators.entered(iterator.next())
-            passed = item if fn in (None, bool) else world.trace.calls.call(fn, (item,), {})
-            if world.trace.calls.truth(passed):
+            item = objects.iterators.entered(iterator.next())
+            passed = item if fn in (None, bool) else objects.trace.calls.call(fn, (item,), {})
+            if objects.trace.calls.truth(passed):
                 return item
 
 
@@ -177,26 +179,28 @@ class _Enumerate(_Composed):
     """Its number is its own, so it is advanced for real, and with it what it asks."""
 
     def next(self) -> Any:
-        iterator = self.world.iterators.enter(*self._parts[0])
+        iterator = self.objects.iterators.enter(*self._parts[0])
         try:
             item = iterator.next()
         except StopIteration:
             self.ended = True
             raise
         iterator.leave_to_other()
-        number = Lazy(*self._parts[1])
+        number = DeferredLocal(*self._parts[1])
         place, self.taken = self.taken, self.taken + 1
-        return Pending((self.world.iterators.entered(number) + place if place else number, item))
+        return DeferredTuple(
+            (self.objects.iterators.entered(number) + place if place else number, item)
+        )
 
     def leave_to_other(self) -> None:
         raise self.refuse("an enumerate inside of another iterator")
 
 
-class _OfArguments(Begun):
+class _OfArguments(Consumed):
     """What is made again of the arguments that it reduces to, looked at when the first item is asked for."""
 
-    def __init__(self, world: MirrorWorld, obj: Any, source: Source) -> None:
-        super().__init__(world, obj, source)
+    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+        super().__init__(objects, obj, source)
         self._place = 0
         self._arguments: list[Any] | None = None
 
@@ -208,9 +212,9 @@ class _OfArguments(Begun):
 
     def _entered(self) -> list[Any]:
         where, parts = self._where(), self.obj.__reduce__()[1]
-        self.world.trace.guard(where, LengthIs(len(parts)))
+        self.objects.trace.guard(where, LengthIs(len(parts)))
         self.demand(parts)
-        return [self.world.enter(part, Item(where, i)) for i, part in enumerate(parts)]
+        return [self.objects.enter(part, Item(where, i)) for i, part in enumerate(parts)]
 
     def _where(self) -> Source:
         by: Any = type(self.obj).__reduce__
@@ -248,7 +252,7 @@ class _Repeat(_OfArguments):
     def demand(self, parts: tuple[Any, ...]) -> None:
         self._left = parts[1] if len(parts) > 1 else math.inf
         if len(parts) > 1:
-            self.world.trace.guard(Item(self._where(), 1), Equals(parts[1]))
+            self.objects.trace.guard(Item(self._where(), 1), Equals(parts[1]))
 
     def next(self) -> Any:
         item = self.arguments()[0]
@@ -274,7 +278,7 @@ _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
 _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
-_KINDS: dict[type, Callable[[MirrorWorld, Any, Source], Begun]] = {
+_KINDS: dict[type, Callable[[ObjectModel, Any, Source], Consumed]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
     **(
         {itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}
@@ -286,63 +290,63 @@ _KINDS: dict[type, Callable[[MirrorWorld, Any, Source], Begun]] = {
 }
 
 
-class BegunIterators:
+class ConsumedIterators:
     """Those of one trace, by the id of the iterator, which stands for itself."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self._world = world
-        self._begun: dict[int, Begun] = {}
+    def __init__(self, objects: ObjectModel) -> None:
+        self._objects = objects
+        self._consumed: dict[int, Consumed] = {}
 
     def __contains__(self, obj: object) -> bool:
-        return id(obj) in self._begun
+        return id(obj) in self._consumed
 
     def __len__(self) -> int:
-        return len(self._begun)
+        return len(self._consumed)
 
     def add(self, obj: object, source: Source) -> None:
         """``obj`` enters as what it is; if it is of a known kind, it can be read."""
         kind = _KINDS.get(type(obj))
         if kind is not None and native.AVAILABLE:
-            self._begun[id(obj)] = kind(self._world, obj, source)
+            self._consumed[id(obj)] = kind(self._objects, obj, source)
 
-    def enter(self, obj: Any, source: Source) -> Begun:
+    def enter(self, obj: Any, source: Source) -> Consumed:
         """An iterator that another one asks. Raises GraphBreak if it cannot be read."""
-        self._world.enter(obj, source)
+        self._objects.enter(obj, source)
         if obj not in self:
             raise graph_break("unsupported-object", f"a begun {type(obj).__qualname__}")
-        return self._begun[id(obj)]
+        return self._consumed[id(obj)]
 
     def next(self, obj: object) -> Any:
         """The next item, not entered. Raises StopIteration, GraphBreak."""
-        return self._begun[id(obj)].next()
+        return self._consumed[id(obj)].next()
 
     def asked_by(self, obj: object) -> tuple[Any, ...]:
         """What a ``map`` or ``filter`` calls, and the iterators that it asks. Raises GraphBreak."""
-        found = self._begun[id(obj)]
+        found = self._consumed[id(obj)]
         assert isinstance(found, _Composed)
         return found.function_and_iterators()
 
     def entered(self, item: Any) -> Any:
         """An item as an object of the trace."""
-        if type(item) is Lazy:
-            return self._world.enter(item.value, item.source)
-        if type(item) is Pending:
+        if type(item) is DeferredLocal:
+            return self._objects.enter(item.value, item.source)
+        if type(item) is DeferredTuple:
             return tuple([self.entered(part) for part in item.parts])
         return item
 
     def advances(self) -> Iterator[tuple[Source, int]]:
         """What is to be taken for real: an ``enumerate`` first, which takes from others what they do not count."""
         for counts in (True, False):
-            for begun in self._begun.values():
-                if isinstance(begun, _Enumerate) is counts and begun.steps():
-                    yield begun.source, begun.steps()
+            for consumed in self._consumed.values():
+                if isinstance(consumed, _Enumerate) is counts and consumed.steps():
+                    yield consumed.source, consumed.steps()
 
     def close(self) -> None:
         """Different iterators of one kind stay different where any has been advanced."""
-        alike: dict[type, list[Begun]] = {}
-        for begun in self._begun.values():
-            alike.setdefault(type(begun.obj), []).append(begun)
+        alike: dict[type, list[Consumed]] = {}
+        for consumed in self._consumed.values():
+            alike.setdefault(type(consumed.obj), []).append(consumed)
         for first, *others in alike.values():
             if others:
-                sources = tuple(begun.source for begun in others)
-                self._world.trace.guard(first.source, AllDistinct(sources))
+                sources = tuple(consumed.source for consumed in others)
+                self._objects.trace.guard(first.source, AllDistinct(sources))

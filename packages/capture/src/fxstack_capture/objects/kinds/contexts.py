@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.effects.records import Effect
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
@@ -39,22 +39,22 @@ _UNREADABLE: Final = frozenset(
 )
 
 
-def enter(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, TypeIs(type(obj)))
-    world.enter_as_itself(obj, source)
+def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(type(obj)))
+    objects.enter_as_itself(obj, source)
     own = raw_dict(obj)
-    state = LazyDict(world, own, {}, InstanceDict(source), uniform=True)
-    world.registry.add(own, state.mirror, state.source)
-    world.instances[id(obj)] = world.add_dict(state)
-    world.contexts.add(obj, source)
+    state = LazyDict(objects, own, {}, InstanceDict(source), uniform=True)
+    objects.registry.add(own, state.proxy, state.source)
+    objects.instances[id(obj)] = objects.add_dict(state)
+    objects.contexts.add(obj, source)
     return obj
 
 
 class Contexts:
     """Those of one trace, with what was written to their C attributes; by id."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self._world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self._objects = objects
         self._written: dict[int, dict[Any, Any]] = {}
         self._sources: list[Source] = []
 
@@ -68,24 +68,24 @@ class Contexts:
     def load(self, raw: Any, obj: Any) -> Any:
         """A C attribute. Raises GraphBreak for one whose reading has effects."""
         if raw.__name__ == "__dict__":
-            return self._world.instances[id(obj)].mirror
+            return self._objects.instances[id(obj)].proxy
         if raw is _FLAG or raw.__name__ == "__class__":
             return raw.__get__(obj)  # that of the flag raises: it can be written alone
         value = self._written[id(obj)].get(raw, ABSENT)
         if value is not ABSENT:
             return value
-        source = self._world.source_of(obj)
+        source = self._objects.source_of(obj)
         if raw in _UNREADABLE or source is None:
             raise graph_break("unsupported-object", f"{raw.__name__} of a {type(obj).__qualname__}")
         if raw is _SAVED:
             self._demand_unpacked(obj, source)
-        return self._world.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
+        return self._objects.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
 
     def _demand_unpacked(self, obj: Any, source: Source) -> None:
         """No hook is called to read what was saved: a guard would call it too. Raises GraphBreak."""
         saved = obj._raw_saved_tensors
         where = BuiltinAttr(source, "_raw_saved_tensors")
-        guard = self._world.trace.guard
+        guard = self._objects.trace.guard
         guard(where, LengthIs(len(saved)))
         for place, tensor in enumerate(saved):
             if tensor.unpack_hook is not None:
@@ -108,4 +108,4 @@ class Contexts:
         """Different ones stay different."""
         if len(self._sources) > 1:
             first, *others = self._sources
-            self._world.trace.guard(first, AllDistinct(tuple(others)))
+            self._objects.trace.guard(first, AllDistinct(tuple(others)))

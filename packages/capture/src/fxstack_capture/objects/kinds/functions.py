@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES
-from fxstack_capture.objects.stable_modules import is_trusted_module
+from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,96 +33,98 @@ class MirroredCell:
     """
 
     original: CellType
-    standin: CellType
+    proxy: CellType
     source: Source
-    lazy: Lazy | None
+    lazy: DeferredLocal | None
     entered: Any = None
     loaded: bool = False
 
 
-def parts(world: MirrorWorld, fn: FunctionType) -> Parts:
-    if world.is_new(fn):
+def parts(objects: ObjectModel, fn: FunctionType) -> Parts:
+    if objects.is_new(fn):
         # Not kept: a new function's defaults are its own and may be changed by the program.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    entry = world.registry.by_standin.get(id(fn))
+    entry = objects.registry.by_proxy.get(id(fn))
     if entry is None:
-        entry = world.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    found = _enter_parts(world, fn, entry.source)
-    world.parts[id(fn)] = found
+        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
+    found = _enter_parts(objects, fn, entry.source)
+    objects.parts[id(fn)] = found
     return found
 
 
-def _enter_parts(world: MirrorWorld, fn: FunctionType, source: Source) -> Parts:
-    if is_trusted_module(fn.__module__) and fn not in world.remade:
+def _enter_parts(objects: ObjectModel, fn: FunctionType, source: Source) -> Parts:
+    if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
-    guard_part(world, fn, "__code__", source)
-    anew = fn in world.remade
+    guard_part(objects, fn, "__code__", source)
+    anew = fn in objects.recreated
     defaults: tuple[object, ...] = ()
     if fn.__defaults__:
         where = BuiltinAttr(source, "__defaults__")
         if type(source) is Pinned and IMMUTABLE_TYPES.issuperset(map(type, fn.__defaults__)):
-            guard_part(world, fn, "__defaults__", source)
+            guard_part(objects, fn, "__defaults__", source)
             defaults = fn.__defaults__
         else:
             defaults = tuple(
-                _default(world, d, Item(where, i), anew) for i, d in enumerate(fn.__defaults__)
+                _default(objects, d, Item(where, i), anew) for i, d in enumerate(fn.__defaults__)
             )
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
         where = BuiltinAttr(source, "__kwdefaults__")
         kwdefaults = {
-            k: _default(world, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()
+            k: _default(objects, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()
         }
     closure: tuple[CellType, ...] = ()
     if fn.__closure__:
         where = BuiltinAttr(source, "__closure__")
-        closure = tuple(mirror_cell(world, c, Item(where, i)) for i, c in enumerate(fn.__closure__))
+        closure = tuple(
+            proxy_cell(objects, c, Item(where, i)) for i, c in enumerate(fn.__closure__)
+        )
     return Parts(fn, defaults, kwdefaults, closure)
 
 
-def guard_part(world: MirrorWorld, fn: FunctionType, name: str, source: Source) -> None:
+def guard_part(objects: ObjectModel, fn: FunctionType, name: str, source: Source) -> None:
     """Guard which object an attribute of a function is that CPython keeps in the function itself."""
     part = getattr(fn, name)
-    world.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
+    objects.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
-def _default(world: MirrorWorld, value: object, source: Source, anew: bool) -> object:
+def _default(objects: ObjectModel, value: object, source: Source, anew: bool) -> object:
     """Numbers are constants, which all calls see that leave them out; but where functions are made anew, each has its own."""
     if type(value) in (int, float) and not anew:
-        return world.enter_constant(value, source)
-    return world.enter(value, source)
+        return objects.enter_constant(value, source)
+    return objects.enter(value, source)
 
 
-def mirror_cell(world: MirrorWorld, cell: CellType, source: Source) -> CellType:
+def proxy_cell(objects: ObjectModel, cell: CellType, source: Source) -> CellType:
     """The stand-in of a cell; its content enters when it is first read."""
-    entry = world.registry.by_original.get(id(cell))
+    entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:
-            world.trace.guard(source, SameObject(entry.source))
-        return entry.standin  # type: ignore[return-value]
+            objects.trace.guard(source, SameObject(entry.source))
+        return entry.proxy  # type: ignore[return-value]
     try:
-        lazy = Lazy(cell.cell_contents, Cell(source))
+        lazy = DeferredLocal(cell.cell_contents, Cell(source))
     except ValueError:
         lazy = None
-    standin = CellType() if lazy is None else CellType(lazy)
-    world.registry.add(cell, standin, source)
-    world.cells[id(standin)] = MirroredCell(cell, standin, source, lazy)
-    return standin
+    proxy = CellType() if lazy is None else CellType(lazy)
+    objects.registry.add(cell, proxy, source)
+    objects.cells[id(proxy)] = MirroredCell(cell, proxy, source, lazy)
+    return proxy
 
 
-def load_cell(world: MirrorWorld, cell: CellType) -> Any:
+def load_cell(objects: ObjectModel, cell: CellType) -> Any:
     """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
     if cell == CellType():
-        mirrored = world.cells.get(id(cell))
+        mirrored = objects.cells.get(id(cell))
         if mirrored is not None and mirrored.lazy is None:
-            world.trace.guard(mirrored.source, CellEmpty())
+            objects.trace.guard(mirrored.source, CellEmpty())
         raise ValueError("Cell is empty")
     value = cell.cell_contents
-    if type(value) is not Lazy:
+    if type(value) is not DeferredLocal:
         return value
-    entered = world.enter(value.value, value.source)
+    entered = objects.enter(value.value, value.source)
     cell.cell_contents = entered
-    mirrored = world.cells.get(id(cell))
+    mirrored = objects.cells.get(id(cell))
     if mirrored is not None and mirrored.lazy is value:
         mirrored.entered, mirrored.loaded = entered, True
     return entered

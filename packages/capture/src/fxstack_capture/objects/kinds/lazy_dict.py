@@ -19,7 +19,7 @@ from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Valu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 
@@ -29,7 +29,7 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-UNREAD: Final[Any] = (
+DEFERRED: Final[Any] = (
     object()
 )  # the original's value of a key that was overwritten before anybody read it
 
@@ -41,29 +41,29 @@ class LazyDict:
         "deleted",
         "expanded",
         "known",
-        "mirror",
+        "objects",
         "original",
+        "proxy",
         "source",
-        "trusted",
+        "stable",
         "uniform",
-        "world",
     )
 
     def __init__(
         self,
-        world: MirrorWorld,
+        objects: ObjectModel,
         original: dict[Any, Any],
-        mirror: dict[Any, Any],
+        proxy: dict[Any, Any],
         source: Source,
         *,
-        trusted: bool = False,
+        stable: bool = False,
         uniform: bool | None = None,
     ) -> None:
-        self.world = world
+        self.objects = objects
         self.original = original
-        self.mirror = mirror
+        self.proxy = proxy
         self.source = source
-        self.trusted = trusted
+        self.stable = stable
         self.uniform = uniform
         self.known: dict[Any, Any] = {}
         self.deleted: set[Any] = set()
@@ -77,7 +77,7 @@ class LazyDict:
     def _place_of(self, key: object) -> Source:
         """Where the value of a class or function as key is, as long as that key stands where it stands."""
         index = next(i for i, k in enumerate(self.original) if k is key)
-        self.world.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
+        self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
         return ValueAt(self.source, index)
 
     def simple(self, key: object) -> bool:
@@ -90,9 +90,9 @@ class LazyDict:
 
     def get(self, key: Any) -> Any:
         """The current value of a simple key, or ABSENT."""
-        mirror = self.mirror
-        if key in mirror:
-            return mirror[key]
+        proxy = self.proxy
+        if key in proxy:
+            return proxy[key]
         if self.expanded or key in self.known:
             return ABSENT
         return self._fetch(key)
@@ -100,25 +100,25 @@ class LazyDict:
     def _fetch(self, key: Any) -> Any:
         original = self.original
         if key not in original:
-            self.world.trace.guard(self.source, HasKey(key, present=False))
+            self.objects.trace.guard(self.source, HasKey(key, present=False))
             self.known[key] = ABSENT
             return ABSENT
-        value = self.world.enter_from(original[key], self.item_source(key), self.trusted)
+        value = self.objects.enter_from(original[key], self.item_source(key), self.stable)
         self.known[key] = value
-        self.mirror[key] = value
+        self.proxy[key] = value
         return value
 
-    def is_unread(self, key: str) -> bool:
+    def is_deferred(self, key: str) -> bool:
         """Whether the original has ``key`` and the program has neither read nor written it."""
         return (
             not self.expanded
-            and key not in self.mirror
+            and key not in self.proxy
             and key not in self.known
             and key in self.original
         )
 
     def put(self, key: Any, value: object) -> None:
-        self.mirror[key] = value
+        self.proxy[key] = value
 
     def remove(self, key: Any) -> bool:
         """Remove a simple key; False when it is not there."""
@@ -126,9 +126,9 @@ class LazyDict:
             return False
         if not self.expanded and key not in self.known:  # written, and never read
             present = key in self.original
-            self.world.trace.guard(self.source, HasKey(key, present=present))
-            self.known[key] = UNREAD if present else ABSENT
-        del self.mirror[key]
+            self.objects.trace.guard(self.source, HasKey(key, present=present))
+            self.known[key] = DEFERRED if present else ABSENT
+        del self.proxy[key]
         self.deleted.add(key)
         return True
 
@@ -136,20 +136,20 @@ class LazyDict:
         if not self.expanded:
             # A key that was looked up in vain is known, and ABSENT, when it is stored later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
-            if self.mirror.keys() != present:
+            if self.proxy.keys() != present:
                 self.expand()
             else:
-                self.world.trace.guard(self.source, LengthIs(len(self.original)))
+                self.objects.trace.guard(self.source, LengthIs(len(self.original)))
                 return len(self.original)
-        return len(self.mirror)
+        return len(self.proxy)
 
     def names(self) -> set[Any]:
         """The keys, without a look at the values."""
         if self.expanded:
-            return set(self.mirror)
-        self.world.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
+            return set(self.proxy)
+        self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
         gone = {key for key, was in self.known.items() if was is not ABSENT}
-        return {*(key for key in self.original if key not in gone), *self.mirror}
+        return {*(key for key in self.original if key not in gone), *self.proxy}
 
     def expand(self) -> None:
         """Fill the mirror completely, in the original's order."""
@@ -160,70 +160,70 @@ class LazyDict:
                 "unsupported-object", "reading the table of all modules that are loaded"
             )
         keys = tuple(self.original)
-        self.world.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
-        with self.world.trace.calls.without_effects(keys):
+        self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
+        with self.objects.trace.calls.without_effects(keys):
             self._expand_all(keys)
-        self.world.expanded(self)
+        self.objects.expanded(self)
 
     def _expand_all(self, keys: tuple[Any, ...]) -> None:
         self.expanded = True
-        mirror, known = self.mirror, self.known
+        proxy, known = self.proxy, self.known
         full: dict[Any, Any] = {}
         self.known = {}  # again, in the original's order
         self._fill(keys, known, full)
-        late = {k: v for k, v in mirror.items() if k not in full}
-        mirror.clear()
-        mirror.update(full)
-        mirror.update(late)
+        late = {k: v for k, v in proxy.items() if k not in full}
+        proxy.clear()
+        proxy.update(full)
+        proxy.update(late)
 
     def _fill(self, keys: tuple[Any, ...], known: dict[Any, Any], full: dict[Any, Any]) -> None:
-        mirror = self.mirror
+        proxy = self.proxy
         values = tuple(self.original.values())
         for index, key in enumerate(keys):
             if not is_constant_key(key):
                 self._expand_object(index, key, values[index], full)
-            elif key in mirror and key not in self.deleted:
-                full[key] = mirror[key]
-                self.known[key] = known.get(key, UNREAD)
-            elif key not in known and key not in mirror:
+            elif key in proxy and key not in self.deleted:
+                full[key] = proxy[key]
+                self.known[key] = known.get(key, DEFERRED)
+            elif key not in known and key not in proxy:
                 self._expand_one(index, key, full)
             else:
-                self.known[key] = known.get(key, UNREAD)
+                self.known[key] = known.get(key, DEFERRED)
 
     def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
-        value = self.world.enter_from(self.original[key], source, self.trusted)
+        value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: Any, found: Any, full: dict[Any, Any]) -> None:
         """An item whose key has a stand-in; its ``__hash__`` may be the program's."""
-        world = self.world
-        standin = world.enter(key, KeyAt(self.source, index))
-        value = world.enter_from(found, ValueAt(self.source, index), self.trusted)
+        objects = self.objects
+        proxy = objects.enter(key, KeyAt(self.source, index))
+        value = objects.enter_from(found, ValueAt(self.source, index), self.stable)
         for table in (self.known, full):
-            world.trace.calls.watched(dict.__setitem__, table, standin, value)
+            objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
         """(key, new value) or (key, ABSENT) to apply in this order to the original."""
-        mirror, known = self.mirror, self.known
+        proxy, known = self.proxy, self.known
         stay = self._staying()
         for key, was in known.items():
             if was is not ABSENT and key not in stay:
                 yield key, ABSENT
-        for key, now in mirror.items():
+        for key, now in proxy.items():
             if key not in stay or known.get(key, ABSENT) is not now:
                 yield key, now
 
     def _staying(self) -> set[Any]:
         """Keys of the original that need not be removed (not even to change their place)."""
-        mirror, known = self.mirror, self.known
+        proxy, known = self.proxy, self.known
         if not self.expanded:
-            gone = {k for k, was in known.items() if was is not ABSENT and k not in mirror}
-            return {k for k in mirror if k not in self.deleted} - gone
+            gone = {k for k, was in known.items() if was is not ABSENT and k not in proxy}
+            return {k for k in proxy if k not in self.deleted} - gone
         order = {k: i for i, k in enumerate(k for k, was in known.items() if was is not ABSENT)}
         stay: set[Any] = set()
         last = -1
-        for key in mirror:
+        for key in proxy:
             place = order.get(key, -1)
             if place <= last:
                 break
@@ -233,8 +233,8 @@ class LazyDict:
 
     def has_changed(self, key: str) -> bool:
         """Whether the program has written to a key; asking guards nothing."""
-        if key in self.mirror:
-            return self.known.get(key, ABSENT) is not self.mirror[key]
+        if key in self.proxy:
+            return self.known.get(key, ABSENT) is not self.proxy[key]
         return self.known.get(key, ABSENT) is not ABSENT
 
     @property

@@ -17,7 +17,7 @@ from fxstack_capture.sources import Drawn, Item
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 
@@ -35,8 +35,8 @@ class Draw:
 class Draws:
     """Those of one trace."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self.world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self.objects = objects
         self.made: list[Draw] = []
         self._copies: dict[int, random.Random] = {}
 
@@ -68,7 +68,7 @@ class Draws:
     ) -> Source:
         """Have the frame call ``function(generator, *args, **kwargs)``; where the result is found."""
         source = Drawn(len(self.made), f"random.{function.__name__}")
-        found_at = self.world.source_of(generator)
+        found_at = self.objects.source_of(generator)
         assert found_at is not None
         self.made.append(Draw(function, found_at, args, kwargs, source))
         return source
@@ -93,5 +93,5 @@ class Draws:
             raise graph_break("unsupported-call", text)
         if not can_be_symbolic(example):
             example = type(example)(1)
-        geometry: Any = self.world.trace.torch.geometry  # type: ignore[attr-defined]
+        geometry: Any = self.objects.trace.torch.geometry  # type: ignore[attr-defined]
         return geometry.drawn(example, source)

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.guards.records import Check
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
 
 
-class RemadeFunctions:
+class RecreatedFunctions:
     """Those of one trace, by the id of the function."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self.world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self.objects = objects
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
 
     def __contains__(self, obj: object) -> bool:
@@ -46,10 +46,10 @@ class RemadeFunctions:
 
     def enter(self, fn: FunctionType, source: Source) -> bool:
         """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
-        seen_another = self.world.trace.torch.history.is_another(source, fn)  # type: ignore[attr-defined]
+        seen_another = self.objects.trace.torch.history.is_another(source, fn)  # type: ignore[attr-defined]
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
             return False
-        guard = self.world.trace.guard
+        guard = self.objects.trace.guard
         guard(source, TypeIs(FunctionType))
         for name in ("__code__", "__globals__"):
             value = getattr(fn, name)
@@ -62,27 +62,27 @@ class RemadeFunctions:
 
     def _is_plain(self, fn: FunctionType) -> bool:
         """Nothing but its code and what it reads makes it what it is."""
-        calls: Any = self.world.trace.calls
+        calls: Any = self.objects.trace.calls
         is_known = id(fn) in calls.rules or calls.is_leaf(fn) or is_allowed_by_torch(fn)
         return not is_known and not fn.__dict__ and type(fn.__module__) is str
 
     def pin(self, values: tuple[Any, ...]) -> None:
         """The trace depends on the identity of those of ``values`` that are such functions."""
         for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
-            self.world.trace.guard(source, IdentityIs(fn, id(fn)))
+            self.objects.trace.guard(source, IdentityIs(fn, id(fn)))
 
     def close(self) -> None:
         """Pin what is known by identity elsewhere; tell functions of the same code apart."""
         if not self._entered:
             return
-        codes = {fn.__code__ for fn in _known_by_identity(self.world)}
+        codes = {fn.__code__ for fn in _known_by_identity(self.objects)}
         self.pin(tuple(fn for fn, _ in self._entered.values() if fn.__code__ in codes))
         alike: dict[CodeType, list[Source]] = {}
         for fn, source in self._entered.values():
             alike.setdefault(fn.__code__, []).append(source)
         for first, *others in alike.values():
             if others:
-                self.world.trace.guard(first, AllDistinct(tuple(others)))
+                self.objects.trace.guard(first, AllDistinct(tuple(others)))
 
 
 def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
@@ -92,9 +92,9 @@ def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
-def _known_by_identity(world: MirrorWorld) -> Iterator[FunctionType]:
+def _known_by_identity(objects: ObjectModel) -> Iterator[FunctionType]:
     """Functions whose identity other guards demand."""
-    for guard in world.trace.guards:
+    for guard in objects.trace.guards:
         read = _IDENTITIES.get(type(guard.check))
         if read is not None:
             yield from _functions(read(guard.check))

@@ -28,10 +28,10 @@ from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, Val
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
-    Handler = Callable[[MirrorWorld, Any, Source], Any]
+    Handler = Callable[[ObjectModel, Any, Source], Any]
 
 
 def handler(cls: type) -> Handler | None:
@@ -46,53 +46,53 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
-def register(world: MirrorWorld, obj: Any, standin: Any, source: Source) -> Any:
+def register(objects: ObjectModel, obj: Any, proxy: Any, source: Source) -> Any:
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
-    world.registry.add(obj, standin, source)
+    objects.registry.add(obj, proxy, source)
     cls = type(obj)
-    without_finalizer(standin)
+    without_finalizer(proxy)
     if dict_descriptor(cls) is not None:
-        world.add_instance(standin, raw_dict(obj), source)
+        objects.add_instance(proxy, raw_dict(obj), source)
     if slots(cls):
-        world.slots[id(standin)] = {}
-    return standin
+        objects.slots[id(proxy)] = {}
+    return proxy
 
 
-def enter_member(world: MirrorWorld, obj: Any, source: Source, owner: type, name: str) -> Any:
+def enter_member(objects: ObjectModel, obj: Any, source: Source, owner: type, name: str) -> Any:
     """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
-    return world.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
+    return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
-def plain(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, TypeIs(type(obj)))
-    return register(world, obj, object.__new__(type(obj)), source)
+def plain(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(type(obj)))
+    return register(objects, obj, object.__new__(type(obj)), source)
 
 
-def exception(world: MirrorWorld, obj: BaseException, source: Source) -> Any:
+def exception(objects: ObjectModel, obj: BaseException, source: Source) -> Any:
     """An exception made outside: its arguments and those it is chained to enter, its traceback does
     not.
     """
     cls = type(obj)
-    world.trace.guard(source, TypeIs(cls))
-    args = enter_member(world, obj, source, BaseException, "args")
+    objects.trace.guard(source, TypeIs(cls))
+    args = enter_member(objects, obj, source, BaseException, "args")
     base, new = native_new(cls)
-    standin = new(cls, *args)
-    base.__init__(standin, *args)  # type: ignore[misc]
-    BaseException.__dict__["args"].__set__(standin, args)
-    register(world, obj, standin, source)
+    proxy = new(cls, *args)
+    base.__init__(proxy, *args)  # type: ignore[misc]
+    BaseException.__dict__["args"].__set__(proxy, args)
+    register(objects, obj, proxy, source)
     for name in ("__cause__", "__context__"):
         chained = BaseException.__dict__[name]
-        entered = world.enter(chained.__get__(obj), BuiltinAttr(source, name))
+        entered = objects.enter(chained.__get__(obj), BuiltinAttr(source, name))
         if entered is not None:
-            chained.__set__(standin, entered)
-    _enter_members(world, obj, standin, source)
-    suppressed = enter_member(world, obj, source, BaseException, "__suppress_context__")
-    BaseException.__dict__["__suppress_context__"].__set__(standin, suppressed)
-    return standin
+            chained.__set__(proxy, entered)
+    _enter_members(objects, obj, proxy, source)
+    suppressed = enter_member(objects, obj, source, BaseException, "__suppress_context__")
+    BaseException.__dict__["__suppress_context__"].__set__(proxy, suppressed)
+    return proxy
 
 
 def _enter_members(
-    world: MirrorWorld, obj: BaseException, standin: BaseException, source: Source
+    objects: ObjectModel, obj: BaseException, proxy: BaseException, source: Source
 ) -> None:
     """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
@@ -101,18 +101,18 @@ def _enter_members(
         for name, member in vars(owner).items():
             if type(member) is not types.MemberDescriptorType or name.startswith("_"):
                 continue
-            entered = world.enter(member.__get__(obj), SlotAttr(source, owner, name))
-            if member.__get__(standin) is not entered:
+            entered = objects.enter(member.__get__(obj), SlotAttr(source, owner, name))
+            if member.__get__(proxy) is not entered:
                 with suppress(AttributeError):  # read-only: made from the arguments
-                    member.__set__(standin, entered)
+                    member.__set__(proxy, entered)
 
 
-def value_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def value_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
     base, new = native_new(type(obj))
-    world.trace.guard(source, IdentityIs(obj, id(obj)))
+    objects.trace.guard(source, IdentityIs(obj, id(obj)))
     plain_value = base.__str__(obj) if base is str else _plain_value(base, obj)
-    return register(world, obj, new(type(obj), plain_value), source)
+    return register(objects, obj, new(type(obj), plain_value), source)
 
 
 def _plain_value(base: type, obj: Any) -> Any:
@@ -123,99 +123,100 @@ def _plain_value(base: type, obj: Any) -> Any:
     return float.__pos__(obj) if base is float else int.__index__(obj)
 
 
-def tuple_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    standin = tuple.__new__(type(obj), _items(world, obj, tuple.__iter__(obj), source))
-    return register(world, obj, standin, source)
+def tuple_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    proxy = tuple.__new__(type(obj), _items(objects, obj, tuple.__iter__(obj), source))
+    return register(objects, obj, proxy, source)
 
 
-def list_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    standin = list.__new__(type(obj))
-    register(world, obj, standin, source)
-    list.extend(standin, _items(world, obj, list.__iter__(obj), source))
-    world.contents[id(standin)] = tuple(list.__iter__(standin))
-    return standin
+def list_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    proxy = list.__new__(type(obj))
+    register(objects, obj, proxy, source)
+    list.extend(proxy, _items(objects, obj, list.__iter__(obj), source))
+    objects.contents[id(proxy)] = tuple(list.__iter__(proxy))
+    return proxy
 
 
-def deque_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def deque_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     native = collections.deque
-    standin = native.__new__(type(obj))
-    native.__init__(standin, (), native.__dict__["maxlen"].__get__(obj))
-    register(world, obj, standin, source)
-    native.extend(standin, _items(world, obj, native.__iter__(obj), source))
-    world.contents[id(standin)] = tuple(native.__iter__(standin))
-    return standin
+    proxy = native.__new__(type(obj))
+    native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
+    register(objects, obj, proxy, source)
+    native.extend(proxy, _items(objects, obj, native.__iter__(obj), source))
+    objects.contents[id(proxy)] = tuple(native.__iter__(proxy))
+    return proxy
 
 
-def _items(world: MirrorWorld, obj: Any, iterator: Any, source: Source) -> list[Any]:
-    world.trace.guard(source, TypeIs(type(obj)))
+def _items(objects: ObjectModel, obj: Any, iterator: Any, source: Source) -> list[Any]:
+    objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
-    world.trace.guard(source, LengthIs(len(values)))
-    return [world.enter(value, Item(source, index)) for index, value in enumerate(values)]
+    objects.trace.guard(source, LengthIs(len(values)))
+    return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
-def set_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def set_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     base, new = native_new(type(obj))
-    world.trace.guard(source, TypeIs(type(obj)))
+    objects.trace.guard(source, TypeIs(type(obj)))
     members = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
     if members and all(map(is_constant_key, members)):
-        world.trace.guard(source, KeysAre(members))
+        objects.trace.guard(source, KeysAre(members))
     else:
-        world.trace.guard(source, LengthIs(len(members)))
+        objects.trace.guard(source, LengthIs(len(members)))
     entered = [
-        m if is_constant_key(m) else world.enter(m, KeyAt(source, i)) for i, m in enumerate(members)
+        m if is_constant_key(m) else objects.enter(m, KeyAt(source, i))
+        for i, m in enumerate(members)
     ]
-    calls = world.trace.calls
+    calls = objects.trace.calls
     if base is frozenset:
         with calls.without_effects(members):
-            standin = calls.watched(new, type(obj), entered)
-        return register(world, obj, standin, source)
-    standin = new(type(obj))
-    register(world, obj, standin, source)
+            proxy = calls.watched(new, type(obj), entered)
+        return register(objects, obj, proxy, source)
+    proxy = new(type(obj))
+    register(objects, obj, proxy, source)
     with calls.without_effects(members):
-        calls.watched(set.update, standin, entered)
-    world.contents[id(standin)] = tuple(set.__iter__(standin))
-    return standin
+        calls.watched(set.update, proxy, entered)
+    objects.contents[id(proxy)] = tuple(set.__iter__(proxy))
+    return proxy
 
 
-def dict_subclass(world: MirrorWorld, obj: Any, source: Source) -> Any:
+def dict_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
     base: Any = next(b for b in _DICTS if issubclass(type(obj), b))
-    world.trace.guard(source, TypeIs(type(obj)))
-    standin = native_new(type(obj))[1](type(obj))
-    register(world, obj, standin, source)
+    objects.trace.guard(source, TypeIs(type(obj)))
+    proxy = native_new(type(obj))[1](type(obj))
+    register(objects, obj, proxy, source)
     if base is collections.defaultdict:
-        factory = enter_member(world, obj, source, base, "default_factory")
-        base.__dict__["default_factory"].__set__(standin, factory)
+        factory = enter_member(objects, obj, source, base, "default_factory")
+        base.__dict__["default_factory"].__set__(proxy, factory)
     keys = tuple(base.__iter__(obj))
-    world.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
-    with world.trace.calls.without_effects(keys):
-        _fill_dict(world, base, standin, source, list(zip(keys, base.values(obj), strict=True)))
-    world.contents[id(standin)] = tuple(dict.items(standin))
-    return standin
+    objects.trace.guard(source, KeysAre(keys) if keys else LengthIs(0))
+    with objects.trace.calls.without_effects(keys):
+        _fill_dict(objects, base, proxy, source, list(zip(keys, base.values(obj), strict=True)))
+    objects.contents[id(proxy)] = tuple(dict.items(proxy))
+    return proxy
 
 
 def _fill_dict(
-    world: MirrorWorld,
+    objects: ObjectModel,
     base: Any,
-    standin: Any,
+    proxy: Any,
     source: Source,
     items: Iterable[tuple[object, object]],
 ) -> None:
     for index, (key, found) in enumerate(items):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
-        entered = key if is_constant_key(key) else world.enter(key, KeyAt(source, index))
-        value = world.enter(found, where)
+        entered = key if is_constant_key(key) else objects.enter(key, KeyAt(source, index))
+        value = objects.enter(found, where)
         if entered is key:
-            base.__setitem__(standin, key, value)
+            base.__setitem__(proxy, key, value)
         else:
-            world.trace.calls.watched(base.__setitem__, standin, entered, value)
+            objects.trace.calls.watched(base.__setitem__, proxy, entered, value)
 
 
-def simple_namespace(world: MirrorWorld, obj: Any, source: Source) -> Any:
-    world.trace.guard(source, TypeIs(type(obj)))
-    return register(world, obj, types.SimpleNamespace.__new__(type(obj)), source)
+def simple_namespace(objects: ObjectModel, obj: Any, source: Source) -> Any:
+    objects.trace.guard(source, TypeIs(type(obj)))
+    return register(objects, obj, types.SimpleNamespace.__new__(type(obj)), source)
 
 
 _DICTS = (collections.OrderedDict, collections.defaultdict, dict)

@@ -15,7 +15,7 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
 _mro = type.__dict__["__mro__"].__get__
 
@@ -29,17 +29,17 @@ def _named(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def note_answers(world: MirrorWorld, kind: type, classes: Any) -> None:
-    """See ``World.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
+def note_answers(objects: ObjectModel, kind: type, classes: Any) -> None:
+    """See ``Objects.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
     for cls in _named(classes):
-        if isinstance(cls, abc.ABCMeta) and not world.is_new(cls):
-            for known in _known(world, kind):
+        if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
+            for known in _known(objects, kind):
                 answer = bool(abc.ABCMeta.__subclasscheck__(cls, known))
                 check = SubclassIs(cls, id(cls), answer)
-                world.trace.guard(pinned(known, known.__qualname__), check)
+                objects.trace.guard(pinned(known, known.__qualname__), check)
 
 
-def _known(world: MirrorWorld, kind: type) -> tuple[type, ...]:
-    if not world.is_new(kind):
+def _known(objects: ObjectModel, kind: type) -> tuple[type, ...]:
+    if not objects.is_new(kind):
         return (kind,)
-    return tuple(base for base in _mro(kind) if not world.is_new(base))
+    return tuple(base for base in _mro(kind) if not objects.is_new(base))

@@ -14,13 +14,13 @@ from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-from fxstack_capture.objects.stable_modules import is_trusted, label_of
+from fxstack_capture.objects.stable_modules import is_stable, label_of
 from fxstack_capture.sources import ClassAttr, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
 dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
@@ -135,8 +135,8 @@ _SELF_ENTERING: frozenset[type] = (
 class ClassReads:
     """Lookups made in one trace."""
 
-    def __init__(self, world: MirrorWorld) -> None:
-        self.world = world
+    def __init__(self, objects: ObjectModel) -> None:
+        self.objects = objects
         self.cache: dict[tuple[type, str], Any] = {}
         self.reads: dict[type, dict[str, object]] = {}
         self.fixed: dict[type, bool] = {}
@@ -173,15 +173,15 @@ class ClassReads:
         raw = dict_of(base)[name]
         self._note(cls, name, raw)
         kind = type(raw)
-        if kind in IMMUTABLE_TYPES or self.world.is_new(base):
+        if kind in IMMUTABLE_TYPES or self.objects.is_new(base):
             return raw
         source = ClassAttr(pinned(base, base.__qualname__), name)
         if kind in _SELF_ENTERING or isinstance(raw, type):
-            definition = kind in IDENTITY_TYPES and is_trusted(raw)
-            return self.world.enter_as_itself(
+            definition = kind in IDENTITY_TYPES and is_stable(raw)
+            return self.objects.enter_as_itself(
                 raw, pinned(raw, label_of(raw)) if definition else source
             )
-        return self.world.enter(raw, source)
+        return self.objects.enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:
         if not self._is_fixed(cls):
@@ -190,7 +190,7 @@ class ClassReads:
     def _is_fixed(self, cls: type) -> bool:
         fixed = self.fixed.get(cls)
         if fixed is None:
-            fixed = self.fixed[cls] = is_immutable(cls) or self.world.is_new(cls)
+            fixed = self.fixed[cls] = is_immutable(cls) or self.objects.is_new(cls)
         return fixed
 
     def note(self, cls: type, names: Iterable[str]) -> None:
@@ -222,7 +222,7 @@ class ClassReads:
     def forget(self, cls: type) -> None:
         """A class made by the program is finished: what was looked up while it was made is stale."""
         self.cache.clear()
-        self.world.plans.clear()
+        self.objects.plans.clear()
         self.fixed.pop(cls, None)
         self.reads.pop(cls, None)
 
@@ -236,4 +236,4 @@ class ClassReads:
         for cls, reads in self.reads.items():
             mro = _mro(cls) if cls in self.ancestors else ()
             check = ClassUnchanged(tuple(reads), tuple(reads.values()), mro)
-            self.world.trace.guard(pinned(cls, cls.__qualname__), check)
+            self.objects.trace.guard(pinned(cls, cls.__qualname__), check)

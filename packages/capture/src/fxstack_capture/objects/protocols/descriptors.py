@@ -24,9 +24,9 @@ from fxstack_capture.sources import BuiltinAttr, SlotAttr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
-    Getter = Callable[[MirrorWorld, Any, Any, type], Any]
+    Getter = Callable[[ObjectModel, Any, Any, type], Any]
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
@@ -60,28 +60,28 @@ def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
 # --- descriptors found on the type ---------------------------------------------------------------
 
 
-def get_function(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_function(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     return types.MethodType(raw, obj)
 
 
-def get_plain(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_plain(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     return raw
 
 
-def _get_native(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def _get_native(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_by_c(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def _get_by_c(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
-    if id(obj) in world.opaque and is_data_descriptor(world, raw):
+    if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
         raise graph_break("unsupported-object", what)
     return raw.__get__(obj, cls)
 
 
-def _get_staticmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
-    return held(world, raw, raw.__func__, "__func__")
+def _get_staticmethod(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+    return held(objects, raw, raw.__func__, "__func__")
 
 
 class _Bound:
@@ -94,30 +94,30 @@ class _Bound:
 _BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
 
 
-def _get_classmethod(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
-    inner = held(world, raw, raw.__func__, "__func__")
+def _get_classmethod(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+    inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
     return (
-        bind(world, inner, cls, type(cls))
+        bind(objects, inner, cls, type(cls))
         if _BINDS_DESCRIPTORS and hasattr(type(inner), "__get__")
         else types.MethodType(inner, cls)
     )
 
 
-def get_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if raw.fget is None:
         return raw.__get__(obj, cls)  # raises the real AttributeError
-    return world.trace.calls.call(held(world, raw, raw.fget, "fget"), (obj,), {})
+    return objects.trace.calls.call(held(objects, raw, raw.fget, "fget"), (obj,), {})
 
 
-def get_cached_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_cached_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
-    value = world.trace.calls.call(held(world, raw, raw.func, "func"), (obj,), {})
-    state = world.instances.get(id(obj))
+    value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
+    state = objects.instances.get(id(obj))
     if state is not None:
         state.put(raw.attrname, value)
     else:
@@ -126,41 +126,41 @@ def get_cached_property(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> An
 
 
 @calls_program
-def get_slot(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_slot(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
-    known = world.slots.get(id(obj))
-    if id(obj) in world.opaque and is_heap_type(raw.__objclass__):
-        return _slot_of_opaque(world, raw, obj)
+    known = objects.slots.get(id(obj))
+    if id(obj) in objects.opaque and is_heap_type(raw.__objclass__):
+        return _slot_of_opaque(objects, raw, obj)
     if known is None or raw in known or not is_own_slot(raw):
         return raw.__get__(obj, cls)
-    entry = world.registry.by_standin[id(obj)]
+    entry = objects.registry.by_proxy[id(obj)]
     try:
         value = raw.__get__(entry.original)
     except AttributeError:
-        world.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
+        objects.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
         known[raw] = ABSENT
         return raw.__get__(obj, cls)
-    standin = known[raw] = world.enter(
+    proxy = known[raw] = objects.enter(
         value, SlotAttr(entry.source, raw.__objclass__, raw.__name__)
     )
-    raw.__set__(obj, standin)
-    return standin
+    raw.__set__(obj, proxy)
+    return proxy
 
 
 @calls_program
-def _slot_of_opaque(world: MirrorWorld, raw: Any, obj: Any) -> Any:
+def _slot_of_opaque(objects: ObjectModel, raw: Any, obj: Any) -> Any:
     """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
     owner, name = raw.__objclass__, raw.__name__
     if vars(owner).get(name) is not raw:
         raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
-    source = world.registry.by_standin[id(obj)].source
+    source = objects.registry.by_proxy[id(obj)].source
     try:
         value = raw.__get__(obj)
     except AttributeError:
-        world.trace.guard(source, SlotUnset(owner, name))
+        objects.trace.guard(source, SlotUnset(owner, name))
         raise
-    return world.enter(value, SlotAttr(source, owner, name))
+    return objects.enter(value, SlotAttr(source, owner, name))
 
 
 def is_own_slot(raw: Any) -> bool:
@@ -175,21 +175,21 @@ _OF_RUNNING_FRAMES = frozenset(
 """What differs from moment to moment."""
 
 
-def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
+def get_getset(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
-    if obj in world.contexts:
-        return world.contexts.load(raw, obj)
+    if obj in objects.contexts:
+        return objects.contexts.load(raw, obj)
     if raw.__name__ == "__dict__":
         return raw.__get__(obj, cls)  # for stand-ins this is the lazy dictionary itself
-    entry = world.registry.by_standin.get(id(obj))
+    entry = objects.registry.by_proxy.get(id(obj))
     if entry is None or raw.__name__ == "__class__":
         return raw.__get__(obj, cls)
     if raw in _OF_RUNNING_FRAMES:
         raise graph_break("unsupported-object", f"{raw.__name__} of a frame")
     if entry.original is obj:
         value = raw.__get__(obj, cls)
-        return world.enter(value, BuiltinAttr(entry.source, raw.__name__))
+        return objects.enter(value, BuiltinAttr(entry.source, raw.__name__))
     if raw is _TRACEBACK:
         # Its frames are of one run only.
         raise graph_break(
@@ -202,19 +202,19 @@ def get_getset(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
     raise graph_break("unsupported-object", f"C attribute {raw.__name__} of a {cls.__qualname__}")
 
 
-def _get_user(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
-    get = world.classes.lookup(type(raw), "__get__")
-    return world.trace.calls.call(get, (raw, obj, cls), {})
+def _get_user(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+    get = objects.classes.lookup(type(raw), "__get__")
+    return objects.trace.calls.call(get, (raw, obj, cls), {})
 
 
-def held(world: MirrorWorld, holder: Any, value: Any, name: str) -> Any:
+def held(objects: ObjectModel, holder: Any, value: Any, name: str) -> Any:
     """A callable held by a descriptor object: the identity of the holder settles which."""
-    entry = world.registry.by_standin.get(id(holder))
+    entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
         return value
     if type(value) is types.FunctionType:
-        return world.enter_as_itself(value, BuiltinAttr(entry.source, name))
-    return world.enter(value, BuiltinAttr(entry.source, name))
+        return objects.enter_as_itself(value, BuiltinAttr(entry.source, name))
+    return objects.enter(value, BuiltinAttr(entry.source, name))
 
 
 _GETTERS: dict[type, Getter] = {
@@ -232,64 +232,64 @@ _GETTERS: dict[type, Getter] = {
 }
 
 
-def getter_of(world: MirrorWorld, raw: Any) -> Getter:
+def getter_of(objects: ObjectModel, raw: Any) -> Getter:
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:
         return found
-    get = world.classes.lookup(kind, "__get__")
+    get = objects.classes.lookup(kind, "__get__")
     if get is ABSENT:
         return get_plain
     return _get_user if type(get) is types.FunctionType else _get_by_c
 
 
-def bind(world: MirrorWorld, raw: Any, obj: Any, cls: type) -> Any:
-    return getter_of(world, raw)(world, raw, obj, cls)
+def bind(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+    return getter_of(objects, raw)(objects, raw, obj, cls)
 
 
-def is_data_descriptor(world: MirrorWorld, raw: Any) -> bool:
+def is_data_descriptor(objects: ObjectModel, raw: Any) -> bool:
     kind = type(raw)
     if kind is types.FunctionType:
         return False
-    lookup = world.classes.lookup
+    lookup = objects.classes.lookup
     return lookup(kind, "__set__") is not ABSENT or lookup(kind, "__delete__") is not ABSENT
 
 
-def _plan(world: MirrorWorld, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def _plan(objects: ObjectModel, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
     """(raw attribute or ABSENT, how to bind it, whether it goes before the instance dictionary)."""
-    raw = world.classes.lookup(cls, name)
+    raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
         plan: tuple[Any, Getter | None, bool] = (ABSENT, None, False)
     else:
-        getter = getter_of(world, raw)
-        plan = (raw, getter, getter is not get_plain and is_data_descriptor(world, raw))
-    if not world.classes.overlays:
-        world.plans[(cls, name)] = plan
+        getter = getter_of(objects, raw)
+        plan = (raw, getter, getter is not get_plain and is_data_descriptor(objects, raw))
+    if not objects.classes.overlays:
+        objects.plans[(cls, name)] = plan
     return plan
 
 
-def plan_of(world: MirrorWorld, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
-    if world.classes.overlays:
-        return _plan(world, cls, name)
-    return world.plans.get((cls, name)) or _plan(world, cls, name)
+def plan_of(objects: ObjectModel, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+    if objects.classes.overlays:
+        return _plan(objects, cls, name)
+    return objects.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
-def takes_writes(world: MirrorWorld, cls: type, name: str) -> Any:
+def takes_writes(objects: ObjectModel, cls: type, name: str) -> Any:
     """The data descriptor that a store to ``name`` goes to, or ABSENT.
 
     One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
     """
-    raw, getter, data = plan_of(world, cls, name)
-    if data or (getter is get_plain and is_data_descriptor(world, raw)):
+    raw, getter, data = plan_of(objects, cls, name)
+    if data or (getter is get_plain and is_data_descriptor(objects, raw)):
         return raw
     return ABSENT
 
 
-def expand_slots(world: MirrorWorld, obj: Any) -> None:
+def expand_slots(objects: ObjectModel, obj: Any) -> None:
     """Fill every slot of a stand-in."""
     for raw in slots(type(obj)):
-        if raw not in world.slots[id(obj)]:
+        if raw not in objects.slots[id(obj)]:
             try:
-                get_slot(world, raw, obj, type(obj))
+                get_slot(objects, raw, obj, type(obj))
             except AttributeError:
                 continue

@@ -25,121 +25,121 @@ from fxstack_capture.objects.protocols.descriptors import (
     getter_of,
     plan_of,
 )
-from fxstack_capture.objects.stable_modules import is_trusted_module
+from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
 
-def load_class(world: MirrorWorld, cls: type, name: str) -> Any:
+def load_class(objects: ObjectModel, cls: type, name: str) -> Any:
     """``type.__getattribute__`` (or the metaclass's own)."""
     meta = type(cls)
     if meta is not type:
-        custom, _, _ = plan_of(world, meta, "__getattribute__")
+        custom, _, _ = plan_of(objects, meta, "__getattribute__")
         if type(custom) is types.FunctionType:
-            return world.trace.calls.call(custom, (cls, name), {})
+            return objects.trace.calls.call(custom, (cls, name), {})
     try:
-        return generic_load_class(world, cls, name)
+        return generic_load_class(objects, cls, name)
     except AttributeError as missing:
-        hook = world.classes.lookup(meta, "__getattr__") if meta is not type else ABSENT
+        hook = objects.classes.lookup(meta, "__getattr__") if meta is not type else ABSENT
         if hook is ABSENT:
             raise
-        world.trace.interp.dealt_with(missing)
-        return world.trace.calls.call(bind(world, hook, cls, meta), (name,), {})
+        objects.trace.interp.dealt_with(missing)
+        return objects.trace.calls.call(bind(objects, hook, cls, meta), (name,), {})
 
 
-def generic_load_class(world: MirrorWorld, cls: type, name: str) -> Any:
+def generic_load_class(objects: ObjectModel, cls: type, name: str) -> Any:
     meta = type(cls)
-    raw_meta, getter, data = plan_of(world, meta, name)
+    raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
-        return _load_type_slot(world, raw_meta, getter, cls, name)
-    raw, get, _ = plan_of(world, cls, name)
+        return _load_type_slot(objects, raw_meta, getter, cls, name)
+    raw, get, _ = plan_of(objects, cls, name)
     if raw is not ABSENT:
-        return _bind_to_class(world, raw, get, cls)
+        return _bind_to_class(objects, raw, get, cls)
     if getter is not None:
-        return getter(world, raw_meta, cls, meta)
+        return getter(objects, raw_meta, cls, meta)
     # The message is CPython's own; nothing is there to be found.
     raise AttributeError(
         f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
     )
 
 
-def load_from_class_alone(world: MirrorWorld, cls: type, name: str) -> Any:
+def load_from_class_alone(objects: ObjectModel, cls: type, name: str) -> Any:
     """``object.__getattribute__`` of a class: as of any object, so that its bases are not asked and nothing is bound."""
     meta = type(cls)
-    raw_meta, getter, data = plan_of(world, meta, name)
+    raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
-        return _load_type_slot(world, raw_meta, getter, cls, name)
-    raw, _, _ = plan_of(world, cls, name)
+        return _load_type_slot(objects, raw_meta, getter, cls, name)
+    raw, _, _ = plan_of(objects, cls, name)
     if name in dict_of(cls):
         return raw
     if getter is not None:
-        return getter(world, raw_meta, cls, meta)
+        return getter(objects, raw_meta, cls, meta)
     raise AttributeError(f"{meta.__name__!r} object has no attribute {name!r}", name=name, obj=cls)
 
 
 @calls_program
-def _load_type_slot(world: MirrorWorld, raw: Any, getter: Any, cls: type, name: str) -> Any:
+def _load_type_slot(objects: ObjectModel, raw: Any, getter: Any, cls: type, name: str) -> Any:
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
     """
     if type(raw) not in _C_DESCRIPTORS:
-        return getter(world, raw, cls, type(cls))
+        return getter(objects, raw, cls, type(cls))
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(
         value, type
     ):
         if name == "__dict__":
-            return types.MappingProxyType({k: _dict_value(world, cls, k) for k in value})
+            return types.MappingProxyType({k: _dict_value(objects, cls, k) for k in value})
         if name in _ANCESTRY:
-            world.classes.note_bases(cls)
+            objects.classes.note_bases(cls)
         elif (
             (type(value) is str or name == "__doc__")
             and not is_immutable(cls)
-            and not world.is_new(cls)
+            and not objects.is_new(cls)
         ):
             source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
-            return world.enter(value, source)
+            return objects.enter(value, source)
         return value
-    if world.is_new(cls) or not world.is_preexisting(cls):
+    if objects.is_new(cls) or not objects.is_preexisting(cls):
         return value
-    return world.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
+    return objects.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
 
 
-def _dict_value(world: MirrorWorld, cls: type, name: str) -> Any:
+def _dict_value(objects: ObjectModel, cls: type, name: str) -> Any:
     """An entry of ``cls.__dict__`` itself (which is what a lookup along the MRO finds first)."""
-    return world.classes.lookup(cls, name)
+    return objects.classes.lookup(cls, name)
 
 
-def _bind_to_class(world: MirrorWorld, raw: Any, getter: Any, cls: type) -> Any:
+def _bind_to_class(objects: ObjectModel, raw: Any, getter: Any, cls: type) -> Any:
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:
         return raw
-    return getter(world, raw, None, cls)
+    return getter(objects, raw, None, cls)
 
 
-def load_module(world: MirrorWorld, module: Any, name: str) -> Any:
+def load_module(objects: ObjectModel, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
-        raw, getter, data = plan_of(world, type(module), name)
+        raw, getter, data = plan_of(objects, type(module), name)
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
-            return getter(world, raw, module, type(module))  # type: ignore[misc]
+            return getter(objects, raw, module, type(module))  # type: ignore[misc]
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
     if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
         _import_apart(f"torch.{name}")
     if module is torch and name == "manual_seed" and _is_wrapped_at_most(module.__dict__.get(name)):
-        return world.enter(_MANUAL_SEED, pinned(_MANUAL_SEED, "torch.manual_seed"))
-    value = _load_from_module(world, module, name)
+        return objects.enter(_MANUAL_SEED, pinned(_MANUAL_SEED, "torch.manual_seed"))
+    value = _load_from_module(objects, module, name)
     if value is not ABSENT:
         return value
     if type(module) is not types.ModuleType:
         # Lazily importing modules: an import happens once and its result is a definition.
         value = getattr(module, name)
-        return world.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
-    hook = world.namespace(module.__dict__).get("__getattr__")
+        return objects.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
+    hook = objects.namespace(module.__dict__).get("__getattr__")
     if hook is not ABSENT:
-        return world.trace.calls.call(hook, (name,), {})
+        return objects.trace.calls.call(hook, (name,), {})
     raise AttributeError(
         f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
     )
@@ -167,25 +167,25 @@ def _import_apart(name: str) -> None:
     thread.join()
 
 
-def load_from_module_alone(world: MirrorWorld, module: Any, name: str) -> Any:
+def load_from_module_alone(objects: ObjectModel, module: Any, name: str) -> Any:
     """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
-    value = _load_from_module(world, module, name)
+    value = _load_from_module(objects, module, name)
     if value is ABSENT:
         cls = type(module).__name__
         raise AttributeError(f"{cls!r} object has no attribute {name!r}", name=name, obj=module)
     return value
 
 
-def _load_from_module(world: MirrorWorld, module: Any, name: str) -> Any:
+def _load_from_module(objects: ObjectModel, module: Any, name: str) -> Any:
     """What the module or its class has, or ABSENT."""
-    state = world.namespace(module.__dict__)
+    state = objects.namespace(module.__dict__)
     value = state.get(name)
     if value is not ABSENT:
         return value
-    raw, getter, _ = plan_of(world, type(module), name)
+    raw, getter, _ = plan_of(objects, type(module), name)
     if raw is ABSENT:
         return ABSENT
-    return state.mirror if name == "__dict__" else getter(world, raw, module, type(module))  # type: ignore[misc]
+    return state.proxy if name == "__dict__" else getter(objects, raw, module, type(module))  # type: ignore[misc]
 
 
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
@@ -205,25 +205,25 @@ _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 
 
 @calls_program
-def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
-    if world.is_new(fn):
+def load_function(objects: ObjectModel, fn: types.FunctionType, name: str) -> Any:
+    if objects.is_new(fn):
         return getattr(fn, name)
-    entry = world.registry.by_standin.get(id(fn))
+    entry = objects.registry.by_proxy.get(id(fn))
     if entry is None:
-        entry = world.registry.add(fn, fn, pinned(fn, fn.__qualname__))
+        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
     if name in _FUNCTION_SLOTS:
         if name == "__code__":
-            guard_part(world, fn, name, entry.source)
+            guard_part(objects, fn, name, entry.source)
         return getattr(fn, name)
     if name == "__globals__":
-        return world.namespace(fn.__globals__).mirror
+        return objects.namespace(fn.__globals__).proxy
     if name == "__closure__":
-        return world.function_parts(fn)[2] or None
+        return objects.function_parts(fn)[2] or None
     if name in _FUNCTION_PARTS:
-        return world.enter(getattr(fn, name), BuiltinAttr(entry.source, name))
-    state = function_dict(world, fn)
+        return objects.enter(getattr(fn, name), BuiltinAttr(entry.source, name))
+    state = function_dict(objects, fn)
     if name == "__dict__":
-        return state.mirror
+        return state.proxy
     value = state.get(name)
     if value is not ABSENT:
         return value
@@ -234,56 +234,56 @@ def load_function(world: MirrorWorld, fn: types.FunctionType, name: str) -> Any:
     raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=fn)
 
 
-def function_dict(world: MirrorWorld, fn: types.FunctionType) -> LazyDict:
+def function_dict(objects: ObjectModel, fn: types.FunctionType) -> LazyDict:
     """State of a pre-existing function's ``__dict__``."""
-    state = world.instances.get(id(fn))
+    state = objects.instances.get(id(fn))
     if state is None:
-        source = world.registry.by_standin[id(fn)].source
+        source = objects.registry.by_proxy[id(fn)].source
         state = LazyDict(
-            world,
+            objects,
             fn.__dict__,
             {},
             InstanceDict(source),
             uniform=True,
-            trusted=is_trusted_module(fn.__module__),
+            stable=is_stable_module(fn.__module__),
         )
-        world.instances[id(fn)] = state
-        world.registry.add(fn.__dict__, state.mirror, state.source)
-        world.add_dict(state)
+        objects.instances[id(fn)] = state
+        objects.registry.add(fn.__dict__, state.proxy, state.source)
+        objects.add_dict(state)
     return state
 
 
-def load_method(world: MirrorWorld, method: types.MethodType, name: str) -> Any:
+def load_method(objects: ObjectModel, method: types.MethodType, name: str) -> Any:
     if name == "__func__":
         return method.__func__
     if name == "__self__":
         return method.__self__
     if hasattr(types.MethodType, name) and name not in {"__doc__", "__module__"}:
         return getattr(method, name)
-    return world.load_attr(method.__func__, name)
+    return objects.load_attr(method.__func__, name)
 
 
-def load_super(world: MirrorWorld, proxy: Any, name: str) -> Any:
+def load_super(objects: ObjectModel, proxy: Any, name: str) -> Any:
     """``super().name``: the lookup starts behind ``__thisclass__`` in the MRO of the object's
     class.
     """
     start, obj, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     if cls is None or name == "__class__":
         return getattr(proxy, name)
-    found = super_lookup(world, start, cls, name)
+    found = super_lookup(objects, start, cls, name)
     if found is ABSENT:
         return getattr(proxy, name)
     if obj is cls:
-        return _bind_to_class(world, found, getter_of(world, found), cls)
-    return bind(world, found, obj, cls)
+        return _bind_to_class(objects, found, getter_of(objects, found), cls)
+    return bind(objects, found, obj, cls)
 
 
-def super_lookup(world: MirrorWorld, start: type, cls: type, name: str) -> Any:
+def super_lookup(objects: ObjectModel, start: type, cls: type, name: str) -> Any:
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:
-        overlay = world.classes.overlays.get(base)
+        overlay = objects.classes.overlays.get(base)
         if name in base.__dict__ or (overlay is not None and name in overlay):
-            return world.classes.lookup(base, name)
+            return objects.classes.lookup(base, name)
         if not is_immutable(base):
-            world.classes.lookup(base, name)  # guards that it stays absent
+            objects.classes.lookup(base, name)  # guards that it stays absent
     return ABSENT

@@ -44,7 +44,7 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
@@ -63,25 +63,25 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
 
 
 @calls_program
-def load(world: MirrorWorld, obj: Any, name: str) -> Any:
+def load(objects: ObjectModel, obj: Any, name: str) -> Any:
     """An attribute of an instance of any class."""
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
-        return load_module(world, obj, name)
+        return load_module(objects, obj, name)
     if isinstance(obj, type):
-        return load_class(world, obj, name)
-    custom, _, _ = plan_of(world, cls, "__getattribute__")
+        return load_class(objects, obj, name)
+    custom, _, _ = plan_of(objects, cls, "__getattribute__")
     if type(custom) is types.FunctionType:
         try:
-            return world.trace.calls.call(custom, (obj, name), {})
+            return objects.trace.calls.call(custom, (obj, name), {})
         except AttributeError as missing:
-            return _fallback(world, obj, name, missing)
+            return _fallback(objects, obj, name, missing)
     if custom not in _GENERIC_GETATTRIBUTES:
-        return _load_custom_native(world, obj, name)
+        return _load_custom_native(objects, obj, name)
     try:
-        return generic_load(world, obj, name)
+        return generic_load(objects, obj, name)
     except AttributeError as missing:
-        return _fallback(world, obj, name, missing)
+        return _fallback(objects, obj, name, missing)
 
 
 def is_generic(custom: object) -> bool:
@@ -89,121 +89,121 @@ def is_generic(custom: object) -> bool:
     return custom in _GENERIC_GETATTRIBUTES
 
 
-def is_plain_attribute(world: MirrorWorld, obj: Any, name: str) -> bool:
+def is_plain_attribute(objects: ObjectModel, obj: Any, name: str) -> bool:
     """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
     cls = type(obj)
     if isinstance(obj, (type, types.ModuleType)):
         return False
-    custom, _, _ = plan_of(world, cls, "__getattribute__")
-    return custom in _GENERIC_GETATTRIBUTES and not plan_of(world, cls, name)[2]
+    custom, _, _ = plan_of(objects, cls, "__getattribute__")
+    return custom in _GENERIC_GETATTRIBUTES and not plan_of(objects, cls, name)[2]
 
 
-def _load_custom_native(world: MirrorWorld, obj: Any, name: str) -> Any:
+def _load_custom_native(objects: ObjectModel, obj: Any, name: str) -> Any:
     """Objects whose C type has an attribute protocol of its own."""
-    if id(obj) in world.opaque:
+    if id(obj) in objects.opaque:
         raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
     return getattr(obj, name)
 
 
-def _fallback(world: MirrorWorld, obj: Any, name: str, missing: AttributeError) -> Any:
+def _fallback(objects: ObjectModel, obj: Any, name: str, missing: AttributeError) -> Any:
     cls = type(obj)
-    hook, _, _ = plan_of(world, cls, "__getattr__")
+    hook, _, _ = plan_of(objects, cls, "__getattr__")
     if hook is ABSENT:
         raise missing
-    world.trace.interp.dealt_with(missing)
-    return world.trace.calls.call(bind(world, hook, obj, cls), (name,), {})
+    objects.trace.interp.dealt_with(missing)
+    return objects.trace.calls.call(bind(objects, hook, obj, cls), (name,), {})
 
 
-def generic_load(world: MirrorWorld, obj: Any, name: str) -> Any:
+def generic_load(objects: ObjectModel, obj: Any, name: str) -> Any:
     """``object.__getattribute__``."""
     cls = type(obj)
-    raw, getter, data = plan_of(world, cls, name)
+    raw, getter, data = plan_of(objects, cls, name)
     if data:
-        return getter(world, raw, obj, cls)  # type: ignore[misc]
-    state = world.instances.get(id(obj))
+        return getter(objects, raw, obj, cls)  # type: ignore[misc]
+    state = objects.instances.get(id(obj))
     if state is not None:
         value = state.get(name)
         if value is not ABSENT:
             return value
-    elif id(obj) in world.opaque:
+    elif id(obj) in objects.opaque:
         is_method = type(raw) is types.MethodDescriptorType or (
             cls is random.Random and type(raw) is types.FunctionType
         )
         is_method |= type(raw).__name__ == "instancemethod"  # pybind11's
         if cls is torch.Generator and name == "device":
-            return world.enter(obj.device, BuiltinAttr(_source(world, obj), name))
-        if is_method and not _shadowed(world, obj, name):
+            return objects.enter(obj.device, BuiltinAttr(_source(objects, obj), name))
+        if is_method and not _shadowed(objects, obj, name):
             return raw.__get__(obj, cls)  # only its call looks inside
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
-        value = _load_own(world, obj, cls, name)
+        value = _load_own(objects, obj, cls, name)
         if value is not ABSENT:
             return value
     if getter is not None:
-        return getter(world, raw, obj, cls)
+        return getter(objects, raw, obj, cls)
     raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
-def _source(world: MirrorWorld, obj: Any) -> Source:
-    source = world.source_of(obj)
+def _source(objects: ObjectModel, obj: Any) -> Source:
+    source = objects.source_of(obj)
     assert source is not None
     return source
 
 
-def _load_own(world: MirrorWorld, obj: Any, cls: type, name: str) -> Any:
+def _load_own(objects: ObjectModel, obj: Any, cls: type, name: str) -> Any:
     """An entry of the dictionary of an object that stands for itself (an enum member, say), or ABSENT."""
     own = raw_dict_or_none(obj)
     if own is None:
         return ABSENT
-    source = world.source_of(obj)
+    source = objects.source_of(obj)
     if source is None or is_immutable(cls):
         return own.get(name, ABSENT)
     if name not in own:
-        world.trace.guard(InstanceDict(source), HasKey(name, present=False))
+        objects.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return ABSENT
     if type(own[name]) in (int, float):  # a constant of the program, never dynamic
-        return world.enter_constant(own[name], InstanceAttr(source, name))
-    return world.enter(own[name], InstanceAttr(source, name))
+        return objects.enter_constant(own[name], InstanceAttr(source, name))
+    return objects.enter(own[name], InstanceAttr(source, name))
 
 
-def _shadowed(world: MirrorWorld, obj: Any, name: str) -> bool:
+def _shadowed(objects: ObjectModel, obj: Any, name: str) -> bool:
     """Whether the instance dictionary of an opaque object has an attribute; guarded."""
-    own, source = raw_dict_or_none(obj), world.source_of(obj)
+    own, source = raw_dict_or_none(obj), objects.source_of(obj)
     if own is None or source is None:
         return own is not None
-    world.trace.guard(InstanceDict(source), HasKey(name, name in own))
+    objects.trace.guard(InstanceDict(source), HasKey(name, name in own))
     return name in own
 
 
 @calls_program
-def load_native(world: MirrorWorld, obj: Any, name: str) -> Any:
+def load_native(objects: ObjectModel, obj: Any, name: str) -> Any:
     """Exact builtin types: no instance dictionary, C descriptors only."""
     return getattr(obj, name)
 
 
 @calls_program
-def load_builtin(world: MirrorWorld, obj: Any, name: str) -> Any:
+def load_builtin(objects: ObjectModel, obj: Any, name: str) -> Any:
     """Of a C function; the list whose method it is may not have been looked into."""
     found = getattr(obj, name)
     if name == "__self__":
-        world.expand(found)
+        objects.expand(found)
     return found
 
 
-def load_cell(world: MirrorWorld, cell: Any, name: str) -> Any:
-    return world.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
+def load_cell(objects: ObjectModel, cell: Any, name: str) -> Any:
+    return objects.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
 @calls_program
-def load_symbolic(world: MirrorWorld, obj: Any, name: str) -> Any:
+def load_symbolic(objects: ObjectModel, obj: Any, name: str) -> Any:
     """A symbolic number shows what the plain number has; what only that can do asks for its value."""
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
         return plain
     symbolic = name in _OF_SYMBOLS or name.startswith("__")
     if symbolic and hasattr(plain, name) and hasattr(type(obj), name):
-        return load(world, obj, name)
-    return getattr(world.trace.torch.specialize(obj), name)
+        return load(objects, obj, name)
+    return getattr(objects.trace.torch.specialize(obj), name)
 
 
 _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
@@ -211,7 +211,7 @@ _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"
 
 
 @calls_program
-def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
+def load_scalar(objects: ObjectModel, scalar: Scalar, name: str) -> Any:
     """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
     if name == "item":
         return types.MethodType(item, scalar)
@@ -219,26 +219,26 @@ def load_scalar(world: MirrorWorld, scalar: Scalar, name: str) -> Any:
     return getattr(scalar.example if fact else scalar.settle(), name)
 
 
-def load_thread_local(world: MirrorWorld, obj: Any, name: str) -> Any:
+def load_thread_local(objects: ObjectModel, obj: Any, name: str) -> Any:
     """Raises AttributeError with the name that the C code gives the class."""
-    state = world.instances.get(id(obj))
+    state = objects.instances.get(id(obj))
     if name == "__dict__":
         if state is None:
             raise graph_break("unsupported-object", f"attribute __dict__ of a {type(obj).__name__}")
-        return state.mirror
+        return state.proxy
     try:
-        return load(world, obj, name)
+        return load(objects, obj, name)
     except AttributeError as error:
         if type(obj) is threading.local:
             error.args = (f"'_thread._local' object has no attribute {name!r}",)
         raise
 
 
-def load_proxy(world: MirrorWorld, proxy: Any, name: str) -> Any:
+def load_proxy(objects: ObjectModel, proxy: Any, name: str) -> Any:
     """Of the object behind a weak proxy, where that is known."""
-    if id(proxy) not in world.proxies:
-        return load(world, proxy, name)
-    return world.load_attr(world.proxies[id(proxy)], name)
+    if id(proxy) not in objects.weak_proxies:
+        return load(objects, proxy, name)
+    return objects.load_attr(objects.weak_proxies[id(proxy)], name)
 
 
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
@@ -253,7 +253,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     Scalar: load_scalar,
-    Array: lambda _world, array, name: load_array(array, name),
+    Array: lambda _objects, array, name: load_array(array, name),
     **dict.fromkeys(
         (
             *LITERAL_TYPES,

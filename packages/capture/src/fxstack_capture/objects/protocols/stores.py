@@ -31,19 +31,19 @@ from fxstack_capture.objects.protocols.loaders import function_dict
 
 if TYPE_CHECKING:
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import MirrorWorld
+    from fxstack_capture.objects.object_model import ObjectModel
 
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__
-_UNREAD = object()  # never identical to a value
+_DEFERRED = object()  # never identical to a value
 
 
 @calls_program
-def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
-    obj = world.proxies.get(id(obj), obj)
+def store(objects: ObjectModel, obj: Any, name: str, value: object) -> None:
+    obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
-        world.trace.torch.store_attr(obj, name, value)
+        objects.trace.torch.store_attr(obj, name, value)
         return
     if cls is Array:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
@@ -52,17 +52,17 @@ def store(world: MirrorWorld, obj: Any, name: str, value: object) -> None:
     if cls is Scalar:
         setattr(obj.settle(), name, value)  # raises
     if cls in PLAIN_TYPES:
-        setattr(world.trace.torch.specialize(obj), name, value)  # raises
-    custom, _, _ = plan_of(world, cls, "__setattr__")
+        setattr(objects.trace.torch.specialize(obj), name, value)  # raises
+    custom, _, _ = plan_of(objects, cls, "__setattr__")
     if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__setattr__":
-        world.trace.calls.call(custom, (obj, name, value), {})
+        objects.trace.calls.call(custom, (obj, name, value), {})
         return
-    generic_store(world, obj, name, value)
+    generic_store(objects, obj, name, value)
 
 
 @calls_program
-def delete(world: MirrorWorld, obj: Any, name: str) -> None:
-    obj = world.proxies.get(id(obj), obj)
+def delete(objects: ObjectModel, obj: Any, name: str) -> None:
+    obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-tensor", f"deleting attribute {name} of a tensor")
@@ -71,38 +71,38 @@ def delete(world: MirrorWorld, obj: Any, name: str) -> None:
     if cls is Scalar:
         delattr(obj.settle(), name)  # raises
     if cls in PLAIN_TYPES:
-        delattr(world.trace.torch.specialize(obj), name)  # raises
-    custom, _, _ = plan_of(world, cls, "__delattr__")
+        delattr(objects.trace.torch.specialize(obj), name)  # raises
+    custom, _, _ = plan_of(objects, cls, "__delattr__")
     if type(custom) is types.FunctionType or getattr(custom, "__name__", "") != "__delattr__":
-        world.trace.calls.call(custom, (obj, name), {})
+        objects.trace.calls.call(custom, (obj, name), {})
         return
-    generic_store(world, obj, name, ABSENT)
+    generic_store(objects, obj, name, ABSENT)
 
 
 @calls_program
-def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
+def generic_store(objects: ObjectModel, obj: Any, name: str, value: Any) -> None:
     """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
     if isinstance(obj, types.ModuleType):
-        _store_module(world, obj, name, value)
+        _store_module(objects, obj, name, value)
         return
     if isinstance(obj, type):
-        _store_class(world, obj, name, value)
+        _store_class(objects, obj, name, value)
         return
     cls = type(obj)
-    raw = takes_writes(world, cls, name)
-    if raw is not ABSENT and _store_descriptor(world, raw, obj, name, value):
+    raw = takes_writes(objects, cls, name)
+    if raw is not ABSENT and _store_descriptor(objects, raw, obj, name, value):
         return
-    state = world.instances.get(id(obj))
+    state = objects.instances.get(id(obj))
     if (
         state is None
         and cls is types.FunctionType
-        and not world.is_new(obj)
-        and world.is_preexisting(obj)
+        and not objects.is_new(obj)
+        and objects.is_preexisting(obj)
     ):
-        state = function_dict(world, obj)
+        state = function_dict(objects, obj)
     if state is not None:
         _write(state, obj, name, value)
-    elif id(obj) in world.opaque or world.is_preexisting(obj):
+    elif id(obj) in objects.opaque or objects.is_preexisting(obj):
         raise graph_break("unsupported-object", f"storing attribute {name} of a {cls.__qualname__}")
     elif value is ABSENT:
         _object_delattr(obj, name)
@@ -110,14 +110,14 @@ def generic_store(world: MirrorWorld, obj: Any, name: str, value: Any) -> None:
         _object_setattr(obj, name, value)
 
 
-def _store_module(world: MirrorWorld, module: types.ModuleType, name: str, value: Any) -> None:
-    raw = takes_writes(world, type(module), name)
-    if raw is not ABSENT and _store_descriptor(world, raw, module, name, value):
+def _store_module(objects: ObjectModel, module: types.ModuleType, name: str, value: Any) -> None:
+    raw = takes_writes(objects, type(module), name)
+    if raw is not ABSENT and _store_descriptor(objects, raw, module, name, value):
         return
-    _write(world.namespace(module.__dict__), module, name, value)
+    _write(objects.namespace(module.__dict__), module, name, value)
 
 
-def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: Any) -> bool:
+def _store_descriptor(objects: ObjectModel, raw: Any, obj: Any, name: str, value: Any) -> bool:
     """Give the write to a data descriptor; False if it has no method for it (the real error
     follows).
     """
@@ -128,56 +128,56 @@ def _store_descriptor(world: MirrorWorld, raw: Any, obj: Any, name: str, value: 
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
             getattr(raw, method)(*args[1:])  # raises the real AttributeError
-        setter = held(world, raw, fn, "fdel" if value is ABSENT else "fset")
-        world.trace.calls.call(setter, args[1:], {})
+        setter = held(objects, raw, fn, "fdel" if value is ABSENT else "fset")
+        objects.trace.calls.call(setter, args[1:], {})
         return True
     if kind is types.MemberDescriptorType:
-        _store_slot(world, raw, obj, value)
+        _store_slot(objects, raw, obj, value)
         return True
     if kind is types.GetSetDescriptorType:
-        return _store_getset(world, raw, obj, value)
-    setter = world.classes.lookup(kind, method)
+        return _store_getset(objects, raw, obj, value)
+    setter = objects.classes.lookup(kind, method)
     if setter is ABSENT:
         raise AttributeError(method)
-    world.trace.calls.call(setter, args, {})
+    objects.trace.calls.call(setter, args, {})
     return True
 
 
 @calls_program
-def _store_slot(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> None:
-    known = world.slots.get(id(obj))
-    if world.is_preexisting(obj) and not is_own_slot(raw):
+def _store_slot(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> None:
+    known = objects.slots.get(id(obj))
+    if objects.is_preexisting(obj) and not is_own_slot(raw):
         raise graph_break(
             "unsupported-object",
             f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
         )
     if known is not None and is_own_slot(raw):
         if value is not ABSENT:
-            known.setdefault(raw, _UNREAD)
-        elif known.get(raw, _UNREAD) is _UNREAD:
-            _read_slot(world, raw, obj)
+            known.setdefault(raw, _DEFERRED)
+        elif known.get(raw, _DEFERRED) is _DEFERRED:
+            _read_slot(objects, raw, obj)
     if value is ABSENT:
         raw.__delete__(obj)
     else:
         raw.__set__(obj, value)
 
 
-def _read_slot(world: MirrorWorld, raw: Any, obj: Any) -> None:
+def _read_slot(objects: ObjectModel, raw: Any, obj: Any) -> None:
     """Note what a slot held at first: what the program deletes may not have been there before it wrote it."""
-    written = world.slots[id(obj)].pop(raw, None) is _UNREAD
+    written = objects.slots[id(obj)].pop(raw, None) is _DEFERRED
     value = raw.__get__(obj) if written else None
     with suppress(AttributeError):
-        get_slot(world, raw, obj, type(obj))
+        get_slot(objects, raw, obj, type(obj))
     if written:
         raw.__set__(obj, value)
 
 
-def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
-    if obj in world.contexts:
-        world.contexts.store(raw, obj, value)
+def _store_getset(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
+    if obj in objects.contexts:
+        objects.contexts.store(raw, obj, value)
         return True
-    if world.is_preexisting(obj) and not isinstance(obj, BaseException):
-        if _is_stored_already(world, raw, obj, value):
+    if objects.is_preexisting(obj) and not isinstance(obj, BaseException):
+        if _is_stored_already(objects, raw, obj, value):
             return True
         raise graph_break(
             "unsupported-object",
@@ -190,11 +190,11 @@ def _store_getset(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
     return True
 
 
-def _is_stored_already(world: MirrorWorld, raw: Any, obj: Any, value: Any) -> bool:
+def _is_stored_already(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
     """Whether a function has this text: ``functools.total_ordering`` gives its own functions their names again."""
     if type(obj) is not types.FunctionType or type(value) is not str:
         return False
-    return type(raw.__get__(obj)) is str and bool(world.load_attr(obj, raw.__name__) == value)
+    return type(raw.__get__(obj)) is str and bool(objects.load_attr(obj, raw.__name__) == value)
 
 
 def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
@@ -210,27 +210,27 @@ def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
         )
 
 
-def _store_class(world: MirrorWorld, cls: type, name: str, value: Any) -> None:
-    if world.is_new(cls):
+def _store_class(objects: ObjectModel, cls: type, name: str, value: Any) -> None:
+    if objects.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)
         else:
             type.__setattr__(cls, name, value)
-        world.classes.cache.clear()
-        world.plans.clear()
+        objects.classes.cache.clear()
+        objects.plans.clear()
         return
     if is_immutable(cls):
         type.__setattr__(cls, name, value)  # raises the real TypeError
-    if takes_writes(world, type(cls), name) is not ABSENT or (
+    if takes_writes(objects, type(cls), name) is not ABSENT or (
         name.startswith("__") and name.endswith("__")
     ):
         raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
     if (
         value is ABSENT
         and name not in cls.__dict__
-        and name not in world.classes.overlays.get(cls, {})
+        and name not in objects.classes.overlays.get(cls, {})
     ):
         raise AttributeError(
             f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
         )
-    world.classes.store(cls, name, value)
+    objects.classes.store(cls, name, value)

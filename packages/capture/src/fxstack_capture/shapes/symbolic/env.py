@@ -15,7 +15,7 @@ from fxstack_capture.shapes.symbolic.caches import with_own_caches
 from fxstack_capture.shapes.symbolic.decisions import LineDecisions
 from fxstack_capture.shapes.symbolic.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.symbolic.nodes import Memo, remembering
-from fxstack_capture.shapes.symbolic.overflow_guards import Magnitudes, fits, growing_parts
+from fxstack_capture.shapes.symbolic.overflow_guards import OverflowGuards, fits, unbounded_parts
 from fxstack_capture.torch_compat import GuardSource, SLoc
 from fxstack_capture.torch_compat import Source as TorchSource
 
@@ -67,7 +67,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         self.axioms = Axioms()
         self._lines = LineDecisions()
         self.floats = FloatArithmetic()
-        self._magnitudes = Magnitudes(self.backed_var_to_val)
+        self._overflow_guards = OverflowGuards(self.backed_var_to_val)
         # ShapeEnv's other caches (see caches.py) are emptied when they meet another version: without one of its own
         # this environment would stay in them for good.
         self._version_counter = id(self)
@@ -105,7 +105,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             if known is not None:
                 return known
             self.demand_decided(orig_expr)
-        if self._magnitudes.may_overflow(orig_expr):
+        if self._overflow_guards.may_overflow(orig_expr):
             self._specialize(orig_expr)
             if hint is not None and orig_expr.free_symbols <= self.backed_var_to_val.keys():
                 return sympy.sympify(hint)  # exact: sympy's functions are infinite at 64 bits
@@ -121,9 +121,9 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
         if self.depends_on_drawn(expr):
             return True
-        if self._magnitudes.may_overflow(expr):
+        if self._overflow_guards.may_overflow(expr):
             return False
-        for part in growing_parts(expr):
+        for part in unbounded_parts(expr):
             symbols = part.free_symbols
             if (
                 part.is_integer

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LIMIT = 1 << 62
-_GROWING = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
+_APPEND_ONLY = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)
 
 
 _MOST = 1 << 61
 
 
-def growing_parts(expr: sympy.Basic) -> list[sympy.Basic]:
+def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
     """The sums, products and powers in ``expr`` that are in no other such: with them all its parts fit into 64 bits."""
-    if isinstance(expr, _GROWING):
+    if isinstance(expr, _APPEND_ONLY):
         return [expr]
-    return [part for child in expr.args for part in growing_parts(child)]
+    return [part for child in expr.args for part in unbounded_parts(child)]
 
 
 def fits(expr: sympy.Basic) -> sympy.Basic:
@@ -35,7 +35,7 @@ def fits(expr: sympy.Basic) -> sympy.Basic:
     return sympy.And(expr < _MOST, expr > -_MOST)
 
 
-class Magnitudes:
+class OverflowGuards:
     """Of the expressions of one environment, whose symbols have ``values``."""
 
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:

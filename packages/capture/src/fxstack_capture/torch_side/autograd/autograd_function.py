@@ -175,7 +175,7 @@ def _forward(
     call = tracer.trace.calls.call
     own = _copies(tracer, inputs)
     context = RehearsedContext(needs)
-    tracer.trace.world.note_new(context)
+    tracer.trace.objects.note_new(context)
     if cls.setup_context is torch_compat.SingleLevelFunction.setup_context:
         return context, call(cls.forward, (context, *own), {})
     output = call(cls.forward, own, {})

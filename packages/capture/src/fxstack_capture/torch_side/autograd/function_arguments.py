@@ -65,27 +65,27 @@ class Templates:
             return type(value)(map(self.of, value))
         if is_plain(value):
             return value
-        if is_named_tuple(value) and self._tracer.trace.world.is_preexisting(type(value)):
+        if is_named_tuple(value) and self._tracer.trace.objects.is_preexisting(type(value)):
             return Named(type(value), tuple(map(self.of, value)))
         if is_function(value):
             return self._of_function(value)
-        if is_object(value) and self._tracer.trace.world.is_preexisting(value):
+        if is_object(value) and self._tracer.trace.objects.is_preexisting(value):
             return Rebuilt(type(value), tuple(self._attributes(value)))
         raise _refusal(value)
 
     def _attributes(self, value: Any) -> Iterator[tuple[str, Any]]:
         """What was read, and lists, of which items may have been read without the whole."""
-        world: Any = self._tracer.trace.world
-        before = vars(world.original_of(value))
+        objects: Any = self._tracer.trace.objects
+        before = vars(objects.original_of(value))
         lists = (name for name, held in before.items() if type(held) is list)
         for name in dict.fromkeys((*vars(value), *lists)):
             with suppress(AttributeError):  # one that the program has deleted
-                yield name, self.of(world.load_attr(value, name))
+                yield name, self.of(objects.load_attr(value, name))
 
     def _of_function(self, function: Any) -> Any:
-        world: Any = self._tracer.trace.world
-        world.remade.pin((function,))
-        if type(function) is FunctionType and not world.is_preexisting(function):
+        objects: Any = self._tracer.trace.objects
+        objects.recreated.pin((function,))
+        if type(function) is FunctionType and not objects.is_preexisting(function):
             raise _refusal(function)
         return function
 
@@ -103,8 +103,10 @@ def is_named_tuple(value: object) -> bool:
 def is_object(value: object) -> bool:
     """Whether it is an instance whose state is its dictionary."""
     cls = type(value)
-    made_in_python = is_heap_type(cls) and cls.__new__ is object.__new__
-    return made_in_python and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
+    is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
+    return (
+        is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
+    )
 
 
 def make(template: Any, operands: Sequence[Any]) -> Any:

@@ -62,9 +62,9 @@ class HooksInGraph:
 
     def add(self, node: fx.Node, tensor: torch.Tensor) -> HandleInGraph:
         handle = HandleInGraph(self.active, len(self._hung))
-        world: Any = self._tracer.trace.world
+        objects: Any = self._tracer.trace.objects
         for made in (self.active, handle):
-            world.note_new(made)
+            objects.note_new(made)
         self.active[handle.id] = None
         self._hung.append((node, tensor))
         return handle

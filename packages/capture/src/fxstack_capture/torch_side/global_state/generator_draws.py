@@ -41,7 +41,7 @@ def draw(
     # Torch's defaults may be others where the tensor is drawn.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
-    source = tracer.trace.world.draws.add(_from(fn), generator, args, rest)  # type: ignore[attr-defined]
+    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)  # type: ignore[attr-defined]
     return tracer.enter_drawn(example, source)
 
 
@@ -52,19 +52,19 @@ def seed(
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
     _guard_own(tracer, generator)
-    tracer.trace.world.draws.add(fn, generator, tuple(rest), kwargs)  # type: ignore[attr-defined]
+    tracer.trace.objects.draws.add(fn, generator, tuple(rest), kwargs)  # type: ignore[attr-defined]
     return generator
 
 
 def _guard_own(tracer: TorchTracer, generator: torch.Generator) -> None:
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
-    source = tracer.trace.world.source_of(generator)
+    source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, AllDistinct(others))
 
 
 def _guard_same(tracer: TorchTracer, generator: torch.Generator) -> None:
-    source = tracer.trace.world.source_of(generator)
+    source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
 
@@ -99,8 +99,8 @@ def _demand_alone(
     """End the graph unless the draw depends on constants and a generator from outside alone."""
     plain = all(map(_is_plain, (*args, *rest.values())))
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
-    world: Any = tracer.trace.world
-    own = type(generator) is torch.Generator and world.is_preexisting(generator)
+    objects: Any = tracer.trace.objects
+    own = type(generator) is torch.Generator and objects.is_preexisting(generator)
     if not (plain and own) or special or any(generator is other for other in _defaults()):
         text = f"{name_of(fn)} with a generator of the program's own"
         raise graph_break("unsupported-call", text)

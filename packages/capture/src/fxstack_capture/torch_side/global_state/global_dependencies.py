@@ -54,7 +54,7 @@ def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
             namespace = value.__dict__
 
 
-def footprint(
+def global_dependencies(
     fn: FunctionType,
 ) -> tuple[list[FunctionType], list[tuple[dict[str, object], str, object]]]:
     """The functions that run with ``fn``, itself included, and what they read: (namespace, name, definition)."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.objects.stable_modules import is_trusted
+from fxstack_capture.objects.stable_modules import is_stable
 
 _MODULES = (
     *(torch, torch.nn.functional, torch.functional, torch_compat.tensor_module, torch.sparse),
@@ -26,8 +26,8 @@ _TENSOR = dict(torch.Tensor.__dict__)
 
 def _is_foreign(name: str, value: object) -> bool:
     if isinstance(value, property):
-        return hasattr(torch_compat.TensorBase, name) and not is_trusted(value.fget)
-    return isinstance(value, FunctionType) and not is_trusted(value)
+        return hasattr(torch_compat.TensorBase, name) and not is_stable(value.fget)
+    return isinstance(value, FunctionType) and not is_stable(value)
 
 
 _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
@@ -51,7 +51,7 @@ def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
     _, held = _NAMESPACES.get(id(namespace), (None, {}))
-    return held[name] is value if name in held else is_trusted(value)
+    return held[name] is value if name in held else is_stable(value)
 
 
 def torchs_own(name: str, otherwise: object) -> object:

@@ -29,8 +29,8 @@ def _manual_seed(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
     tracer.record(MANUAL_SEED, (seed,), {})
     generator = torch.default_generator
-    world: Any = tracer.trace.world
-    return world.enter(generator, pinned(generator, "torch.default_generator"))
+    objects: Any = tracer.trace.objects
+    return objects.enter(generator, pinned(generator, "torch.default_generator"))
 
 
 def _get_state(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:

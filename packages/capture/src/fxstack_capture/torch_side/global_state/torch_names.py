@@ -18,7 +18,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols.classes import SPECIAL_METHODS, raw_lookup
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
-from fxstack_capture.torch_side.global_state.global_dependencies import footprint
+from fxstack_capture.torch_side.global_state.global_dependencies import global_dependencies
 from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class NamesOfTorch:
         self._usual: dict[FunctionType, bool] = {}
 
     @property
-    def _world(self) -> Any:
-        return self._trace.world
+    def _objects(self) -> Any:
+        return self._trace.objects
 
     def guard_operators(self) -> None:
         """From now on the trace depends on what operators do to tensors."""
         for cls in _CLASSES:
-            self._world.classes.note(cls, _DECIDING)
+            self._objects.classes.note(cls, _DECIDING)
 
     def guard_target(self, target: Target) -> None:
         """The graph has a node that is found by name."""
@@ -72,7 +72,7 @@ class NamesOfTorch:
             self._guard_function(target.target)
 
     def _guard_method(self, name: str) -> None:
-        self._world.classes.note(torch.Tensor, (name,))
+        self._objects.classes.note(torch.Tensor, (name,))
         if not is_original_method(name):
             raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
 
@@ -88,10 +88,10 @@ class NamesOfTorch:
         found: Any = torch
         for part in name.split(".")[1:]:
             if isinstance(found, type):
-                self._world.classes.note(found, (part,))
+                self._objects.classes.note(found, (part,))
                 found = raw_lookup(found, part)
             elif type(found) is ModuleType:
-                found = self._world.namespace(found.__dict__).get(part)
+                found = self._objects.namespace(found.__dict__).get(part)
             else:
                 return None
         return None if found is ABSENT else found
@@ -100,16 +100,16 @@ class NamesOfTorch:
         """Whether a function that torch has written in Python does what it always did; guards what it reads."""
         known = self._usual.get(fn)
         if known is None:
-            known = self._usual[fn] = self._guard_footprint(fn)
+            known = self._usual[fn] = self._guard_dependencies(fn)
         return known
 
-    def _guard_footprint(self, fn: FunctionType) -> bool:
-        functions, reads = footprint(fn)
+    def _guard_dependencies(self, fn: FunctionType) -> bool:
+        functions, reads = global_dependencies(fn)
         for function in functions:
             source = pinned(function, function.__qualname__)
             for part in ("__code__", "__defaults__", "__kwdefaults__"):
                 if getattr(function, part) is not None:
-                    guard_part(self._world, function, part, source)
+                    guard_part(self._objects, function, part, source)
         for namespace, name, _ in reads:
-            self._world.namespace(namespace).get(name)
+            self._objects.namespace(namespace).get(name)
         return all(is_original(*read) for read in reads)

@@ -51,7 +51,7 @@ class GraphsOfCall:
         *,
         apart: bool = True,
     ) -> Subgraph:
-        inputs = [subgraphs.stand_in(self.tracer, like) for like in likes]
+        inputs = [subgraphs.fake_of(self.tracer, like) for like in likes]
         made = subgraphs.trace(self.tracer, fn, inputs, nested, apart=apart)
         self.traced.append(made)
         return made

@@ -47,7 +47,7 @@ class Subgraph:
     """Whether it gives one value rather than a tuple."""
 
 
-def stand_in(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
+def fake_of(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
     """A tensor of its own with the metadata of ``like``, whose value is not known: another one comes in each round."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = like.detach()

@@ -60,17 +60,17 @@ class Surroundings:
         return any(after.get(key, held) != held for key, held in self._held.items())
 
     def _reachable(self) -> dict[int, tuple[int, ...]]:
-        return dict(_reachable(self._roots, self._trace.world.is_preexisting))
+        return dict(_reachable(self._roots, self._trace.objects.is_preexisting))
 
 
 def _seen(trace: Trace) -> _Seen:
-    world: Any = trace.world
-    effects = diff(world)
+    objects: Any = trace.objects
+    effects = diff(objects)
     torch_side = trace.torch
     attributes = sum(
         torch_side.construction_of(write.tensor) is None for write in torch_side.attribute_writes
     )
-    draws = len(world.draws.made)
+    draws = len(objects.draws.made)
     return _Seen(effects, effects.identity(), draws, attributes, tuple(state.present()))
 
 

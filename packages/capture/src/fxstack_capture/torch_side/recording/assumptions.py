@@ -72,7 +72,7 @@ class Assumptions:
         tracer = self._tracer
         trace = tracer.trace
         if (
-            not (trace.may_retreat and self.allowed and trace.options.assume_checks)
+            not (trace.may_fall_back and self.allowed and trace.options.assume_checks)
             or self.region is not None
         ):
             return False
@@ -124,7 +124,7 @@ class Assumptions:
 
 def _is_the_programs(target: Any) -> bool:
     """Whether a node calls code of the program's own (``allow_in_graph``)."""
-    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_TRUSTED)
+    return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
 
 
-_TRUSTED = ("torch", "fxstack_")
+_STABLE = ("torch", "fxstack_")

@@ -55,7 +55,7 @@ UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
 _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
 """What code raises that has a defect. (torch words what it refuses as RuntimeError or ValueError.)"""
 
-_LARGEST_REHEARSAL = 1 << 26
+_LARGEST_DRY_RUN = 1 << 26
 """Bytes of one tensor up to which a failing call is repeated on real zeros."""
 
 
@@ -178,7 +178,7 @@ def _is_unknown(value: Any) -> bool:
 
 def _zeros(fake: FakeTensor) -> torch.Tensor:
     size = [_hint(n) for n in fake.size()]
-    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_REHEARSAL:
+    if fake.device.type != "cpu" or math.prod(size) * fake.element_size() > _LARGEST_DRY_RUN:
         raise _CannotRehearseError
     with torch.inference_mode(fake.is_inference()):
         strides = [_hint(n) for n in fake.stride()]

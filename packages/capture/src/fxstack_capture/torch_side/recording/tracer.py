@@ -24,17 +24,15 @@ from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
-from fxstack_capture.torch_side.fakes import fake_inputs as stand_ins
+from fxstack_capture.torch_side.fakes import fake_inputs, writes
 from fxstack_capture.torch_side.fakes import tensor_facts as facts
-from fxstack_capture.torch_side.fakes import writes
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.fakes.writes import Listener, has_changed, version_of, written_lists
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
 from fxstack_capture.torch_side.higher_order.transforms import Transforms
-from fxstack_capture.torch_side.numbers import number_tensors
-from fxstack_capture.torch_side.numbers import tensor_to_int_arguments as asked_numbers
+from fxstack_capture.torch_side.numbers import number_tensors, tensor_to_int_arguments
 from fxstack_capture.torch_side.numbers import unbacked_extrema as finding
 from fxstack_capture.torch_side.numbers.counters import Counters, additions
 from fxstack_capture.torch_side.numbers.input_numbers import InputNumbers
@@ -154,12 +152,12 @@ class TorchTracer:
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         # A callback from C code may bring tensors in while the program's torch calls are recorded.
         with self.unrecorded(), self.transforms.suspended():
-            standin = self._enter_tensor(real, source)
+            fake = self._enter_tensor(real, source)
         self.wrappers.guard_entered()
-        return standin
+        return fake
 
     def _enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        fake = self._stand_in(real, source)
+        fake = self._fake_of(real, source)
         if id(fake) not in self._originals:
             self._originals[id(fake)] = real, source
             self._inputs.append((fake, real, source))
@@ -177,14 +175,14 @@ class TorchTracer:
             self.builder.enter(fake, source)
             return fake
 
-    def _stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+    def _fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         if is_wrapper(real):
-            return self.wrappers.stand_in(real, source)
+            return self.wrappers.fake_of(real, source)
         facts.demand_supported(real)
         if is_address_guarded(real):
             self.trace.guard(source, IdentityIs(real, id(real)))
-        known = stand_ins.known(self, real, source)
-        return stand_ins.new(self, real, source) if known is None else known
+        known = fake_inputs.known(self, real, source)
+        return fake_inputs.new(self, real, source) if known is None else known
 
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
@@ -273,7 +271,7 @@ class TorchTracer:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
             looks = reason.record.reason.id == "data-dependent-value"
-            if not looks or not self.trace.may_retreat or len(self.mutated_storages) != seen:
+            if not looks or not self.trace.may_fall_back or len(self.mutated_storages) != seen:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
@@ -304,7 +302,7 @@ class TorchTracer:
             return self._record(fn, args, kwargs)
         except GraphBreak as reason:
             self.busy = busy
-            instead = asked_numbers.accepted(self, args, kwargs, reason)
+            instead = tensor_to_int_arguments.accepted(self, args, kwargs, reason)
             if instead is None:
                 raise
         finally:
@@ -505,8 +503,8 @@ class TorchTracer:
 
     def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's state from what it was when the trace began to what it is now."""
-        entering, begin = self.regions.delta(self.state.entry)
-        return entering + self.state.delta(begin) + self.overrides.delta()
+        wrapping, begin = self.regions.delta(self.state.entry)
+        return wrapping + self.state.delta(begin) + self.overrides.delta()
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         return finishing.finish(self, outputs)

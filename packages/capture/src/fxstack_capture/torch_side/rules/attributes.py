@@ -61,8 +61,8 @@ class AttributeWrite:
 
 def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
-    world: Any = tracer.trace.world
-    world.classes.note(tracer.python_type(tensor), (name,))
+    objects: Any = tracer.trace.objects
+    objects.classes.note(tracer.python_type(tensor), (name,))
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         return _of_user_class(tracer, tensor, name)
     if tracer.overrides.concern(None, (tensor,), {}):
@@ -112,15 +112,15 @@ def _has_user_class(tensor: torch.Tensor) -> bool:
 
 
 def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
-    world: Any = tracer.trace.world
+    objects: Any = tracer.trace.objects
     cls = tracer.python_type(tensor)
-    raw, getter, data = plan_of(world, cls, name)
+    raw, getter, data = plan_of(objects, cls, name)
     if type(raw) is MemberDescriptorType:
         return _slot(tracer, tensor, raw)
     own = _MISSING if data else _own_attribute(tracer, tensor, name)
     if own is not _MISSING:
         return own
-    return raw if getter is None else getter(world, raw, tensor, cls)
+    return raw if getter is None else getter(objects, raw, tensor, cls)
 
 
 def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
@@ -134,14 +134,14 @@ def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType)
     except AttributeError:
         tracer.trace.guard(source, SlotUnset(owner, name))
         raise
-    return tracer.trace.world.enter(value, SlotAttr(source, owner, name))
+    return tracer.trace.objects.enter(value, SlotAttr(source, owner, name))
 
 
 def _hook(tracer: TorchTracer, cls: type) -> Any:
     """The ``__getattr__`` of a user's class."""
     if not is_users(cls, "__getattr__"):
         return None
-    return plan_of(tracer.trace.world, cls, "__getattr__")[0]  # type: ignore[arg-type]
+    return plan_of(tracer.trace.objects, cls, "__getattr__")[0]  # type: ignore[arg-type]
 
 
 def access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
@@ -169,7 +169,7 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
         tracer.wrappers.demand_unused(tensor, name)
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
-        raw, _, data = plan_of(tracer.trace.world, cls, name)  # type: ignore[arg-type]
+        raw, _, data = plan_of(tracer.trace.objects, cls, name)  # type: ignore[arg-type]
         if type(raw) is MemberDescriptorType:
             raw.__set__(tensor, value)
             tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
@@ -264,7 +264,7 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     if name not in real.__dict__:
         tracer.trace.guard(InstanceDict(source), HasKey(name, present=False))
         return _MISSING
-    return tracer.trace.world.enter(real.__dict__[name], InstanceAttr(source, name))
+    return tracer.trace.objects.enter(real.__dict__[name], InstanceAttr(source, name))
 
 
 def _made_inside(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> Any:
@@ -301,7 +301,7 @@ def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
     if real is None or source is None:
         return None
     demand_unobserved(tracer, tensor, "grad")
-    return tracer.trace.world.enter(real.grad, BuiltinAttr(source, "grad"))
+    return tracer.trace.objects.enter(real.grad, BuiltinAttr(source, "grad"))
 
 
 def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
@@ -324,7 +324,7 @@ def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     demand_unobserved(tracer, tensor, name)
     hooks = getattr(real, name)
     if hooks is not None:
-        return tracer.trace.world.enter(hooks, BuiltinAttr(source, name))
+        return tracer.trace.objects.enter(hooks, BuiltinAttr(source, name))
     tracer.trace.guard(BuiltinAttr(source, name), IdentityIs(None, id(None)))
     return None
 

@@ -22,8 +22,12 @@ from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.global_state import generator_draws, library_flags, seeding, state
 from fxstack_capture.torch_side.higher_order import control_flow as higher_order
 from fxstack_capture.torch_side.higher_order import flex, layers, nested_checks
-from fxstack_capture.torch_side.numbers import known_values, number_tensors, symbolic_indices
-from fxstack_capture.torch_side.numbers import tensor_to_int_arguments as asked_numbers
+from fxstack_capture.torch_side.numbers import (
+    known_values,
+    number_tensors,
+    symbolic_indices,
+    tensor_to_int_arguments,
+)
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics
 from fxstack_capture.torch_side.subclasses import override_rules
@@ -59,7 +63,7 @@ def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwarg
 @calls_program
 def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Carried out now, and once more whenever the graph runs."""
-    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
+    args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
     if (
         tracer.transforms.inside
@@ -211,7 +215,7 @@ def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwa
 
 def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
-    args, kwargs = asked_numbers.with_decisions(args, kwargs) or (args, kwargs)
+    args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     tensor = fn.__self__ if is_bound(fn) else args[0]
     real, source = tracer.original_of(tensor)
     if source is not None and (real is None or not _keeps_one_leaf(tensor, real, fn, args, kwargs)):

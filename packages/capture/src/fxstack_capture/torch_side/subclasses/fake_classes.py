@@ -113,7 +113,7 @@ _METACLASSES = (type(torch.Tensor), type(torch.nn.Parameter))
 
 def show(fake: torch.Tensor, cls: type) -> None:
     """Let a stand-in be of the user's class ``cls``."""
-    _set_class(fake, _standin_class(cls))
+    _set_class(fake, _fake_class(cls))
 
 
 def disguise(wrapper: torch.Tensor, cls: type) -> None:
@@ -159,13 +159,13 @@ def hide(fake: FakeTensor) -> None:
     _set_class(fake, FakeTensor)
 
 
-def _standin_class(cls: type) -> type[FakeTensor]:
+def _fake_class(cls: type) -> type[FakeTensor]:
     known = _made.setdefault(cls, {})
     asks = overrides(cls)
     made = known.get(asks)
     if made is None:
         bases = tuple(
-            _standin_class(base)
+            _fake_class(base)
             for base in cls.__bases__
             if base not in TORCH_CLASSES and issubclass(base, torch.Tensor)
         )

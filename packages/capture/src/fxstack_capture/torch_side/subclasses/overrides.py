@@ -3,7 +3,7 @@
 Which function a call is reported as, which arguments count and who comes first are decided by torch's C code, for
 real: the call is made on stand-ins under a mode of ours (``_Probe``), which sees just what a mode of the program would.
 What it gives back is the answer of the program's innermost mode; without one, torch goes on to the classes
-of the stand-ins (``standin_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
+of the stand-ins (``fake_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
 for them. Torch functions of classes are off during a trace but for that moment, so the tracer may use stand-ins freely.
 """
 
@@ -27,7 +27,7 @@ from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_temporarily
 from fxstack_capture.torch_side.rules import attributes, leaves
-from fxstack_capture.torch_side.subclasses import fake_classes as standin_classes
+from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 
 if TYPE_CHECKING:
@@ -99,27 +99,27 @@ class Overrides:
 
     def show(self, fake: FakeTensor, cls: type) -> None:
         """Let a stand-in be of a user's class."""
-        self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
-        standin_classes.show(fake, cls)
+        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        fake_classes.show(fake, cls)
         self._shown.append(fake)
 
     @contextmanager
     def session(self, outer: Sequence[Any]) -> Iterator[None]:
         """Around a trace; ``outer`` are the modes that are on outside, which the caller has taken off."""
-        enter = self._tracer.trace.world.enter
+        enter = self._tracer.trace.objects.enter
         self.outer = tuple(
             enter(mode, Converted(pinned(place, str(place)), MODE_AT))
             for place, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
-        token = standin_classes.CURRENT.set(self)
+        token = fake_classes.CURRENT.set(self)
         try:
             with torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
-            standin_classes.CURRENT.reset(token)
+            fake_classes.CURRENT.reset(token)
             for fake in self._shown:
-                standin_classes.hide(fake)
+                fake_classes.hide(fake)
 
     def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Calls that bring torch's stack of modes from what it was to what it is now."""
@@ -152,7 +152,7 @@ class Overrides:
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.world.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
         if type(found) is classmethod:
             return True
         if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
@@ -195,24 +195,24 @@ class Overrides:
         before = self._disguised
         self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
         for value, cls in self._disguised:
-            standin_classes.disguise(value, cls)
+            fake_classes.disguise(value, cls)
         try:
             yield
         finally:
             for value, cls in self._disguised:
-                standin_classes.become(value, cls)
+                fake_classes.become(value, cls)
             self._disguised = before
 
     @contextmanager
     def _undisguised(self) -> Iterator[None]:
         found, self._disguised = self._disguised, []
         for value, cls in found:
-            standin_classes.become(value, cls)
+            fake_classes.become(value, cls)
         try:
             yield
         finally:
             for value, cls in found:
-                standin_classes.disguise(value, cls)
+                fake_classes.disguise(value, cls)
             self._disguised = found
 
     def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
@@ -269,7 +269,7 @@ class Overrides:
         mode = self.modes.pop()
         trace = self._tracer.trace
         try:
-            method = trace.world.load_attr(mode, "__torch_function__")
+            method = trace.objects.load_attr(mode, "__torch_function__")
             return trace.calls.call(method, (self._entered(func), shown, args, kwargs), {})
         finally:
             self.modes.append(mode)
@@ -278,12 +278,12 @@ class Overrides:
         """A function that torch reports, as one that was there before."""
         if type(func) is not FunctionType:
             return func
-        return self._tracer.trace.world.enter_as_itself(func, pinned(func, func.__qualname__))  # type: ignore[attr-defined]
+        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))  # type: ignore[attr-defined]
 
     def ask_class(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
         """The answer of a user's class."""
         trace = self._tracer.trace
-        method = trace.world.load_attr(cls, "__torch_function__")
+        method = trace.objects.load_attr(cls, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
     def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
@@ -344,7 +344,7 @@ class Overrides:
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
     def _made(self, of: torch.Tensor, operator: Any, cls: type, how: Callable[..., Any]) -> Any:
-        why = standin_classes.why_not_followed(cls)
+        why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
         made = self._tracer.record(operator, (of,), {})
@@ -401,7 +401,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _has_function(cls: type) -> bool:
-    return hasattr(cls, "__torch_function__") and standin_classes.overrides(cls)
+    return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
 
 
 def _leaves(fn: Any, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
@@ -420,7 +420,7 @@ _ASKING_FOR_ALL = torch.Tensor.__rsub__.__code__
 
 def _is_overriding(value: object) -> bool:
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
-    return cls is not None and standin_classes.overrides(cls)
+    return cls is not None and fake_classes.overrides(cls)
 
 
 def _asks(fn: Any) -> bool:
@@ -445,7 +445,7 @@ _NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
 
 def is_accessor(fn: object) -> bool:
     """``Tensor.attr.__get__`` and relatives: how torch reports access to an attribute."""
-    return type(fn) is MethodWrapperType and standin_classes.is_tensor_getset(fn.__self__)
+    return type(fn) is MethodWrapperType and fake_classes.is_tensor_getset(fn.__self__)
 
 
 class _Probe(TorchFunctionMode):

@@ -18,10 +18,10 @@ from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.sources import InstanceAttr, SlotAttr
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd.autograd_function import Applied
-from fxstack_capture.torch_side.fakes import fake_inputs as stand_ins
+from fxstack_capture.torch_side.fakes import fake_inputs
 from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.faker import with_history
-from fxstack_capture.torch_side.subclasses import constructed_subclasses as made_wrappers
+from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 
@@ -56,27 +56,27 @@ class Wrappers:
         """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
         return self.used and is_wrapper(value) and asks(type(value))
 
-    def original_of(self, standin: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
+    def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
         """The wrapper (one inside of another, too) that a stand-in stands for, and where it is."""
-        return self._originals.get(id(standin))
+        return self._originals.get(id(fake))
 
-    def stand_in(self, real: torch.Tensor, source: Source) -> torch.Tensor:
+    def fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """The stand-in of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
         if id(real) not in self._made:
             self.used = True
-            made = self._stand_in(real, source)
+            made = self._fake_of(real, source)
             self._storages.add(made.untyped_storage()._cdata)
             self._made[id(real)] = real, made
             self._originals[id(made)] = real, source
             self._unguarded.append(made)
         return self._made[id(real)][1]
 
-    def _stand_in(self, real: Any, source: Source) -> torch.Tensor:
+    def _fake_of(self, real: Any, source: Source) -> torch.Tensor:
         cls: Any = type(real)
         self._demand_class(cls, real)
         attributes, context = real.__tensor_flatten__()
         tracer = self._tracer
-        plan = stand_ins.plan(tracer, real, source)
+        plan = fake_inputs.plan(tracer, real, source)
         is_static = plan.static
         sizes, strides, _ = (
             tracer.geometry.tensor(real, source, plan)
@@ -87,7 +87,7 @@ class Wrappers:
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
-        made_wrappers.demand_kept(made, inner.keys(), inner.values())
+        constructed_subclasses.demand_kept(made, inner.keys(), inner.values())
         if not is_static:
             _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
         for name, value in vars(real).items():
@@ -104,7 +104,7 @@ class Wrappers:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
         for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
-            self._tracer.trace.world.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+            self._tracer.trace.objects.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
 
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
@@ -112,7 +112,7 @@ class Wrappers:
         value, source = _held(real, name, of)
         self._inside.append((value, source))
         if is_wrapper(value):
-            return self.stand_in(value, source)
+            return self.fake_of(value, source)
         facts.demand_supported(value)
         if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
             text = f"{type(value).__qualname__} inside of a wrapper"
@@ -130,17 +130,17 @@ class Wrappers:
     ) -> FakeTensor:
         """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
         tracer = self._tracer
-        known = stand_ins.known(tracer, value, source)
+        known = fake_inputs.known(tracer, value, source)
         if known is not None:
             return known
         if isinstance(real, torch.nn.Parameter):
-            return stand_ins.static(tracer, value, source)
-        plan = stand_ins.plan(tracer, value, source)
+            return fake_inputs.static(tracer, value, source)
+        plan = fake_inputs.plan(tracer, value, source)
         like = outer if value.size() == real.size() else None
         if plan.static and (like is None or all(type(size) is int for size in like)):
-            return stand_ins.static(tracer, value, source)
+            return fake_inputs.static(tracer, value, source)
         geometry = tracer.geometry.tensor(value, source, plan, like)
-        return stand_ins.symbolic(tracer, value, source, geometry)
+        return fake_inputs.symbolic(tracer, value, source, geometry)
 
     # --- made in the trace -----------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Wrappers:
         """``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
-            construction = made_wrappers.made_by(fn, args, kwargs)
+            construction = constructed_subclasses.made_by(fn, args, kwargs)
             self._demand_class(args[0], construction.made)
         self._constructed[id(construction.made)] = construction
         return construction.made
@@ -165,7 +165,7 @@ class Wrappers:
             return None
         tracer = self._tracer
         with tracer.unrecorded():
-            target, inner = made_wrappers.target_for(made)
+            target, inner = constructed_subclasses.target_for(made)
             parts = (inner, tuple(made.size()), made.stride())
         args = tuple(tracer.builder.argument(part, []) for part in parts)
         node = tracer.builder.add("call_function", target, args, {})
@@ -182,7 +182,7 @@ class Wrappers:
     def guard_entered(self) -> None:
         """Enter inner tensors by themselves, so that it is guarded which are the same, and guard what else they are made of."""
         while self._inside:
-            self._tracer.trace.world.enter(*self._inside.pop())
+            self._tracer.trace.objects.enter(*self._inside.pop())
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
@@ -192,10 +192,10 @@ class Wrappers:
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
                 self._guard(leaf)
 
-    def _guard(self, standin: torch.Tensor) -> None:
+    def _guard(self, fake: torch.Tensor) -> None:
         """Interpret ``__tensor_flatten__``: what it reads, and all that the context holds, is guarded by value."""
         trace = self._tracer.trace
-        method = trace.world.load_attr(standin, "__tensor_flatten__")
+        method = trace.objects.load_attr(fake, "__tensor_flatten__")
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
@@ -251,7 +251,7 @@ def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
     if id(value) in seen or isinstance(value, (type, FunctionType, ModuleType)):
         return
     seen.add(id(value))
-    tracer.trace.world.expand(value)
+    tracer.trace.objects.expand(value)
     parts: list[Any] = []
     if isinstance(value, dict):
         parts += [*value.keys(), *value.values()]

@@ -2,7 +2,7 @@
 
 Autograd runs everything behind a node, and frees it, whether it got a gradient or not. So where some results of a graph come
 from one intermediate tensor and others from another, the compiled graph's node has the edges of the first group only, and
-each further group gets a node of its own, with its edges. They share what was saved (``turns``), and the compiled backwards.
+each further group gets a node of its own, with its edges. They share what was saved (``sequential``), and the compiled backwards.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _MARK_NODE = get_gradient_edge(_MARK).node
 class Call:
     """What is remembered of one call until its backward."""
 
-    __slots__ = ("args", "hooked", "pieces", "random_state", "taps", "task", "versions")
+    __slots__ = ("args", "hooked", "origins", "pieces", "random_state", "task", "versions")
 
     def __init__(
         self, args: Sequence[Any], versions: list[int], random_state: torch.Tensor | None
@@ -53,7 +53,7 @@ class Call:
         self.args: Sequence[Any] | None = args
         self.versions = versions
         self.random_state = random_state
-        self.taps: dict[int, ref[torch.Tensor]] = {}
+        self.origins: dict[int, ref[torch.Tensor]] = {}
         """The results that others are computed from, by their number."""
         self.hooked = False
         self.task: int | None = None
@@ -67,13 +67,13 @@ class Call:
             self.args = None
 
     def note_hook(self, tensor: object) -> None:
-        self.hooked = self.hooked or any(tap() is tensor for tap in self.taps.values())
+        self.hooked = self.hooked or any(tap() is tensor for tap in self.origins.values())
 
     def is_watched(self, *, marked: bool) -> bool:
         """Whether somebody may see what gradient a tap receives in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
-        alive = [tap for reference in self.taps.values() if (tap := reference()) is not None]
+        alive = [tap for reference in self.origins.values() if (tap := reference()) is not None]
         if not alive:
             return False
         return any(tap.retains_grad or tap._backward_hooks for tap in alive) or _asked_for(
@@ -81,8 +81,8 @@ class Call:
         )
 
 
-def _asked_for(taps: Sequence[torch.Tensor], *, marked: bool) -> bool:
-    """Whether the present run of autograd was asked for the gradient of one of ``taps``.
+def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
+    """Whether the present run of autograd was asked for the gradient of one of ``origins``.
 
     The caller's frame says so. Backwards on GPUs run in threads that have none: there it may have been, where the run is
     restricted to certain inputs. Without a mark it may always have been.
@@ -92,7 +92,7 @@ def _asked_for(taps: Sequence[torch.Tensor], *, marked: bool) -> bool:
         if frame.f_code is _engine_run_backward.__code__:
             inputs = frame.f_locals["args"][3]
             return any(
-                isinstance(item, GradientEdge) or any(item is tap for tap in taps)
+                isinstance(item, GradientEdge) or any(item is tap for tap in origins)
                 for item in inputs
             )
         frame = frame.f_back  # type: ignore[assignment]
@@ -145,15 +145,15 @@ class LinkedResults:
         state = torch.get_rng_state() if self.plan.draws else None
         return Call(args, versions_of(self._tensors(args)), state)
 
-    def link(self, number: int, result: torch.Tensor, *taps: torch.Tensor) -> None:
+    def link(self, number: int, result: torch.Tensor, *origins: torch.Tensor) -> None:
         """Give a flat output the history that eager gives it, by link ``number``."""
         link = self.links[number]
         call = _call_of(result)
         if call is None:
             return
-        call.taps.update(zip(link.taps, map(ref, taps), strict=True))
+        call.origins.update(zip(link.origins, map(ref, origins), strict=True))
         version = result._version
-        _apply(self, call, link, result, *taps, *self._marks)
+        _apply(self, call, link, result, *origins, *self._marks)
         _set_versions([result], [version])
 
     # --- the backward ----------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class LinkedResults:
             call.task = _task()
             call.pieces = self._run(call)
         pieces = call.pieces
-        cuts = [tap for tap in link.taps if tap in pieces.cuts]
+        cuts = [tap for tap in link.origins if tap in pieces.cuts]
         found = torch.autograd.grad(
             [self._flat(pieces, link.position)],
             [pieces.cuts[tap] for tap in cuts],
@@ -178,7 +178,7 @@ class LinkedResults:
             allow_unused=True,
         )
         gradients = dict(zip(cuts, found, strict=True))
-        return [gradients.get(tap) for tap in link.taps]
+        return [gradients.get(tap) for tap in link.origins]
 
     def is_in_pieces(self, call: Call) -> bool:
         return call.pieces is not None and call.task == _task()
@@ -223,7 +223,7 @@ class LinkedResults:
         with torch.enable_grad(), _RandomState(call.random_state):
             args = [*call.args]
             for index in self._wanted:
-                args[index] = _stand_in(args[index], again=again)
+                args[index] = _stand_for(args[index], again=again)
             cutter = _Cutter(call, again=again)
             pieces: Pieces = self._in_state(lambda: self._pieces(cutter, args))
         pieces.inputs = [args[index] for index in self._wanted]
@@ -249,12 +249,12 @@ class _Cutter:
     def __call__(self, tap: int, value: torch.Tensor) -> torch.Tensor:
         if not value.requires_grad:
             return value
-        given = self._call.taps[tap]()
-        self.cuts[tap] = _stand_in(value if given is None else given, again=self._again)
+        given = self._call.origins[tap]()
+        self.cuts[tap] = _stand_for(value if given is None else given, again=self._again)
         return self.cuts[tap]
 
 
-def _stand_in(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
+def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
     """Return a tensor whose gradient can be asked for; ``again``: and differentiated to that of ``tensor``."""
     return Alias.apply(tensor) if again else tensor.detach().requires_grad_()  # type: ignore[no-any-return]
 
@@ -318,7 +318,7 @@ class _Link(torch.autograd.Function):
             linked,
             call,
             link,
-            len(tensors) > len(link.taps) + 1,
+            len(tensors) > len(link.origins) + 1,
         )
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(tensor)
@@ -328,7 +328,7 @@ class _Link(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
         mark = (None,) if ctx.marked else ()
         if grad is None or not ctx.linked.is_watched(marked=ctx.marked):
-            return (None, None, None, grad, *([None] * len(ctx.link.taps)), *mark)
+            return (None, None, None, grad, *([None] * len(ctx.link.origins)), *mark)
         found = ctx.linked_results.through(ctx.linked, ctx.link, grad)
         return (None, None, None, grad, *found, *mark)
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The flat output at ``position`` is computed from the results ``taps`` (numbers of user outputs), through nothing else."""
+    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing else."""
 
     position: int
-    taps: tuple[int, ...]
+    origins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,18 @@ def plan_links(shell: Shell) -> Links | None:
     if len(nodes) < 2:
         return None
     finals = _finals(graph, nodes)
-    taps: dict[int, set[int]] = {}
+    origins: dict[int, set[int]] = {}
     for node, reached in _reach(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
             others = {tap for tap in reached if positions[tap] != position}
             if others:
-                taps.setdefault(position, set()).update(others)
-    if not taps:
+                origins.setdefault(position, set()).update(others)
+    if not origins:
         return None
-    used = set().union(*taps.values())
+    used = set().union(*origins.values())
     return Links(
-        tuple(Link(position, tuple(sorted(found))) for position, found in taps.items()),
+        tuple(Link(position, tuple(sorted(found))) for position, found in origins.items()),
         tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
     )
 

@@ -42,13 +42,13 @@ class Held:
         """The atoms that have run."""
 
 
-class Turns:
+class SequentialBackward:
     """The plan for one graph."""
 
     def __init__(self, info: GraphInfo, plan: TrainingPlan) -> None:
         self._positions = info.differentiable
         self._atoms = {
-            position: {number for number, group in enumerate(info.turns) if position in group}
+            position: {number for number, group in enumerate(info.sequential) if position in group}
             for position in info.differentiable
         }
         self._needs = plan.needs

@@ -31,8 +31,8 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     info = shell.info
     boxed = is_boxed(compiled, ROLE) or info.autocast
     target = without_autocast(listed(compiled, ROLE)) if info.autocast else compiled
-    turns_on = not info.grad_mode and _turns_on(shell)
-    guarded = (info.grad_mode or turns_on) and bool(info.grad_inputs)
+    enables_grad = not info.grad_mode and _enables_grad(shell)
+    guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
 
     def compute(source: Source) -> None:
         if guarded:
@@ -44,10 +44,10 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
             end_without_grad(source)
 
     made = wrapper(shell, options, ROLE, compute)
-    return torch.enable_grad()(made) if turns_on else made
+    return torch.enable_grad()(made) if enables_grad else made
 
 
-def _turns_on(shell: Shell) -> bool:
+def _enables_grad(shell: Shell) -> bool:
     """Whether the graph turns grad mode on, so that views of arguments that it then makes have histories."""
     views = any(seen.requires_grad for seen in shell.info.outputs)
     return views and any(

@@ -34,9 +34,9 @@ def output_lines(
     if linked is not None:
         namespace["link"] = linked.link
         for number, link in enumerate(linked.links):
-            lines += aliases.of(*(info.outputs[tap] for tap in link.taps))
-            taps = ", ".join(items[tap] for tap in link.taps)
-            lines.append(f"link({number}, flat[{link.position}], {taps})")
+            lines += aliases.of(*(info.outputs[tap] for tap in link.origins))
+            origins = ", ".join(items[tap] for tap in link.origins)
+            lines.append(f"link({number}, flat[{link.position}], {origins})")
     lines += aliases.of(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
     if not _is_flat_tuple(shell.out_spec):

@@ -373,8 +373,8 @@ class AttentionWriter(KernelWriter):
         self.line("dk = tl.zeros([BN, BD], tl.float32)")
         self.line("dv = tl.zeros([BN, BE], tl.float32)")
         alone = own.key_batches == own.batch
-        turns = "" if alone else f" * ({triton_index(own.batch)})"
-        self.line(f"for head in range(0, {own.group}{turns}):")
+        batches = "" if alone else f" * ({triton_index(own.batch)})"
+        self.line(f"for head in range(0, {own.group}{batches}):")
         self.depth += 1
         if not alone:
             self.line(f"b = head // {own.group} + b * 0")

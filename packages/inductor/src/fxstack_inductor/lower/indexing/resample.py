@@ -29,7 +29,7 @@ rule = registry.rule
 
 LARGEST = 65536
 """Sizes beyond this are not checked position by position."""
-MAX_TAPS = 25
+MAX_POSITIONS = 25
 
 
 def _factor(size: Expr, out: Expr, scale: float | None) -> int:
@@ -77,7 +77,7 @@ def _nearest_backward(rank: int) -> Callable[..., Node]:
         shape = ctx.sizes()
         factors = _factors(shape[-rank:], grad.shape[-rank:], given)
         offsets = list(product(*(range(f) for f in factors)))
-        if len(offsets) > MAX_TAPS or not grad.dtype.is_floating_point:
+        if len(offsets) > MAX_POSITIONS or not grad.dtype.is_floating_point:
             raise NotLowered("interpolation by a large factor")
 
         def body(index: Sequence[Expr]) -> Body:

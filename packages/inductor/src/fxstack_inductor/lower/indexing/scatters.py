@@ -116,8 +116,8 @@ def scatter_reduce(
     init = _copied(ctx, x, value_dtype(x.dtype))
     if not include_self and neutral is not None:
         first = _source(neutral, x.dtype)
-        begun = _along(ctx, "set", init, dim, index, first)
-        init = _copied(ctx, begun)
+        started = _along(ctx, "set", init, dim, index, first)
+        init = _copied(ctx, started)
     total = _along(ctx, op, init, dim, index, source)
     if reduce == "mean":
         total = _average(ctx, total, dim, index, include_self)

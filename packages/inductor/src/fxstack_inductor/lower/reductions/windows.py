@@ -1,7 +1,7 @@
 """Pooling over small windows, forward and backward: every window position is one term of an expression.
 
 A forward pass reads the taps of its window; a backward pass, instead of scattering, reads the windows that its
-element is in. Windows of more than ``MAX_TAPS`` positions are left to ATen.
+element is in. Windows of more than ``MAX_POSITIONS`` positions are left to ATen.
 """
 
 # ruff: noqa: PLR0917 - a rule has its operator's signature
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 registry = Registry()
 rule = registry.rule
 
-MAX_TAPS = 25
+MAX_POSITIONS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ def _windows(
 
 
 def _require_few(count: int) -> None:
-    if count > MAX_TAPS:
+    if count > MAX_POSITIONS:
         raise NotLowered(f"a window of {count} positions")
 
 
-def _taps(
+def _positions(
     x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
 ) -> Iterator[tuple[Body, Expr]]:
     """The elements of a window, ``outside`` where there is none, and their positions in the image."""
@@ -176,7 +176,7 @@ def avg_pool(
 
     def body(index: Sequence[Expr]) -> Body:
         total: Body | None = None
-        for value, _ in _taps(x, windows, index, 0):
+        for value, _ in _positions(x, windows, index, 0):
             total = value if total is None else call("add", total, value)
         assert total is not None
         return call(
@@ -259,7 +259,7 @@ def max_pool(
     def body(index: Sequence[Expr]) -> tuple[Body, Body]:
         best: Body = number(float("-inf"), value_dtype(x.dtype))
         where: Body = Index(first(index), kind)
-        for value, position in _taps(x, windows, index, float("-inf")):
+        for value, position in _positions(x, windows, index, float("-inf")):
             better = call("gt", value, best, dtype=BOOL)
             better = call("bitwise_or", better, call("ne", value, value, dtype=BOOL))
             best = Call("where", (better, value, best), value.dtype)

@@ -56,7 +56,7 @@ def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
     """By the tensor that is taken over: the scatter that does so."""
     dropped: set[int] = set()
     for node, copied in makers.items():
-        earlier = _begun_with(steps[copied], node, makers) if isinstance(node, Scatter) else None
+        earlier = _started_with(steps[copied], node, makers) if isinstance(node, Scatter) else None
         if earlier is None or earlier in kept or earlier in later:
             continue
         if all(_may_go(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
@@ -77,7 +77,7 @@ def _readers(steps: Sequence[Step]) -> dict[Node, list[int]]:
     return found
 
 
-def _begun_with(step: Step, node: Node, made: Container[Node]) -> Computed | None:
+def _started_with(step: Step, node: Node, made: Container[Node]) -> Computed | None:
     """The tensor among those ``made`` by kernels that ``step`` does nothing but copy for ``node``."""
     assert isinstance(step, KernelStep)
     for source in step.reads:

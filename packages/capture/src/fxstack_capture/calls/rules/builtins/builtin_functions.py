@@ -59,7 +59,7 @@ def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str
     """A class made by the program: its namespace is trace-world already, hooks of it are
     interpreted.
     """
-    trace.world.expand(args[2])
+    trace.objects.expand(args[2])
     return new_class(trace, meta, args, kwargs)
 
 
@@ -73,8 +73,8 @@ def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
     made = run(trace, maker, (*args[:-1], marked), kwargs)
     if NEW_CLASS_MARK in vars(made):
         type.__delattr__(made, NEW_CLASS_MARK)
-    trace.world.note_new(made)
-    trace.world.classes.forget(made)  # type: ignore[attr-defined]
+    trace.objects.note_new(made)
+    trace.objects.classes.forget(made)  # type: ignore[attr-defined]
     return made  # type: ignore[no-any-return]
 
 
@@ -83,7 +83,7 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     """How metaclasses written in Python make their classes."""
     if len(args) != 4:
         return plainly(type.__new__, args, kwargs)  # type: ignore[no-any-return]
-    trace.world.expand(args[3])
+    trace.objects.expand(args[3])
     return new_class(trace, type.__new__, args, kwargs)
 
 
@@ -102,14 +102,14 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if answer is not None:
             return answer
     if isinstance(value, torch.Tensor):
-        trace.world.note_answers(shown, classes)
+        trace.objects.note_answers(shown, classes)
         return _tensor_isinstance(trace, value, classes)
     if kind is Array:
-        trace.world.note_answers(type(value.example), classes)
+        trace.objects.note_answers(type(value.example), classes)
         return isinstance(value.example, classes)
     if kind in PLAIN_TYPES:
         plain = PLAIN_TYPES[kind]
-        trace.world.note_answers(plain, classes)
+        trace.objects.note_answers(plain, classes)
         return isinstance(plain(), classes)  # any number of its class: what it is to the program
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
@@ -160,7 +160,7 @@ def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
 
 def _instance_check(trace: Trace, cls: Any) -> Any:
     """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
-    found = trace.world.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
+    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
     if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None
     return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
@@ -176,7 +176,7 @@ def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str,
 
 def _note_bases(trace: Trace, cls: Any) -> None:
     if isinstance(cls, type):
-        trace.world.classes.note_bases(cls)  # type: ignore[attr-defined]
+        trace.objects.classes.note_bases(cls)  # type: ignore[attr-defined]
 
 
 @RULES.rule(issubclass)
@@ -194,7 +194,7 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     number = plainly(id, args, kwargs)
-    return trace.world.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(hash)
@@ -207,12 +207,12 @@ def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     number = run(trace, hash, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
-    return trace.world.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.world.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
 
 
 # --- attributes ----------------------------------------------------------------------------------
@@ -230,9 +230,9 @@ def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return plainly(getattr, args, kwargs)
     name = _name_argument(args[1], "")
     if len(args) == 2:
-        return trace.world.load_attr(args[0], name)
+        return trace.objects.load_attr(args[0], name)
     try:
-        return trace.world.load_attr(args[0], name)
+        return trace.objects.load_attr(args[0], name)
     except AttributeError as missing:
         trace.interp.dealt_with(missing)
         return args[2]
@@ -243,7 +243,7 @@ def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if kwargs or len(args) != 2:
         return plainly(hasattr, args, kwargs)
     try:
-        trace.world.load_attr(args[0], _name_argument(args[1], ""))
+        trace.objects.load_attr(args[0], _name_argument(args[1], ""))
     except AttributeError as missing:
         trace.interp.dealt_with(missing)
         return False
@@ -254,7 +254,7 @@ def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 3:
         return plainly(setattr, args, kwargs)
-    trace.world.store_attr(args[0], _name_argument(args[1], ""), args[2])
+    trace.objects.store_attr(args[0], _name_argument(args[1], ""), args[2])
     return None
 
 
@@ -262,7 +262,7 @@ def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 2:
         return plainly(delattr, args, kwargs)
-    trace.world.delete_attr(args[0], _name_argument(args[1], ""))
+    trace.objects.delete_attr(args[0], _name_argument(args[1], ""))
     return None
 
 
@@ -282,12 +282,12 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
         return plainly(len, args, kwargs)
     value = args[0]
-    state = trace.world.lazy.get(id(value))  # type: ignore[attr-defined]
+    state = trace.objects.lazy.get(id(value))  # type: ignore[attr-defined]
     if state is not None:
         return state.length()
     if type(value) in _CONTAINERS:
-        growing = trace.world.growing
-        return growing.length(value) if value in growing else len(value)
+        append_only = trace.objects.append_only
+        return append_only.length(value) if value in append_only else len(value)
     if isinstance(value, torch.Tensor):
         method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
@@ -393,7 +393,7 @@ def _vars(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         return plainly(vars, args, kwargs)
     try:
-        return trace.world.load_attr(args[0], "__dict__")
+        return trace.objects.load_attr(args[0], "__dict__")
     except AttributeError as missing:
         trace.interp.dealt_with(missing)
         raise TypeError("vars() argument must have __dict__ attribute") from None
@@ -414,7 +414,7 @@ for _fn, _rule in frame_rules().items():
 @RULES.rule(globals)
 def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     frame = trace.interp.current_frame()  # type: ignore[attr-defined]
-    return trace.world.namespace(frame.globals).mirror  # type: ignore[attr-defined]
+    return trace.objects.namespace(frame.globals).proxy  # type: ignore[attr-defined]
 
 
 @RULES.rule(super)
@@ -433,7 +433,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.world.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders  # type: ignore[attr-defined]
 
         def is_iterated(value: Any) -> bool:
             if first and value is args[0]:  # a list extended by itself is copied first
@@ -485,14 +485,14 @@ for _fn, _first, _last in (
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and id(args[0]) in trace.world.set_orders:  # type: ignore[attr-defined]
+    if args and id(args[0]) in trace.objects.set_orders:  # type: ignore[attr-defined]
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, set.pop, args, kwargs)
 
 
 def _extremum(fn: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.world.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders  # type: ignore[attr-defined]
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
         if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):

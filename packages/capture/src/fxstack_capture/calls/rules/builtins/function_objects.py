@@ -19,8 +19,8 @@ RULES: RuleTable = RuleTable()
 def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> types.FunctionType:
     """The namespace of a function is always the real one; one that the program has made itself is not followed."""
     given = args[1] if len(args) > 1 else kwargs.get("globals")
-    world: Any = trace.world
-    namespace = world.original_of(given)
+    objects: Any = trace.objects
+    namespace = objects.original_of(given)
     if type(namespace) is dict and "__name__" not in namespace:
         raise graph_break("unsupported-call", "FunctionType with a namespace that is no module's")
     if len(args) > 1:
@@ -28,5 +28,5 @@ def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     else:
         kwargs = {**kwargs, "globals": namespace}
     made: types.FunctionType = plainly(types.FunctionType, args, kwargs)
-    world.note_new(made)
+    objects.note_new(made)
     return made

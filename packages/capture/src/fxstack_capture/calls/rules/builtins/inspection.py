@@ -34,7 +34,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             "unsupported-call", "inspect.signature of an object that is not a function"
         )
     while True:
-        trace.world.function_parts(inner)
+        trace.objects.function_parts(inner)
         wrapped = inner.__dict__.get("__wrapped__")
         if type(wrapped) is not types.FunctionType:
             break
@@ -52,7 +52,7 @@ def _init_of(trace: Trace, fn: Any) -> Any:
     """The ``__init__`` that decides the signature of a class; anything else as it is."""
     if type(fn) is not type:
         return fn
-    lookup = trace.world.classes.lookup  # type: ignore[attr-defined]
+    lookup = trace.objects.classes.lookup  # type: ignore[attr-defined]
     plain = lookup(fn, "__new__") is object.__new__ and lookup(fn, "__signature__") is ABSENT
     return lookup(fn, "__init__") if plain else fn
 
@@ -65,7 +65,7 @@ def _is_inert(value: object) -> bool:
 @RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
 def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
-    if len(args) != 1 or kwargs or trace.world.is_new(args[0]):
+    if len(args) != 1 or kwargs or trace.objects.is_new(args[0]):
         return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
     return list(copyreg._slotnames(args[0]))  # type: ignore[attr-defined]
 
@@ -81,7 +81,7 @@ def _registrations(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Registering with a class of the outside is an effect on it."""
     cls, *subclass = args
-    if not subclass or not trace.world.is_new(cls):
+    if not subclass or not trace.objects.is_new(cls):
         raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
     return run(trace, _abc._abc_register, args, kwargs)
 
@@ -90,9 +90,9 @@ def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_instancecheck, args, kwargs)
     cls, value = args
-    shown = trace.world.load_attr(value, "__class__")  # proxies show another one
+    shown = trace.objects.load_attr(value, "__class__")  # proxies show another one
     for kind in dict.fromkeys((type(value), shown)):
-        trace.world.note_answers(kind, cls)
+        trace.objects.note_answers(kind, cls)
     return answer
 
 
@@ -100,7 +100,7 @@ def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_subclasscheck, args, kwargs)
     cls, kind = args
-    trace.world.note_answers(kind, cls)
+    trace.objects.note_answers(kind, cls)
     return answer
 
 

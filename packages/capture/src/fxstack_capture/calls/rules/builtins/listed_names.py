@@ -35,7 +35,7 @@ def listed_names(trace: Trace, obj: Any) -> Any:
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-call", "dir of a tensor")
     cls = type(obj)
-    raw = trace.world.classes.lookup(cls, "__dir__")  # type: ignore[attr-defined]
+    raw = trace.objects.classes.lookup(cls, "__dir__")  # type: ignore[attr-defined]
     if type(raw) is types.FunctionType or raw in (_OF_CLASS, _OF_OBJECT, _OF_MODULE):
         return run(trace, sorted, (trace.calls.call(raw, (obj,), {}),), {})
     raise graph_break("unsupported-call", f"dir of a {cls.__qualname__}")
@@ -45,12 +45,12 @@ def listed_names(trace: Trace, obj: Any) -> Any:
 def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
         return run(trace, _OF_CLASS, args, kwargs)  # type: ignore[no-any-return]
-    world: Any = trace.world
+    objects: Any = trace.objects
     bases = type.__dict__["__mro__"].__get__(args[0])
-    if any(base in world.classes.overlays for base in bases):
+    if any(base in objects.classes.overlays for base in bases):
         raise graph_break("unsupported-call", "dir of a class that was changed")
     names: list[str] = _OF_CLASS(args[0])
-    if not all(map(world.is_new, bases[:1])):
+    if not all(map(objects.is_new, bases[:1])):
         listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
         trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
     return names
@@ -60,10 +60,10 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs:
         return run(trace, _OF_OBJECT, args, kwargs)  # type: ignore[no-any-return]
-    world: Any = trace.world
+    objects: Any = trace.objects
     obj = args[0]
     for name in ("__dict__", "__class__"):
-        found = world.classes.lookup(type(obj), name)
+        found = objects.classes.lookup(type(obj), name)
         if not isinstance(found, (types.GetSetDescriptorType, types.MemberDescriptorType)):
             if name == "__dict__" and found is ABSENT:
                 continue
@@ -73,18 +73,18 @@ def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _own_names(trace: Trace, obj: Any) -> set[str]:
-    world: Any = trace.world
+    objects: Any = trace.objects
     if dict_descriptor(type(obj)) is None:
         return set()
-    state = world.instances.get(id(obj))
-    return set(world.load_attr(obj, "__dict__")) if state is None else state.names()
+    state = objects.instances.get(id(obj))
+    return set(objects.load_attr(obj, "__dict__")) if state is None else state.names()
 
 
 @RULES.rule(_OF_MODULE)
 def _names_of_module(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
-    state = trace.world.namespace(_NAMESPACE.__get__(args[0]))  # type: ignore[attr-defined]
+    state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))  # type: ignore[attr-defined]
     listing = state.get("__dir__")
     if listing is not ABSENT:
         return trace.calls.call(listing, (), {})

@@ -28,38 +28,38 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if len(args) != 2 or kwargs or type(args[1]) is not str:
         return run(trace, object.__getattribute__, args, kwargs)
     if isinstance(args[0], type):
-        return loaders.load_from_class_alone(trace.world, *args)  # type: ignore[arg-type]
+        return loaders.load_from_class_alone(trace.objects, *args)  # type: ignore[arg-type]
     if isinstance(args[0], types.ModuleType):
-        return loaders.load_from_module_alone(trace.world, *args)  # type: ignore[arg-type]
-    return attributes.generic_load(trace.world, *args)  # type: ignore[arg-type]
+        return loaders.load_from_module_alone(trace.objects, *args)  # type: ignore[arg-type]
+    return attributes.generic_load(trace.objects, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__setattr__)
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return plainly(object.__setattr__, args, kwargs)
-    return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(object.__delattr__)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return plainly(object.__delattr__, args, kwargs)
-    return stores.generic_store(trace.world, *args, ABSENT)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args, ABSENT)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__getattribute__)
 def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str:
         return plainly(type.__getattribute__, args, kwargs)
-    return loaders.generic_load_class(trace.world, *args)  # type: ignore[arg-type]
+    return loaders.generic_load_class(trace.objects, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__setattr__)
 def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str:
         return plainly(type.__setattr__, args, kwargs)
-    return stores.generic_store(trace.world, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args)  # type: ignore[arg-type]
 
 
 @RULES.rule(type.__call__)
@@ -70,21 +70,21 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
-    world: Any = trace.world
+    objects: Any = trace.objects
     found = plainly(type.__subclasses__, args, kwargs)
-    if world.is_new(args[0]) or any(map(world.is_new, found)):
+    if objects.is_new(args[0]) or any(map(objects.is_new, found)):
         raise graph_break("unsupported-call", "type.__subclasses__")
     source = Converted(pinned(args[0], args[0].__qualname__), _SUBCLASSES)
     trace.guard(source, LengthIs(len(found)))
     for index, subclass in enumerate(found):
         trace.guard(Item(source, index), IdentityIs(subclass, id(subclass)))
-    return [world.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
+    return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
 
 
 def _state_rule(method: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
-            trace.world.expand(args[0])
+            trace.objects.expand(args[0])
         return run(trace, method, args, kwargs)
 
     RULES.add(method, rule)

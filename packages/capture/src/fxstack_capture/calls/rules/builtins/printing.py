@@ -19,7 +19,7 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import TypeIs
-from fxstack_capture.objects.printed_texts import NUMBERS, Text, settled
+from fxstack_capture.objects.printed_texts import NUMBERS, Text, concrete
 from fxstack_capture.sources import InstanceAttr, pinned
 from fxstack_interchange.format.symbols import SYMBOLIC
 
@@ -34,23 +34,23 @@ _STREAM_MODULES = frozenset({"io", "_io", "_pytest.capture", "ipykernel.iostream
 @RULES.rule(print)
 def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     file = kwargs.get("file")
-    if type(file) is io.StringIO and not trace.world.is_preexisting(file):
-        args = tuple([settled(trace, value) for value in args])
+    if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
+        args = tuple([concrete(trace, value) for value in args])
         return run(trace, print, args, kwargs)  # type: ignore[no-any-return]  # no effect outside
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
     texts = tuple([_text(trace, value) for value in args])
     options = {name: _option(name, value) for name, value in kwargs.items()}
-    world: Any = trace.world
-    world.deferred.append(Call(pinned(print, "print"), texts, options))
+    objects: Any = trace.objects
+    objects.deferred.append(Call(pinned(print, "print"), texts, options))
     return None
 
 
 def _is_plain_stream(trace: Trace) -> bool:
     """Whether standard output is where it was when the frame began, and a stream that looks at nothing."""
-    world: Any = trace.world
+    objects: Any = trace.objects
     cls = type(sys.stdout)
-    if world.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
+    if objects.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
         return False
     trace.guard(InstanceAttr(pinned(sys, "sys"), "stdout"), TypeIs(cls))
     return True

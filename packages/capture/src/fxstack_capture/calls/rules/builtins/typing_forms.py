@@ -24,27 +24,27 @@ _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 def subscribed(
     trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    world: Any = trace.world
-    if kwargs or not all(_is_known(world, arg) for arg in args):
+    objects: Any = trace.objects
+    if kwargs or not all(_is_known(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)
-    made = fn(*[_real(world, arg) for arg in args])
-    return world.enter(made, pinned(made, "form"))
+    made = fn(*[_real(objects, arg) for arg in args])
+    return objects.enter(made, pinned(made, "form"))
 
 
-def _real(world: Any, value: Any) -> Any:
+def _real(objects: Any, value: Any) -> Any:
     if type(value) in (tuple, list):
-        return type(value)(_real(world, item) for item in value)
-    return world.original_of(value)
+        return type(value)(_real(objects, item) for item in value)
+    return objects.original_of(value)
 
 
-def _is_known(world: Any, value: Any) -> bool:
+def _is_known(objects: Any, value: Any) -> bool:
     """Whether ``value`` is of the outside, and says nothing else the next time."""
     if type(value) in (tuple, list):
-        return all(_is_known(world, item) for item in value)
+        return all(_is_known(objects, item) for item in value)
     if isinstance(value, type):
-        return not world.is_new(value)
+        return not objects.is_new(value)
     if isinstance(value, (types.GenericAlias, types.UnionType)):
-        return _is_known(world, value.__args__)
+        return _is_known(objects, value.__args__)
     if type(value).__module__ == "typing":
-        return bool(world.is_preexisting(value))
+        return bool(objects.is_preexisting(value))
     return isinstance(value, _PLAIN)

@@ -47,7 +47,7 @@ def _is_names(value: Any) -> bool:
 def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``@dataclass`` on a class made by the program: reads and extends that class only."""
     cls = args[0]
-    if not trace.world.is_new(cls):  # type: ignore[attr-defined]
+    if not trace.objects.is_new(cls):  # type: ignore[attr-defined]
         raise graph_break(
             "unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside"
         )
@@ -60,10 +60,10 @@ def note_class(trace: Trace, cls: type) -> None:
     """Say that a class and the functions in it were made in the trace; what was read of it is
     stale.
     """
-    world: Any = trace.world
-    world.note_new(cls)
+    objects: Any = trace.objects
+    objects.note_new(cls)
     for value in list(vars(cls).values()):
         inner = getattr(value, "__func__", getattr(value, "fget", value))
-        if type(inner) is types.FunctionType and not world.is_preexisting(inner):
-            world.note_new(inner)
-    world.classes.forget(cls)
+        if type(inner) is types.FunctionType and not objects.is_preexisting(inner):
+            objects.note_new(inner)
+    objects.classes.forget(cls)

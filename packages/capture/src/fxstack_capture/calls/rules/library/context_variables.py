@@ -14,7 +14,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, UNREAD
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 2:
         return plainly(_GET, args, kwargs)  # raises
     var = args[0]
-    value = _written(trace).get(var, UNREAD)
-    if value is not UNREAD:
+    value = _written(trace).get(var, DEFERRED)
+    if value is not DEFERRED:
         return value
-    source = trace.world.source_of(var)
+    source = trace.objects.source_of(var)
     if source is None:
         raise graph_break("unsupported-call", "ContextVar.get of a new variable")
     if var.get(ABSENT) is ABSENT and (len(args) == 2 or _has_no_default(var)):
         trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
         return _GET(*args)  # what was given, or a LookupError
-    return trace.world.enter(_GET(var), Converted(source, _GET))
+    return trace.objects.enter(_GET(var), Converted(source, _GET))
 
 
 def _has_no_default(var: ContextVar[Any]) -> bool:
@@ -54,18 +54,18 @@ def _has_no_default(var: ContextVar[Any]) -> bool:
 @RULES.rule(ContextVar.__dict__["set"])
 def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[Any]:
     var, value = args
-    if trace.world.source_of(var) is None:
+    if trace.objects.source_of(var) is None:
         raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
-    before = written.get(var, UNREAD)
+    before = written.get(var, DEFERRED)
     token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
     written[var] = value
-    trace.world.tokens[id(token)] = token, before  # type: ignore[attr-defined]
+    trace.objects.tokens[id(token)] = token, before  # type: ignore[attr-defined]
     return token
 
 
 def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
-    return _written(trace).get(var, UNREAD) is not UNREAD or var in copy_context()
+    return _written(trace).get(var, DEFERRED) is not DEFERRED or var in copy_context()
 
 
 def _token(var: ContextVar[Any], before: Any) -> Token[Any]:
@@ -78,12 +78,12 @@ def _token(var: ContextVar[Any], before: Any) -> Token[Any]:
 @RULES.rule(ContextVar.__dict__["reset"])
 def _reset(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     var, token = args
-    tokens = trace.world.tokens  # type: ignore[attr-defined]
+    tokens = trace.objects.tokens  # type: ignore[attr-defined]
     if id(token) not in tokens or token.var is not var:
         raise graph_break("unsupported-call", "ContextVar.reset with a token that it did not give")
     _, _written(trace)[var] = tokens.pop(id(token))
 
 
 def _written(trace: Trace) -> dict[ContextVar[Any], Any]:
-    written: dict[ContextVar[Any], Any] = trace.world.context  # type: ignore[attr-defined]
+    written: dict[ContextVar[Any], Any] = trace.objects.context  # type: ignore[attr-defined]
     return written

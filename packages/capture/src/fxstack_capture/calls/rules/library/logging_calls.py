@@ -30,7 +30,7 @@ RULES: RuleTable = RuleTable()
 def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """The same answer without the cache (and its lock), which is not observable."""
     logger, level = args
-    load, calls = trace.world.load_attr, trace.calls
+    load, calls = trace.objects.load_attr, trace.calls
     if calls.truth(load(logger, "disabled")):
         return False
     if load(load(logger, "manager"), "disable") >= level:
@@ -42,7 +42,7 @@ def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A logger that exists; making one takes the lock of the module and ends the graph."""
     name = args[0] if args else kwargs.get("name")
-    load: Any = trace.world.load_attr
+    load: Any = trace.objects.load_attr
     if not name:
         return load(logging, "root")
     loggers = load(load(logging.Logger, "manager"), "loggerDict")
@@ -133,11 +133,11 @@ def _is_heard_by_the_program(logger: Any) -> bool:
 
 def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
-    world: Any = trace.world
+    objects: Any = trace.objects
     values = (*args[1:], *kwargs.values())
-    if world.source_of(args[0]) is None or not all(map(_is_plain, values)):
+    if objects.source_of(args[0]) is None or not all(map(_is_plain, values)):
         raise graph_break("side-effect-call", "a log record with arguments made by the program")
-    world.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
+    objects.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
 
 
 def _is_plain(value: object) -> bool:

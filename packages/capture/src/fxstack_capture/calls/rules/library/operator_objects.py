@@ -23,7 +23,7 @@ def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def _dotted(trace: Trace, obj: Any, name: str) -> Any:
     for part in name.split("."):
-        obj = trace.world.load_attr(obj, part)
+        obj = trace.objects.load_attr(obj, part)
     return obj
 
 
@@ -42,7 +42,7 @@ def _methodcaller(trace: Trace, caller: Any, args: tuple[Any, ...], kwargs: dict
     keywords: dict[str, Any] = {}
     if cls is not operator.methodcaller:  # a partial that holds the name and the keywords
         keywords, parts = cls.keywords, (*cls.args, *parts)
-    method = trace.world.load_attr(args[0], parts[0])
+    method = trace.objects.load_attr(args[0], parts[0])
     return trace.calls.call(method, parts[1:], keywords)
 
 

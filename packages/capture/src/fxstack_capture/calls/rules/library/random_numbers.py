@@ -36,12 +36,12 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Any) -> Any:
     generator, *given = args
-    world: Any = trace.world
-    if not world.is_preexisting(generator):
+    objects: Any = trace.objects
+    if not objects.is_preexisting(generator):
         return _of_new(trace, fn, args, kwargs)
     if fn.__name__ in _REFUSED or type(generator) is not random.Random:
         raise _refusal(fn)
-    if fn.__name__ == "shuffle" and not _shuffles_new(world, given):
+    if fn.__name__ == "shuffle" and not _shuffles_new(objects, given):
         raise _refusal(fn)
     if trace.options.dynamic is False:
         raise graph_break("unsupported-call", f"random.{fn.__name__} under dynamic=False")
@@ -50,14 +50,14 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Any) -> Any:
     if fn.__name__ == "getrandbits" and not all(n < _LARGEST.bit_length() for n in plain):
         raise _refusal(fn)
     if fn is random.Random.shuffle:
-        given[0][:] = world.draws.draw(shuffled, generator, plain, named)
+        given[0][:] = objects.draws.draw(shuffled, generator, plain, named)
         return None
-    return world.draws.draw(fn, generator, plain, named)
+    return objects.draws.draw(fn, generator, plain, named)
 
 
-def _shuffles_new(world: Any, given: list[Any]) -> bool:
+def _shuffles_new(objects: Any, given: list[Any]) -> bool:
     """Whether a list of this trace is given: one from outside may come in another order each time."""
-    return len(given) == 1 and type(given[0]) is list and not world.is_preexisting(given[0])
+    return len(given) == 1 and type(given[0]) is list and not objects.is_preexisting(given[0])
 
 
 def shuffled(generator: random.Random, items: tuple[float, ...]) -> list[float]:

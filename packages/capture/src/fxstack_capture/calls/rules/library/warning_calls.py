@@ -32,14 +32,14 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if _ignored(trace, str(message), category or UserWarning):
         return
     level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
-    plain = category is None or trace.world.is_preexisting(category)
+    plain = category is None or trace.objects.is_preexisting(category)
     if not plain or len(args) > 3 or not kwargs.keys() <= {"message", "category", "stacklevel"}:
         raise graph_break("side-effect-call", "warnings.warn")
     if type(message) is not str or type(level) is not int:
         raise graph_break("side-effect-call", "warnings.warn")
     _demand_undisturbed(trace, category or UserWarning)
     later = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
-    deferred: list[Any] = trace.world.deferred  # type: ignore[attr-defined]
+    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
     deferred.append(Call(pinned(later, "give_warning"), (), {}))
 
 
@@ -69,8 +69,8 @@ def _give(message: str, category: type[Warning], *place: Any) -> None:
 
 def _demand_undisturbed(trace: Trace, category: Any) -> None:
     """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
-    state = trace.world.namespace(vars(warnings))  # type: ignore[attr-defined]
-    filters = trace.world.load_attr(warnings, "filters")
+    state = trace.objects.namespace(vars(warnings))  # type: ignore[attr-defined]
+    filters = trace.objects.load_attr(warnings, "filters")
     errors = any(
         action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters
     )
@@ -83,7 +83,7 @@ _OUTLETS = ("filters", "showwarning", "_showwarnmsg", "_showwarnmsg_impl", "form
 
 def _ignored(trace: Trace, text: str, category: Any) -> bool:
     """Whether the first filter that applies says so; filters of modules and lines are not decided here."""
-    filters = trace.world.load_attr(warnings, "filters")
+    filters = trace.objects.load_attr(warnings, "filters")
     for action, message, kind, module, line in filters:
         if not issubclass(category, kind) or (message is not None and not message.match(text)):
             continue
@@ -104,7 +104,7 @@ if _MUTATED is None:
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A counter that makes caches of warnings stale: counted once, when the frame is left."""
     fn = warnings._filters_mutated  # type: ignore[attr-defined]
-    deferred: list[Any] = trace.world.deferred  # type: ignore[attr-defined]
+    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))
 

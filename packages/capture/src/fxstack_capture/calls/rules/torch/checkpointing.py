@@ -34,7 +34,7 @@ _SIGNATURE = inspect.signature(_checkpoint.checkpoint)
 def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Those whose only effect is what is saved; others are left to torch's own code."""
     if not args or not _is_ordinary(trace, kwargs, args[1:]):
-        whole = trace.world.load_attr(_checkpoint.checkpoint, "__wrapped__")
+        whole = trace.objects.load_attr(_checkpoint.checkpoint, "__wrapped__")
         return trace.calls.call(whole, args, kwargs)
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
@@ -118,7 +118,7 @@ def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) 
         and not (reentrant and context_fn is not _checkpoint.noop_context_fn)
         and kwargs.get("determinism_check", "default") in {"default", "none"}
         and not kwargs.get("debug")
-        and trace.world.load_attr(_checkpoint, "_checkpoint_debug_enabled") is None
+        and trace.objects.load_attr(_checkpoint, "_checkpoint_debug_enabled") is None
     )
 
 

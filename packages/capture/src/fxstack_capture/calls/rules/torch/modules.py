@@ -44,12 +44,12 @@ _CALL_CODE = _CALL_IMPL.__code__
 @RULES.rule(torch.nn.Module.__getattr__)
 def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     self, name = args
-    world: Any = trace.world
-    own = world.own_dict(self)
+    objects: Any = trace.objects
+    own = objects.own_dict(self)
     for holder in ("_parameters", "_buffers", "_modules"):
         members = own(holder)
         if members is not ABSENT:
-            found = world.dict_get(members, name)
+            found = objects.dict_get(members, name)
             if found is not ABSENT:
                 return found
     raise AttributeError(
@@ -63,37 +63,37 @@ def module_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """``_wrapped_call_impl`` and ``_call_impl``."""
     self = args[0]
-    world: Any = trace.world
-    impl = world.classes.lookup(type(self), "_call_impl")
+    objects: Any = trace.objects
+    impl = objects.classes.lookup(type(self), "_call_impl")
     usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
     if not usual or not trace.torch.names.is_usual(_CALL_IMPL):
-        return world.load_attr(self, "_call_impl"), args[1:], kwargs
+        return objects.load_attr(self, "_call_impl"), args[1:], kwargs
     if _is_plain(trace, self):
-        return trace.world.load_attr(self, "forward"), args[1:], kwargs
-    compiled = trace.world.load_attr(self, "_compiled_call_impl") is not None
+        return trace.objects.load_attr(self, "forward"), args[1:], kwargs
+    compiled = trace.objects.load_attr(self, "_compiled_call_impl") is not None
     name = "_call_impl" if compiled or _hooked(trace, self) else "forward"
-    return trace.world.load_attr(self, name), args[1:], kwargs
+    return trace.objects.load_attr(self, name), args[1:], kwargs
 
 
 def _is_plain(trace: Trace, self: Any) -> bool:
     """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
-    world: Any = trace.world
-    state = world.instances.get(id(self))
+    objects: Any = trace.objects
+    state = objects.instances.get(id(self))
     if state is None or type(state.source) is not InstanceDict or _globally_hooked(trace):
         return False
-    if world.classes.lookup(type(self), "__getattribute__") is not object.__getattribute__:
+    if objects.classes.lookup(type(self), "__getattribute__") is not object.__getattribute__:
         return False
-    original, mirror, known = state.original, state.mirror, state.known
+    original, proxy, known = state.original, state.proxy, state.known
     if state.expanded or any(
-        name in original or name in mirror or known.get(name, ABSENT) is not ABSENT
+        name in original or name in proxy or known.get(name, ABSENT) is not ABSENT
         for name in _ABSENT
     ):
         return False
     for name in _OWN_HOOKS:
         hooks = original.get(name)
-        if type(hooks) not in _HOOK_TABLES or hooks or name in mirror or name in known:
+        if type(hooks) not in _HOOK_TABLES or hooks or name in proxy or name in known:
             return False
-    if world.load_attr(type(self), "_compiled_call_impl") is not None:
+    if objects.load_attr(type(self), "_compiled_call_impl") is not None:
         return False
     trace.guard(state.source, MembersAre(_ABSENT, _OWN_HOOKS))
     known.update(dict.fromkeys(_ABSENT, ABSENT))
@@ -102,7 +102,7 @@ def _is_plain(trace: Trace, self: Any) -> bool:
 
 def _globally_hooked(trace: Trace) -> bool:
     """Whether there are hooks for all modules."""
-    namespace = trace.world.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    namespace = trace.objects.namespace(_NAMESPACE)  # type: ignore[attr-defined]
     for name in _GLOBAL_HOOKS:
         hooks = namespace.get(name)
         if type(hooks) is OrderedDict:  # it entered whole
@@ -114,7 +114,7 @@ def _globally_hooked(trace: Trace) -> bool:
 
 
 def _hooked(trace: Trace, self: Any) -> bool:
-    load, truth = trace.world.load_attr, trace.calls.truth
+    load, truth = trace.objects.load_attr, trace.calls.truth
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 
 

@@ -37,11 +37,11 @@ def _noop(*_args: Any) -> None:
 
 
 def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.calls.call(trace.world.load_attr(fn, "__wrapped__"), args, kwargs)
+    return trace.calls.call(trace.objects.load_attr(fn, "__wrapped__"), args, kwargs)
 
 
 def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    inner = trace.world.load_attr(fn, "__wrapped__")
+    inner = trace.objects.load_attr(fn, "__wrapped__")
     return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)  # type: ignore[arg-type]
 
 

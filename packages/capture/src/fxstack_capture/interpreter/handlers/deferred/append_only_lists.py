@@ -1,6 +1,6 @@
 """Loads of a list from outside of which the next step does not ask what is in it, or asks for one item.
 
-``decode`` puts these in the place of the plain loads (``growing``) in front of ``.append(...)``, of ``[i]``, and of the
+``decode`` puts these in the place of the plain loads (``append_only``) in front of ``.append(...)``, of ``[i]``, and of the
 call in ``len(x)``. Where no list is found that nobody has read, the plain load does the work.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.bytecode.program import Instead
 from fxstack_capture.interpreter.handlers import attributes, calling, operators, stack
-from fxstack_capture.interpreter.handlers.deferred import deferred_locals as unread
+from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.objects.kinds.append_only_lists import GROWING_METHODS
+from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
     """In the root frame; other frames have no arguments that are not entered."""
-    found = frame.world.growing.lazily(frame.fast[index]) if lazily else None
+    found = frame.objects.append_only.lazily(frame.fast[index]) if lazily else None
     if found is None:
-        unread.enter_fast(frame, index)
+        deferred.enter_fast(frame, index)
     else:
         frame.stack.append(found)
 
@@ -46,7 +46,7 @@ def _store_fast_load_fast(frame: Frame, indices: tuple[int, int], lazily: bool) 
 
 
 def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
-    found = frame.world.growing.in_cell(frame.fast[index]) if lazily else None
+    found = frame.objects.append_only.in_cell(frame.fast[index]) if lazily else None
     if found is None:
         local_slots.load_deref(frame, index)
     else:
@@ -54,7 +54,7 @@ def _load_deref(frame: Frame, index: int, lazily: bool) -> None:
 
 
 def _load_global(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.world.growing.in_globals(frame.globals, name) if lazily else None
+    found = frame.objects.append_only.in_globals(frame.globals, name) if lazily else None
     if found is None:
         names.load_global(frame, name)
     else:
@@ -67,7 +67,7 @@ def _load_global_null_below(frame: Frame, name: str, lazily: bool) -> None:
 
 
 def _load_attr(frame: Frame, name: str, lazily: bool) -> None:
-    found = frame.world.growing.in_attribute(frame.stack[-1], name) if lazily else None
+    found = frame.objects.append_only.in_attribute(frame.stack[-1], name) if lazily else None
     if found is None:
         attributes.load_attr(frame, name)
     else:
@@ -86,7 +86,7 @@ _METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_
 _INDICES = (stack.load_const, local_slots.load_fast)
 
 
-def _unread(load: Load, frame: Frame, operand: Any) -> None:
+def _deferred(load: Load, frame: Frame, operand: Any) -> None:
     load(frame, operand, True)
 
 
@@ -106,19 +106,19 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
     return computed and all(handler in _INDICES for handler in following[:2])
 
 
-def growing(steps: list[Step]) -> tuple[Step, ...]:
+def append_only(steps: list[Step]) -> tuple[Step, ...]:
     """The steps, with loads replaced that need not look at a list."""
     for place, (handler, operand) in enumerate(steps[:-1]):
         following, what = steps[place + 1]
         load = _LOADS.get(handler)
         if handler is local_slots.load_fast_load_fast and following is operators.binary_subscr:
-            steps[place] = Instead.of(handler, _unread, _load_fast_load_fast), operand
+            steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
-        elif (following in _METHOD_LOADS and what in GROWING_METHODS) or _is_indexed(
+        elif (following in _METHOD_LOADS and what in APPEND_METHODS) or _is_indexed(
             steps, place + 1
         ):
-            steps[place] = Instead.of(handler, _unread, load), operand
+            steps[place] = Instead.of(handler, _deferred, load), operand
         elif following is calling.call and what == 1:
             steps[place] = Instead.of(handler, _measured, load), operand
     return tuple(steps)

@@ -1,9 +1,9 @@
 """Values that go from where they come from straight into variables: nobody has looked at them yet.
 
-This is so in the root frame and in frames that continue others (``entering`` makes their steps).
+This is so in the root frame and in frames that continue others (``wrapping`` makes their steps).
 
 The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
-as they are, ``Lazy`` or ``Pending``, if the steps that follow only take them apart and store them (``_storing``).
+as they are, ``DeferredLocal`` or ``DeferredTuple``, if the steps that follow only take them apart and store them (``_storing``).
 A variable that the program never reads is then not guarded. A string that is printed and nothing else is not, either:
 it is read when the graph has run.
 """
@@ -21,7 +21,7 @@ from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.objects.printed_texts import Piece, Text
 from fxstack_capture.sources import Item
-from fxstack_capture.trace import Lazy, Pending
+from fxstack_capture.trace import DeferredLocal, DeferredTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 def for_iter(frame: Frame, target: int) -> int | None:
     stack = frame.stack
-    begun = frame.world.iterators
-    if id(stack[-1]) not in frame.world.opaque or stack[-1] not in begun:
+    consumed = frame.objects.iterators
+    if id(stack[-1]) not in frame.objects.opaque or stack[-1] not in consumed:
         return flow.for_iter(frame, target)
     try:
-        stack.append(begun.next(stack[-1]))
+        stack.append(consumed.next(stack[-1]))
     except StopIteration as end:
         frame.interp.dealt_with(end)
         stack.pop()
@@ -52,7 +52,7 @@ def load_fast(frame: Frame, index: int) -> None:
 def load_inner(frame: Frame, index: int) -> None:
     """Of an argument for the function that continues an inlined call: that one looks at it, but for cells."""
     value = frame.fast[index]
-    if type(value) is Lazy and type(value.value) is CellType:
+    if type(value) is DeferredLocal and type(value.value) is CellType:
         local_slots.root_load_fast(frame, index)
     else:
         local_slots.load_fast(frame, index)
@@ -61,7 +61,7 @@ def load_inner(frame: Frame, index: int) -> None:
 def _printed(frame: Frame, index: int, above: int = 0) -> Text | None:
     """What stands on the stack for a variable whose string is printed; None for another, which is loaded then."""
     value = frame.fast[index]
-    if type(value) is not Lazy or type(value.value) is not str:
+    if type(value) is not DeferredLocal or type(value.value) is not str:
         return None
     if not formatting.is_printed(frame, len(frame.stack), above):
         return None
@@ -88,27 +88,31 @@ def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
 
 def unpack_sequence(frame: Frame, count: int) -> None:
     value = frame.stack[-1]
-    if type(value) is Pending:
+    if type(value) is DeferredTuple:
         if len(value.parts) == count:
             frame.stack[-1:] = value.parts[::-1]
             return
-        frame.stack[-1] = frame.world.iterators.entered(value)
-    elif type(value) is Lazy:
+        frame.stack[-1] = frame.objects.iterators.entered(value)
+    elif type(value) is DeferredLocal:
         found: Any = value.value
         if type(found) is tuple and len(found) == count:
             source = value.source
             frame.interp.trace.guard(source, TypeIs(tuple))
             frame.interp.trace.guard(source, LengthIs(count))
-            frame.stack[-1:] = [Lazy(p, Item(source, i)) for i, p in enumerate(found)][::-1]
+            frame.stack[-1:] = [DeferredLocal(p, Item(source, i)) for i, p in enumerate(found)][
+                ::-1
+            ]
             return
-        frame.stack[-1] = frame.world.enter(found, value.source)
+        frame.stack[-1] = frame.objects.enter(found, value.source)
     containers.unpack_sequence(frame, count)
 
 
 def store_fast(frame: Frame, index: int) -> None:
     """A tuple in one variable is made; what it holds is looked at then."""
     value = frame.stack.pop()
-    frame.fast[index] = frame.world.iterators.entered(value) if type(value) is Pending else value
+    frame.fast[index] = (
+        frame.objects.iterators.entered(value) if type(value) is DeferredTuple else value
+    )
 
 
 def _stored(steps: Sequence[Step], place: int) -> int | None:
@@ -131,18 +135,18 @@ def _storing(steps: Sequence[Step]) -> list[Step]:
     steps = list(steps)
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
-            _store_unread(steps, place, place + 1, (for_iter, operand))
+            _store_deferred(steps, place, place + 1, (for_iter, operand))
         elif handler is local_slots.load_fast and steps[place + 1] == (
             local_slots.delete_fast,
             operand,
         ):
             jump, target = steps[place + 2]
             if jump is flow.jump:
-                _store_unread(steps, place, target, (load_fast, operand))
+                _store_deferred(steps, place, target, (load_fast, operand))
     return steps
 
 
-def _store_unread(steps: list[Step], place: int, targets: int, instead: Step) -> None:
+def _store_deferred(steps: list[Step], place: int, targets: int, instead: Step) -> None:
     after = _stored(steps, targets)
     if after is None:
         return
@@ -176,7 +180,7 @@ CONTINUING = re.compile(r"\.(stack|inner)\d").match
 """Finds names of arguments that only functions which continue a frame have (``emit.resume``)."""
 
 
-def entering(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
+def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     """The steps of a frame whose variables, called ``names``, may hold what nobody has looked at."""
     made: list[Step] = []
     for handler, operand in _storing(steps):

@@ -134,7 +134,7 @@ def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
 
 
 def _plain(step: Step) -> Step:
-    """A step with the handler that another one took the place of (``growing``)."""
+    """A step with the handler that another one took the place of (``append_only``)."""
     handler, operand = step
     return getattr(handler, "plain", handler), operand
 

@@ -1,7 +1,7 @@
 """Lists that a comprehension was filling when the graph broke, in the function that continues it.
 
 Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends
-nothing but the comprehension gets at it, so it lies there as ``Lazy``: what the elements before were is not looked
+nothing but the comprehension gets at it, so it lies there as ``DeferredLocal``: what the elements before were is not looked
 into, and every round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves
 it, the list enters.
 """
@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.handlers import containers, flow
-from fxstack_capture.interpreter.handlers.deferred import deferred_locals as unread
+from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ _ON_STACK = re.compile(r"\.stack\d").match
 
 
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps (those of ``unread.entering``) of a function that continues a frame."""
+    """The steps (those of ``deferred.wrapping``) of a function that continues a frame."""
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)
@@ -37,9 +37,9 @@ def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
 def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
     if handler is containers.list_append:
         return list_append, operand
-    if handler in (flow.for_iter, unread.for_iter):
+    if handler in (flow.for_iter, deferred.for_iter):
         return partial(_for_iter, handler), operand
-    if handler is unread.ENTER_FAST and operand in on_stack:
+    if handler is deferred.ENTER_FAST and operand in on_stack:
         above = tuple(on_stack[on_stack.index(operand) + 1 :])
         return partial(_load_fast, above), operand
     return handler, operand
@@ -48,7 +48,7 @@ def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
 def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
     """Of an argument that goes onto the stack, below those in the slots ``above``."""
     value = frame.fast[index]
-    is_list = type(value) is Lazy and type(value.value) is list
+    is_list = type(value) is DeferredLocal and type(value.value) is list
     if is_list and any(_is_iterator(frame.fast[slot]) for slot in above):
         frame.stack.append(value)
     else:
@@ -56,11 +56,11 @@ def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
 
 
 def _is_iterator(value: Any) -> bool:
-    return hasattr(type(value.value if type(value) is Lazy else value), "__next__")
+    return hasattr(type(value.value if type(value) is DeferredLocal else value), "__next__")
 
 
 def list_append(frame: Frame, depth: int) -> None:
-    found = frame.world.growing.lazily(frame.stack[-depth - 1])
+    found = frame.objects.append_only.lazily(frame.stack[-depth - 1])
     if found is None:
         containers.list_append(frame, depth)
     else:
@@ -79,7 +79,7 @@ def settle(frame: Frame, ends: Any = None) -> None:
     stack = frame.stack
     for place in range(len(stack) - 1, -1, -1):
         value = stack[place]
-        if type(value) is Lazy:
-            stack[place] = frame.world.enter(value.value, value.source)
+        if type(value) is DeferredLocal:
+            stack[place] = frame.objects.enter(value.value, value.source)
         elif ends is not None and ends(value):
             return

@@ -11,9 +11,9 @@ import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.calls.polyfills import functions as in_python
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter.handlers import attributes, flow, operators
-from fxstack_capture.interpreter.handlers.deferred import deferred_locals as unread
+from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.values import NULL
 
@@ -71,7 +71,7 @@ def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
     if request is None:
         return original(frame, op)
     if original is operators.compare_to_bool:
-        request = in_python.as_bool, request
+        request = polyfill.as_bool, request
     _replace(frame, 2, request)
     return None
 
@@ -81,7 +81,7 @@ def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
     request = _ask(frame, "binary", operator.contains, container, item)
     if request is None:
         return original(frame, invert)
-    _replace(frame, 2, (in_python.negated, request) if invert else request)
+    _replace(frame, 2, (polyfill.negated, request) if invert else request)
     return None
 
 
@@ -93,7 +93,7 @@ def _not(original: Handler, frame: Frame, operand: Any) -> int | None:
     request = _ask(frame, "truth", frame.stack[-1])
     if request is None:
         return original(frame, operand)
-    _replace(frame, 1, (in_python.negated, request))
+    _replace(frame, 1, (polyfill.negated, request))
     return None
 
 
@@ -177,8 +177,8 @@ def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
     request = _ask(frame, "advance", frame.stack[-1])
     if request is None:
         return original(frame, target)
-    found = _answer(frame, (in_python.next_or_end, request))
-    if found is in_python.End:
+    found = _answer(frame, (polyfill.next_or_end, request))
+    if found is polyfill.End:
         frame.stack.pop()
         return target
     frame.stack.append(found)
@@ -206,5 +206,5 @@ _RULES: dict[Handler, Rule] = {
     attributes.load_method_null_above: _load_attr,
     flow.get_iter: _iterate,
     flow.for_iter: _for_iter,
-    unread.for_iter: _for_iter,
+    deferred.for_iter: _for_iter,
 }

@@ -23,7 +23,7 @@ def import_name(frame: Frame, name: str) -> None:
     if importer is not builtins.__import__:
         raise graph_break("unsupported-bytecode", f"import of {name} by a replaced __import__")
     module = _loaded_module(frame, name, level, wanted)
-    stack[-2:] = (frame.world.enter(module, pinned(module, module.__name__)),)
+    stack[-2:] = (frame.objects.enter(module, pinned(module, module.__name__)),)
 
 
 def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleType:
@@ -63,7 +63,7 @@ def _initializing(module: ModuleType) -> bool:
 def import_from(frame: Frame, name: str) -> None:
     module = frame.stack[-1]
     try:
-        frame.stack.append(frame.world.load_attr(module, name))
+        frame.stack.append(frame.objects.load_attr(module, name))
     except AttributeError as missing:
         frame.interp.dealt_with(missing)
     else:
@@ -72,7 +72,7 @@ def import_from(frame: Frame, name: str) -> None:
     submodule = sys.modules.get(f"{package}.{name}")
     if submodule is not None:
         _guard_loaded(frame, f"{package}.{name}", submodule)
-        frame.stack.append(frame.world.enter(submodule, pinned(submodule, submodule.__name__)))
+        frame.stack.append(frame.objects.enter(submodule, pinned(submodule, submodule.__name__)))
         return
     file = getattr(module, "__file__", None)
     raise ImportError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.exceptions.errors import unbound_cell, unbound_local
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Lazy
+from fxstack_capture.trace import DeferredLocal
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
@@ -62,8 +62,8 @@ def delete_fast(frame: Frame, index: int) -> None:
 
 def _enter(frame: Frame, index: int) -> None:
     value = frame.fast[index]
-    if type(value) is Lazy:
-        frame.fast[index] = frame.world.enter(value.value, value.source)
+    if type(value) is DeferredLocal:
+        frame.fast[index] = frame.objects.enter(value.value, value.source)
 
 
 def root_load_fast(frame: Frame, index: int) -> None:
@@ -97,7 +97,7 @@ def root_make_cell(frame: Frame, index: int) -> None:
 def make_cell(frame: Frame, index: int) -> None:
     value = frame.fast[index]
     cell = CellType() if value is NULL else CellType(value)
-    frame.world.note_new(cell)
+    frame.objects.note_new(cell)
     frame.fast[index] = cell
 
 
@@ -116,14 +116,14 @@ def load_deref(frame: Frame, index: int) -> None:
 
 def cell_content(frame: Frame, index: int) -> Any:
     try:
-        return frame.world.load_cell(frame.fast[index])
+        return frame.objects.load_cell(frame.fast[index])
     except ValueError as empty:
         frame.interp.dealt_with(empty)
     raise unbound_cell(frame, index)
 
 
 def store_deref(frame: Frame, index: int) -> None:
-    frame.world.store_cell(frame.fast[index], frame.stack.pop())
+    frame.objects.store_cell(frame.fast[index], frame.stack.pop())
 
 
 def delete_deref(frame: Frame, index: int) -> None:

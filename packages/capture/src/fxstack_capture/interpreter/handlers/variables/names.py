@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 def load_global(frame: Frame, name: str) -> None:
-    frame.stack.append(frame.world.load_global(frame.globals, frame.builtins, name))
+    frame.stack.append(frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_below(frame: Frame, name: str) -> None:
     """3.11, 3.12: a callable with the NULL that calls expect under it."""
-    frame.stack += (NULL, frame.world.load_global(frame.globals, frame.builtins, name))
+    frame.stack += (NULL, frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_above(frame: Frame, name: str) -> None:
     """3.13: a callable with the NULL that calls expect above it."""
-    frame.stack += (frame.world.load_global(frame.globals, frame.builtins, name), NULL)
+    frame.stack += (frame.objects.load_global(frame.globals, frame.builtins, name), NULL)
 
 
 def store_global(frame: Frame, name: str) -> None:
-    frame.world.store_global(frame.globals, name, frame.stack.pop())
+    frame.objects.store_global(frame.globals, name, frame.stack.pop())
 
 
 def delete_global(frame: Frame, name: str) -> None:
-    frame.world.delete_global(frame.globals, name)
+    frame.objects.delete_global(frame.globals, name)
 
 
 # --- class bodies
@@ -53,7 +53,7 @@ def _lookup(frame: Frame, namespace: Any, name: str) -> Any:
 def load_name(frame: Frame, name: str) -> None:
     value = _lookup(frame, frame.names, name)
     if value is NULL:
-        value = frame.world.load_global(frame.globals, frame.builtins, name)
+        value = frame.objects.load_global(frame.globals, frame.builtins, name)
     frame.stack.append(value)
 
 
@@ -95,7 +95,7 @@ def _load_from_namespace_or_cell(frame: Frame, namespace: Any, index: int) -> No
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
     value = _lookup(frame, frame.stack.pop(), name)
     if value is NULL:
-        value = frame.world.load_global(frame.globals, frame.builtins, name)
+        value = frame.objects.load_global(frame.globals, frame.builtins, name)
     frame.stack.append(value)
 
 

@@ -9,7 +9,7 @@ from tracing import trace_call
 from fxstack_capture.trace import Raised
 
 
-def reveal(world, obj, seen=None):
+def reveal(objects, obj, seen=None):
     """A trace-world object as plain data: stand-ins completed, instances as (class, attributes)."""
     seen = {} if seen is None else seen
     if isinstance(obj, torch.Tensor):
@@ -28,31 +28,31 @@ def reveal(world, obj, seen=None):
     if id(obj) in seen:
         return ("again", seen[id(obj)])
     seen[id(obj)] = len(seen)
-    if world is not None:
-        world.expand(obj)
+    if objects is not None:
+        objects.expand(obj)
     if isinstance(obj, dict):
-        content = [(reveal(world, k, seen), reveal(world, v, seen)) for k, v in dict.items(obj)]
+        content = [(reveal(objects, k, seen), reveal(objects, v, seen)) for k, v in dict.items(obj)]
     elif isinstance(obj, (list, tuple)):
         base = list if isinstance(obj, list) else tuple
-        content = [reveal(world, x, seen) for x in base.__iter__(obj)]
+        content = [reveal(objects, x, seen) for x in base.__iter__(obj)]
     elif isinstance(obj, (set, frozenset)):
-        content = sorted((reveal(world, x, seen) for x in obj), key=repr)
+        content = sorted((reveal(objects, x, seen) for x in obj), key=repr)
     elif isinstance(obj, BaseException):
-        content = [reveal(world, a, seen) for a in obj.args]
+        content = [reveal(objects, a, seen) for a in obj.args]
     elif kind is types.MethodType:
-        content = [obj.__func__.__name__, reveal(world, obj.__self__, seen)]
+        content = [obj.__func__.__name__, reveal(objects, obj.__self__, seen)]
     elif hasattr(obj, "__next__") or kind.__module__ in ("collections", "builtins"):
         try:
-            content = [reveal(world, x, seen) for x in copy.copy(obj)]
+            content = [reveal(objects, x, seen) for x in copy.copy(obj)]
         except TypeError:
             content = repr(obj)
     else:
         content = []
-    own = attributes(world, obj)
-    return (kind.__qualname__, content, {k: reveal(world, v, seen) for k, v in own.items()})
+    own = attributes(objects, obj)
+    return (kind.__qualname__, content, {k: reveal(objects, v, seen) for k, v in own.items()})
 
 
-def attributes(world, obj):
+def attributes(objects, obj):
     own = {}
     if isinstance(obj, BaseException):
         return {k: v for k, v in vars(obj).items() if k != "__notes__"}
@@ -89,19 +89,19 @@ def agrees(fn, *args, breaks=False):
         expected = ("value", reveal(None, expected[1]))
     snapshot = reveal(None, list(args))
     run = trace_call(fn, *args)
-    world = run.trace.world
+    objects = run.trace.objects
     if isinstance(run.outcome, Raised):
         got = ("raises", type(run.outcome.exception), str(run.outcome.exception))
     else:
-        got = ("value", reveal(world, run.outcome.value))
+        got = ("value", reveal(objects, run.outcome.value))
     same(got, expected, "outcomes differ")
     same(reveal(None, list(args)), snapshot, "an original was changed")
-    after = [entered(world, arg) for arg in args]
-    same(reveal(world, after), reveal(None, list(mine)), "side effects differ")
+    after = [entered(objects, arg) for arg in args]
+    same(reveal(objects, after), reveal(None, list(mine)), "side effects differ")
     return run
 
 
-def entered(world, arg):
+def entered(objects, arg):
     """What an argument has become; one that was never looked at is unchanged."""
-    entry = world.registry.by_original.get(id(arg))
-    return arg if entry is None else entry.standin
+    entry = objects.registry.by_original.get(id(arg))
+    return arg if entry is None else entry.proxy

@@ -9,11 +9,11 @@ from fxstack_capture.calls import CallDispatcher
 from fxstack_capture.effects import diff
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-from fxstack_capture.objects import MirrorWorld
+from fxstack_capture.objects import ObjectModel
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side import TorchTracer
-from fxstack_capture.trace import Lazy, Returned, Trace
+from fxstack_capture.trace import DeferredLocal, Returned, Trace
 from fxstack_capture.versions import program_table
 
 PROGRAMS = program_table()
@@ -32,17 +32,17 @@ class Run:
 
     @property
     def effects(self):
-        return diff(self.trace.world).records
+        return diff(self.trace.objects).records
 
     @property
     def guards(self):
-        self.trace.world.close()
+        self.trace.objects.close()
         return {(g.source.name, type(g.check).__name__): g.check for g in self.trace.guards}
 
 
 def new_trace(**options):
     trace = Trace(CaptureOptions(**options), GuardSet(), None, None, None, None)
-    trace.world = MirrorWorld(trace)
+    trace.objects = ObjectModel(trace)
     trace.calls = CallDispatcher(trace)
     trace.torch = TorchTracer(trace)
     trace.interp = BytecodeInterpreter(trace, PROGRAMS)
@@ -53,7 +53,7 @@ def trace_call(fn, *args, **options):
     """Trace ``fn(*args)``. ``fn`` takes positional parameters only."""
     trace = new_trace(**options)
     names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
-    local_values = {n: Lazy(a, Local(n)) for n, a in zip(names, args, strict=True)}
+    local_values = {n: DeferredLocal(a, Local(n)) for n, a in zip(names, args, strict=True)}
     with trace.torch.session():
         outcome = trace.interp.run_root(fn, fn.__code__, local_values, None)
     return Run(trace, outcome)

@@ -44,7 +44,7 @@ def subject(x, y=None):
     return x
 
 
-def world():
+def objects():
     top, below, inline = Thing(), Thing(), Inline()
     top.table = {"a": 1, "b": below, "n": None, "t": torch.ones(2), 3: "three"}
     top.hooks, top.module = OrderedDict(), types.ModuleType("some")
@@ -163,7 +163,7 @@ NAMES = {"Thing": Thing, "Other": Other, "OrderedDict": OrderedDict, "torch": to
 @pytest.mark.parametrize("seed", range(8))
 def test_random_changes(seed):
     rng = random.Random(seed)
-    top = world()
+    top = objects()
     asked = guards(top)
     code = subject.__code__
     old, held = compile_guards(asked, code), 0
@@ -178,7 +178,7 @@ def test_random_changes(seed):
             assert (old.failing(subject, (top, None)) == -1) == expected, change
         held += expected
         if rng.random() < 0.3:  # back to where everything holds
-            top = world()
+            top = objects()
             asked = guards(top)
             old = compile_guards(asked, code)
             assert old.failing(subject, (top, None)) == -1
@@ -186,7 +186,7 @@ def test_random_changes(seed):
 
 
 def test_one_tree_for_two_objects():
-    first, second = world(), world()
+    first, second = objects(), objects()
     asked = [g for g in guards(first) if not isinstance(g.check, IdentityIs)]
     tree = compile_guards(asked, subject.__code__)
     for x in (first, second, first, first, second, second):
@@ -197,7 +197,7 @@ def test_one_tree_for_two_objects():
 
 
 def test_an_entry_that_died_is_not_looked_at():
-    top = world()
+    top = objects()
     tree = compile_guards(guards(top), subject.__code__)
     for _ in range(3):
         assert tree.failing(subject, (top, None)) == -1
