@@ -176,6 +176,4 @@ def build(session: nox.Session) -> None:
     """Source distribution and wheel of each package, into dist/."""
     session.install("build")
     for package in [*STAGES, "integration"]:
-        session.run(
-            "python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package))
-        )
+        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package)))

@@ -16,9 +16,7 @@ def render() -> str:
     parts = [INTRODUCTION]
     for reason in REASONS.values():
         what = reason.what.format(detail="…")
-        parts.append(
-            f"## {reason.id}\n\n{what}\n\n**Why:** {reason.why}\n\n**What to do:** {reason.fix}\n"
-        )
+        parts.append(f"## {reason.id}\n\n{what}\n\n**Why:** {reason.why}\n\n**What to do:** {reason.fix}\n")
     return "\n".join(parts)
 
 

@@ -102,9 +102,7 @@ def circles() -> list[str]:
         for imported in graph.find_modules_directly_imported_by(importer)
     )
     rings = [ring for ring in networkx.strongly_connected_components(imports) if len(ring) > 1]
-    return [
-        f"{len(ring)}: {', '.join(sorted(ring))}" for ring in sorted(rings, key=len, reverse=True)
-    ]
+    return [f"{len(ring)}: {', '.join(sorted(ring))}" for ring in sorted(rings, key=len, reverse=True)]
 
 
 def long_files() -> list[str]:
@@ -126,9 +124,7 @@ def full_folders() -> list[str]:
     for module in modules():
         if module.path.name != "__init__.py":
             members[module.path.parent] = members.get(module.path.parent, 0) + 1
-    return [
-        f"{folder.relative_to(ROOT)}: {count}" for folder, count in members.items() if count > 14
-    ]
+    return [f"{folder.relative_to(ROOT)}: {count}" for folder, count in members.items() if count > 14]
 
 
 def words(name: str) -> str:
@@ -184,9 +180,7 @@ def ignores() -> list[str]:
 
 def comments_per_thousand() -> float:
     return (
-        1000
-        * sum(line.lstrip().startswith("#") for m in modules() for line in m.text.splitlines())
-        / lines()
+        1000 * sum(line.lstrip().startswith("#") for m in modules() for line in m.text.splitlines()) / lines()
     )
 
 

@@ -70,10 +70,7 @@ def serve():
     import torch  # noqa: F401 - before the forks
 
     for line in sys.stdin:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            (Path(folder) / "output").open("w+") as output,
-        ):
+        with tempfile.TemporaryDirectory() as folder, (Path(folder) / "output").open("w+") as output:
             child = os.fork()
             if not child:
                 status = 1

@@ -104,11 +104,7 @@ torch.manual_seed(0)
 LAYERS = [torch.nn.Linear(64, 64) for _ in range(12)]
 PROGRAMS = (growing, window, delay, layers, solver, beam, suppression)
 SETTLING = 32
-SYSTEMS = {
-    "eager": lambda fn: fn,
-    "fxstack": fxstack.compile,
-    "torch.compile": torch.compile,
-}
+SYSTEMS = {"eager": lambda fn: fn, "fxstack": fxstack.compile, "torch.compile": torch.compile}
 
 
 def per_step(fn, args, steps: int, rounds: int) -> float:

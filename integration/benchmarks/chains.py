@@ -55,9 +55,7 @@ def measured(name, n, mode, limit):
 def exponents(before, after, ratio):
     """By stage or count, for those that tell."""
     pairs = {k: (v, after.counts()[k]) for k, v in before.counts().items()}
-    pairs |= {
-        k: (v, after.seconds[k]) for k, v in before.seconds.items() if after.seconds[k] > SHORTEST
-    }
+    pairs |= {k: (v, after.seconds[k]) for k, v in before.seconds.items() if after.seconds[k] > SHORTEST}
     return {k: math.log(b / a) / math.log(ratio) for k, (a, b) in pairs.items() if a and b}
 
 
@@ -71,9 +69,7 @@ def row(name, mode, lengths, limit):
             return False
         done.append(found)
     *_, before, after = done
-    steep = {
-        k: v for k, v in exponents(before, after, lengths[-1] / lengths[-2]).items() if v > MOST
-    }
+    steep = {k: v for k, v in exponents(before, after, lengths[-1] / lengths[-2]).items() if v > MOST}
     seconds = " ".join(f"{stage} {value:.2f}" for stage, value in after.seconds.items())
     counts = f"{after.nodes} nodes, {after.kernels} kernels, {after.values} values, {after.text} characters"
     mark = "".join(f"  <<< {k}^{v:.2f}" for k, v in steep.items())

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from gpu_measure import Machine, Report
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [
-    ROOT / "packages" / name / "src"
-    for name in ("capture", "functionalize", "partition", "inductor")
-]
+SOURCES = [ROOT / "packages" / name / "src" for name in ("capture", "functionalize", "partition", "inductor")]
 
 SHARES = {
     "environment": 0.05,
@@ -269,17 +266,11 @@ def models(report: Report, machine: Machine) -> None:
     import zoo
 
     size = machine.pick(zoo.TINY, zoo.BENCH)
-    for compiled, (dtype, mode, name) in product(
-        machine.pick(MODES[:1], MODES), _model_cases(machine)
-    ):
+    for compiled, (dtype, mode, name) in product(machine.pick(MODES[:1], MODES), _model_cases(machine)):
         case = _title((dtype, mode, name)) + ("" if compiled == MODES[0] else f" {compiled}")
 
         def row(
-            name: str = name,
-            dtype: str = dtype,
-            mode: str = mode,
-            case: str = case,
-            compiled: str = compiled,
+            name: str = name, dtype: str = dtype, mode: str = mode, case: str = case, compiled: str = compiled
         ) -> dict[str, Any]:
             def measure(system: str, compiler: Callable[..., Any]) -> dict[str, Any]:
                 print(f"{case}: {system}", flush=True)
@@ -298,8 +289,7 @@ def _on_device(case: Any, machine: Machine, dtype: str) -> Any:
 
     kind = getattr(torch, dtype)
     batch = {
-        k: v.to(machine.device, kind if v.is_floating_point() else v.dtype)
-        for k, v in case.batch.items()
+        k: v.to(machine.device, kind if v.is_floating_point() else v.dtype) for k, v in case.batch.items()
     }
     return dataclasses.replace(case, model=case.model.to(machine.device, kind), batch=batch)
 
@@ -380,11 +370,7 @@ def run_section(name: str, folder: Path, seconds: float, *, dry: bool) -> None:
 
 def _environment() -> dict[str, str]:
     """The variables of a section's process: it imports the packages from this checkout, installed or not."""
-    paths = [
-        *map(str, SOURCES),
-        str(ROOT / "integration" / "src"),
-        os.environ.get("PYTHONPATH", ""),
-    ]
+    paths = [*map(str, SOURCES), str(ROOT / "integration" / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "TRANSFORMERS_VERBOSITY": "error",
@@ -451,9 +437,7 @@ def _section_process(name: str, folder: Path, seconds: float, *, dry: bool) -> s
     if dry:
         environment["TRITON_INTERPRET"] = "1"
     with (folder / f"{name}.log").open("a") as log:
-        process = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             code = process.wait(seconds + LATE)
         except subprocess.TimeoutExpired:
@@ -485,9 +469,7 @@ def table(folder: Path) -> str:
 
 def _line(row: dict[str, Any]) -> str:
     rest = {k: v for k, v in row.items() if k != "case"}
-    shown = (
-        f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {str(v)[:160]}" for k, v in rest.items()
-    )
+    shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {str(v)[:160]}" for k, v in rest.items())
     return f"{row['case']}: {', '.join(shown)}"
 
 

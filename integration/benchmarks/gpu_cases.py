@@ -46,9 +46,7 @@ def rope(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     return q * cos + torch.cat([-high, low], -1) * sin
 
 
-def adamw(
-    p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
+def adamw(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
     m = m.lerp(g, 0.1)
     v = v * 0.999 + g * g * 0.001
     return p * (1 - 1e-5) - 1e-3 * (m / 0.1) / ((v / 0.001).sqrt() + 1e-8), m, v
@@ -105,9 +103,7 @@ def flex_alibi(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tenso
 
 def flex_causal(machine: Machine, length: int) -> Callable[..., torch.Tensor]:
     """The same as ``causal``, with a mask of blocks."""
-    mask = create_block_mask(
-        lambda _b, _h, m, n: m >= n, None, None, length, length, device=machine.device
-    )
+    mask = create_block_mask(lambda _b, _h, m, n: m >= n, None, None, length, length, device=machine.device)
     return lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
 
 
@@ -148,25 +144,8 @@ def attention(machine: Machine) -> list[Case]:
     return [
         Case("causal attention", causal, whole, 0, 2e-2, work),
         Case("flex causal", masked, whole, 0, 2e-2, work, causal),
-        Case(
-            "causal attention and gradients",
-            causal,
-            whole,
-            0,
-            4e-2,
-            7 * work // 2,
-            around=with_gradients,
-        ),
-        Case(
-            "flex causal and gradients",
-            trained,
-            whole,
-            0,
-            4e-2,
-            7 * work // 2,
-            causal,
-            with_gradients,
-        ),
+        Case("causal attention and gradients", causal, whole, 0, 4e-2, 7 * work // 2, around=with_gradients),
+        Case("flex causal and gradients", trained, whole, 0, 4e-2, 7 * work // 2, causal, with_gradients),
         Case("flex decoding", decoding, one, 2 * _bytes(one[1]), 2e-2, 0, decoding_in_eager),
     ]
 
@@ -193,14 +172,7 @@ def arithmetic_bound(machine: Machine) -> list[Case]:
         product("mm relu residual", lambda x, w: (x @ w).relu() + x, small, 1),
         product("swiglu", swiglu, small, 2),
         *attention(machine),
-        Case(
-            "flex attention",
-            flex_alibi,
-            tuple(randn(*few) for _ in range(3)),
-            0,
-            2e-2,
-            2 * _scores(few),
-        ),
+        Case("flex attention", flex_alibi, tuple(randn(*few) for _ in range(3)), 0, 2e-2, 2 * _scores(few)),
     ]
 
 

@@ -122,11 +122,7 @@ def row(name: str, mode: str, table: dict[str, dict[str, float]]) -> str:
     cells = [f"{name} {mode}", figure("eager", "step"), figure("eager", "peak")]
     for column in COLUMNS:
         theirs, ours = table["torch.compile"][column], table["fxstack"][column]
-        cells += [
-            figure("torch.compile", column),
-            figure("fxstack", column),
-            f"{ours / theirs:.2f}",
-        ]
+        cells += [figure("torch.compile", column), figure("fxstack", column), f"{ours / theirs:.2f}"]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -79,12 +79,7 @@ def _vision(**more: Any) -> dict[str, Any]:
     return {
         **{
             k: SIZES[k]
-            for k in (
-                "hidden_size",
-                "num_hidden_layers",
-                "num_attention_heads",
-                "intermediate_size",
-            )
+            for k in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
         },
         **IMAGE,
         **more,
@@ -108,32 +103,19 @@ ENTRIES: dict[str, Entry] = {
         text,
         {**SHARED_HEADS, "sliding_window": 32, "use_cache": False},
     ),
-    "qwen2": Entry(
-        "Qwen2ForCausalLM", "Qwen2Config", text, {"num_key_value_heads": 2, "use_cache": False}
-    ),
+    "qwen2": Entry("Qwen2ForCausalLM", "Qwen2Config", text, {"num_key_value_heads": 2, "use_cache": False}),
     "qwen3": Entry("Qwen3ForCausalLM", "Qwen3Config", text, {**SHARED_HEADS, "use_cache": False}),
     "gemma2": Entry(
-        "Gemma2ForCausalLM",
-        "Gemma2Config",
-        text,
-        {**SHARED_HEADS, "sliding_window": 32, "use_cache": False},
+        "Gemma2ForCausalLM", "Gemma2Config", text, {**SHARED_HEADS, "sliding_window": 32, "use_cache": False}
     ),
     "phi3": Entry("Phi3ForCausalLM", "Phi3Config", text, {"use_cache": False}),
     "neox": Entry("GPTNeoXForCausalLM", "GPTNeoXConfig", text, {"use_cache": False}),
     "opt": Entry(
-        "OPTForCausalLM",
-        "OPTConfig",
-        text,
-        {"ffn_dim": 384, "word_embed_proj_dim": 128, "use_cache": False},
+        "OPTForCausalLM", "OPTConfig", text, {"ffn_dim": 384, "word_embed_proj_dim": 128, "use_cache": False}
     ),
-    "bloom": Entry(
-        "BloomForCausalLM", "BloomConfig", text, {"n_layer": 2, "n_head": 4, "use_cache": False}
-    ),
+    "bloom": Entry("BloomForCausalLM", "BloomConfig", text, {"n_layer": 2, "n_head": 4, "use_cache": False}),
     "mixtral": Entry(
-        "MixtralForCausalLM",
-        "MixtralConfig",
-        text,
-        {**_EXPERTS, "num_local_experts": 4, "use_cache": False},
+        "MixtralForCausalLM", "MixtralConfig", text, {**_EXPERTS, "num_local_experts": 4, "use_cache": False}
     ),
     "qwen3 moe": Entry(
         "Qwen3MoeForCausalLM",
@@ -141,9 +123,7 @@ ENTRIES: dict[str, Entry] = {
         text,
         {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 128, "use_cache": False},
     ),
-    "mamba": Entry(
-        "MambaForCausalLM", "MambaConfig", tokens, {"state_size": 16, "use_cache": False}
-    ),
+    "mamba": Entry("MambaForCausalLM", "MambaConfig", tokens, {"state_size": 16, "use_cache": False}),
     "mamba2": Entry(
         "Mamba2ForCausalLM",
         "Mamba2Config",
@@ -207,9 +187,7 @@ ENTRIES: dict[str, Entry] = {
         },
         {},
     ),
-    "dinov2": Entry(
-        "Dinov2ForImageClassification", "Dinov2Config", pixels, {}, _vision(mlp_ratio=3)
-    ),
+    "dinov2": Entry("Dinov2ForImageClassification", "Dinov2Config", pixels, {}, _vision(mlp_ratio=3)),
     "segformer": Entry(
         "SegformerForImageClassification",
         "SegformerConfig",

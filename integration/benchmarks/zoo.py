@@ -89,12 +89,7 @@ def gpt2(size: str) -> Case:
     tokens = _tokens(d)
     model = transformers.GPT2LMHeadModel(config)
     model.loss_type = "ForCausalLM"  # transformers warns (once a process) when it has to guess
-    return Case(
-        "gpt2",
-        model,
-        {"input_ids": tokens, "labels": tokens},
-        _output_loss,
-    )
+    return Case("gpt2", model, {"input_ids": tokens, "labels": tokens}, _output_loss)
 
 
 def llama(size: str) -> Case:
@@ -111,10 +106,7 @@ def llama(size: str) -> Case:
     )
     tokens = _tokens(d)
     return Case(
-        "llama",
-        transformers.LlamaForCausalLM(config),
-        {"input_ids": tokens, "labels": tokens},
-        _output_loss,
+        "llama", transformers.LlamaForCausalLM(config), {"input_ids": tokens, "labels": tokens}, _output_loss
     )
 
 
@@ -234,9 +226,7 @@ class MLP(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1)
-            )
+            nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1))
             for _ in range(depth)
         )
         self.head = nn.Linear(width, 10)
@@ -263,9 +253,7 @@ class UNet(nn.Module):
 
     @staticmethod
     def _block(inner: int, outer: int) -> nn.Sequential:
-        return nn.Sequential(
-            nn.Conv2d(inner, outer, 3, padding=1), nn.GroupNorm(4, outer), nn.SiLU()
-        )
+        return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1), nn.GroupNorm(4, outer), nn.SiLU())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         stem = self.stem(x)

@@ -78,9 +78,7 @@ class Text:
         return tokens, targets
 
 
-def gradient_difference(
-    eager: Run, compiled: Run, batch: tuple[torch.Tensor, torch.Tensor]
-) -> float:
+def gradient_difference(eager: Run, compiled: Run, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
     """Largest difference of any gradient element between the two systems, at the same weights."""
     compiled.model.load_state_dict(eager.model.state_dict())
     for run in (eager, compiled):
@@ -167,9 +165,7 @@ def main() -> None:
     picture = arguments.output / "training.png"
     report = arguments.output / "report.html"
     plot([eager, compiled], picture)
-    write_report(
-        compiled.step, report, title="GPT compiled by fxstack", facts=facts, pictures=[picture]
-    )
+    write_report(compiled.step, report, title="GPT compiled by fxstack", facts=facts, pictures=[picture])
     console.print(f"wrote {picture} and {report}")
 
 

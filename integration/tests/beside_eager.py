@@ -128,12 +128,8 @@ def _sharing(value: Any) -> list[Any]:
     """For each tensor in order: the first that is it, the first on its storage, whose view it is."""
     tensors = [t for t in _walk(value) if t.layout is torch.strided]
     objects, storages = [id(t) for t in tensors], [_storage(t) for t in tensors]
-    bases = [
-        objects.index(id(t._base)) if id(t._base) in objects else t._is_view() for t in tensors
-    ]
-    return [
-        (objects.index(id(t)), storages.index(_storage(t)), base) for t, base in zip(tensors, bases)
-    ]
+    bases = [objects.index(id(t._base)) if id(t._base) in objects else t._is_view() for t in tensors]
+    return [(objects.index(id(t)), storages.index(_storage(t)), base) for t, base in zip(tensors, bases)]
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -144,9 +140,7 @@ _TENSOR_FACTS = ("dtype", "shape", "requires_grad", "is_leaf", "layout", "device
 
 
 def _compare(actual: Any, expected: Any, path: str) -> None:
-    same_class = (
-        type(actual).__qualname__ == type(expected).__qualname__
-    )  # a local class is made twice
+    same_class = type(actual).__qualname__ == type(expected).__qualname__  # a local class is made twice
     assert same_class, f"{path}: {actual!r} is not {expected!r}"
     if isinstance(expected, torch.Tensor):
         _compare_tensors(actual, expected, path)

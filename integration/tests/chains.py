@@ -289,9 +289,7 @@ def work(name, n, *, trains=False, dynamic=None):
         return graph_module.forward
 
     x = torch.linspace(-1, 1, ROWS * COLUMNS).reshape(ROWS, COLUMNS).requires_grad_(trains)
-    compiled = fxstack.compile(
-        lambda x: CHAINS[name](x, n), dynamic=dynamic, options={"use_cache": False}
-    )
+    compiled = fxstack.compile(lambda x: CHAINS[name](x, n), dynamic=dynamic, options={"use_cache": False})
     with mock.patch.object(pipeline, "compile_graph", lower):
         result = compiled(x)
         if trains:

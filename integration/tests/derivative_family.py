@@ -197,9 +197,7 @@ def differences(form: str, name: str, whole: bool, backend: str = "aot_eager") -
         return None if name in REFUSED else actual
     if isinstance(expected, str) or isinstance(actual, str):
         same = isinstance(actual, str) and isinstance(expected, str)
-        return (
-            None if same and actual == expected else f"{_short(actual)} is not {_short(expected)}"
-        )
+        return None if same and actual == expected else f"{_short(actual)} is not {_short(expected)}"
     for got, wanted in zip(actual, expected, strict=True):
         same = got is wanted if wanted is None else torch.allclose(got, wanted, atol=1e-5)
         if not same or (wanted is not None and got.requires_grad != wanted.requires_grad):

@@ -58,9 +58,7 @@ def import_without(path):
     module.HIDDEN.add(path)
     importlib.import_module("fxstack.torch_compat")
     hidden = [m for name, m in sys.modules.items() if name.endswith(".torch_compat")]
-    bound = [
-        getattr(m, alias) for m in hidden for p, alias, _ in module.entries(m.NAMES) if p == path
-    ]
+    bound = [getattr(m, alias) for m in hidden for p, alias, _ in module.entries(m.NAMES) if p == path]
     if not bound or not all(isinstance(value, module.Absent) for value in bound):
         return f"{path} was not hidden"
     return ""

@@ -54,9 +54,7 @@ class Double(torch.autograd.Function):
 def _stacked(results, dim=0):
     leaves = [pytree.tree_leaves(result) for result in results]
     spec = pytree.tree_structure(results[0])
-    return pytree.tree_unflatten(
-        [torch.stack(column, dim) for column in zip(*leaves, strict=True)], spec
-    )
+    return pytree.tree_unflatten([torch.stack(column, dim) for column in zip(*leaves, strict=True)], spec)
 
 
 def _plain_cond(pred, yes, no, operands=()):
@@ -387,9 +385,7 @@ def observed(fn: Callable[[Any], Any], state: Any, x: torch.Tensor, gradients: b
         result = fn(given)
     except Exception as error:
         return Raised(error)
-    outputs = [
-        y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor) and y.requires_grad
-    ]
+    outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor) and y.requires_grad]
     if not outputs:
         return result, None
     total = sum(y.sum() for y in outputs)

@@ -56,9 +56,7 @@ def check(name: str, sample: Any, **options: Any) -> Outcome:
 
 def _observed(fn: Any, sample: Any) -> Any:
     def leaf(x: Any) -> Any:
-        return (
-            x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
-        )
+        return x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
 
     args = tree_map(leaf, (sample.input, *sample.args))
     kwargs = copy.copy(sample.kwargs)
@@ -77,11 +75,7 @@ def _observed(fn: Any, sample: Any) -> Any:
 def _difference(found: Any, expected: Any) -> str | None:
     (mine, spec), (theirs, wanted) = tree_flatten(found), tree_flatten(expected)
     if spec != wanted:
-        return (
-            f"structure {spec} is not {wanted}"
-            if len(str(found)) > 200
-            else f"{found} is not {expected}"
-        )
+        return f"structure {spec} is not {wanted}" if len(str(found)) > 200 else f"{found} is not {expected}"
     for index, (x, y) in enumerate(zip(mine, theirs, strict=True)):
         text = _leaf_difference(x, y)
         if text:

@@ -82,9 +82,7 @@ def instead(value: Any) -> Iterator[tuple[str, Any]]:
         yield from sequences_instead(value)
 
 
-def perturbed(
-    op: Any, samples: int = 1, dtypes: Any = (torch.float32, torch.int64)
-) -> Iterator[Call]:
+def perturbed(op: Any, samples: int = 1, dtypes: Any = (torch.float32, torch.int64)) -> Iterator[Call]:
     """The calls of ``op`` with one argument replaced."""
     for dtype in dtypes:
         if not op.supports_dtype(dtype, "cpu"):
@@ -98,9 +96,7 @@ def perturbed(
             for place, value in enumerate(args):
                 for what, other in instead(value):
                     changed = (*args[:place], other, *args[place + 1 :])
-                    yield Call(
-                        op.op, changed, dict(sample.kwargs), f"{dtype} argument {place} {what}"
-                    )
+                    yield Call(op.op, changed, dict(sample.kwargs), f"{dtype} argument {place} {what}")
             for name, value in sample.kwargs.items():
                 for what, other in instead(value):
                     kwargs = {**sample.kwargs, name: other}

@@ -43,18 +43,10 @@ def interpolations() -> Iterator[tuple[str, Any, Any]]:
     shapes |= {"area": (signal, image, volume), "linear": (signal,), "bilinear": (image,)}
     shapes |= {"bicubic": (image,), "trilinear": (volume,)}
     for mode, makes in shapes.items():
-        corners = (
-            (None, True, False)
-            if mode in ("linear", "bilinear", "bicubic", "trilinear")
-            else (None,)
-        )
+        corners = (None, True, False) if mode in ("linear", "bilinear", "bicubic", "trilinear") else (None,)
         for make, align in itertools.product(makes, corners):
             for factor, again in itertools.product((1.3, 0.7, 2, 2.5), (None, True, False)):
-                more = {
-                    "scale_factor": factor,
-                    "recompute_scale_factor": again,
-                    "align_corners": align,
-                }
+                more = {"scale_factor": factor, "recompute_scale_factor": again, "align_corners": align}
                 yield f"{mode} {make.__name__} {more}", make, interpolation(mode, more)
             more = {"size": 8, "align_corners": align}
             yield f"{mode} {make.__name__} {more}", make, interpolation(mode, more)
@@ -105,8 +97,7 @@ def windows() -> Iterator[tuple[str, Any, Any]]:
     for size, step in ((2, 1), (3, 2), (2, 3)):
         yield f"Tensor.unfold {size} {step}", signal, lambda x, n=size, s=step: x.unfold(-1, n, s)
     for mode, pads in itertools.product(
-        ("constant", "reflect", "replicate", "circular"),
-        ((1, 2), (-1, 1), (1, 0, 2, 1), (3, 3, 3, 3)),
+        ("constant", "reflect", "replicate", "circular"), ((1, 2), (-1, 1), (1, 0, 2, 1), (3, 3, 3, 3))
     ):
         yield f"pad {mode} {pads}", image, lambda x, m=mode, p=pads: F.pad(x, p, m)
 
@@ -122,9 +113,7 @@ def grids() -> Iterator[tuple[str, Any, Any]]:
             yield (
                 f"grid_sample {more}",
                 image,
-                lambda x, m=more: F.grid_sample(
-                    x, F.affine_grid(turn, x.shape, m["align_corners"]), **m
-                ),
+                lambda x, m=more: F.grid_sample(x, F.affine_grid(turn, x.shape, m["align_corners"]), **m),
             )
 
 
@@ -133,18 +122,10 @@ def steps() -> Iterator[tuple[str, Any, Any]]:
     yield "linspace to a size", signal, lambda x: torch.linspace(-1, x.shape[-1], 7)
     yield "logspace", signal, lambda x: torch.logspace(0, 1, x.shape[-1])
     for start, step in ((0, 0.1), (0.5, 0.3), (0, 3), (-2, 1.7)):
-        yield (
-            f"arange {start} {step}",
-            signal,
-            lambda x, a=start, s=step: torch.arange(a, x.shape[-1], s),
-        )
+        yield (f"arange {start} {step}", signal, lambda x, a=start, s=step: torch.arange(a, x.shape[-1], s))
     yield "arange down", signal, lambda x: torch.arange(x.shape[-1], -1, -2)
     yield "arange of a quotient", signal, lambda x: torch.arange(0, x.shape[-1] / 3, 0.5)
-    yield (
-        "windows",
-        signal,
-        lambda x: (torch.hann_window(x.shape[-1]), torch.hamming_window(x.shape[-1])),
-    )
+    yield ("windows", signal, lambda x: (torch.hann_window(x.shape[-1]), torch.hamming_window(x.shape[-1])))
     yield "tril", signal, lambda x: x[0, 0].expand(x.shape[-1], -1).tril(x.shape[-1] // 2 - 3)
     yield "eye", signal, lambda x: torch.eye(x.shape[-1], x.shape[-1] - 1)
     yield "fftfreq", signal, lambda x: torch.fft.fftfreq(x.shape[-1], 0.3)
@@ -158,17 +139,9 @@ def parts() -> Iterator[tuple[str, Any, Any]]:
         yield f"split {n}", signal, lambda x, n=n: x.split(n, -1)
         yield f"chunk {n}", signal, lambda x, n=n: x.chunk(n, -1)
         yield f"tensor_split {n}", signal, lambda x, n=n: x.tensor_split(n, -1)
-        yield (
-            f"roll {n}",
-            signal,
-            lambda x, n=n: (x.roll(n, -1), x.roll(-n), x.roll((n, 1), (-1, 0))),
-        )
+        yield (f"roll {n}", signal, lambda x, n=n: (x.roll(n, -1), x.roll(-n), x.roll((n, 1), (-1, 0))))
         yield f"narrow {n}", signal, lambda x, n=n: x.narrow(-1, x.shape[-1] - n, n)
-        yield (
-            f"step {n}",
-            signal,
-            lambda x, n=n: (x[..., ::n], x[..., 1::n], x[..., -n:], x[..., :-n]),
-        )
+        yield (f"step {n}", signal, lambda x, n=n: (x[..., ::n], x[..., 1::n], x[..., -n:], x[..., :-n]))
         yield f"repeat_interleave {n}", signal, lambda x, n=n: x.repeat_interleave(n, -1)
         yield (
             f"multiple of {n}",
@@ -186,9 +159,7 @@ def parts() -> Iterator[tuple[str, Any, Any]]:
     yield (
         "pixel_unshuffle",
         image,
-        lambda x: F.pixel_unshuffle(
-            x[..., : x.shape[-1] // 2 * 2][:, :, : x.shape[-2] // 2 * 2], 2
-        ),
+        lambda x: F.pixel_unshuffle(x[..., : x.shape[-1] // 2 * 2][:, :, : x.shape[-2] // 2 * 2], 2),
     )
     yield "diagonals", matrix, lambda x: (x.diagonal(1), x.diagonal(-1), torch.diag_embed(x, 1))
     yield "cartesian", signal, lambda x: torch.cartesian_prod(x[0, 0], x[0, 1])

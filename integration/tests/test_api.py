@@ -33,9 +33,7 @@ def f(x):
 X = torch.linspace(-1, 1, 7)
 
 
-@pytest.mark.parametrize(
-    "backend", [None, "inductor", "aot_eager", "eager", lambda gm, _inputs: gm]
-)
+@pytest.mark.parametrize("backend", [None, "inductor", "aot_eager", "eager", lambda gm, _inputs: gm])
 def test_backends_agree_with_eager(backend):
     torch.testing.assert_close(fxstack.compile(f, backend=backend)(X), f(X))
 
@@ -110,9 +108,7 @@ def test_disable_returns_the_model_itself():
 
 
 def test_unknown_backend_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"
-    ):
+    with pytest.raises(ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"):
         fxstack.compile(f, backend="indutcor")
 
 
@@ -142,10 +138,7 @@ def test_torchs_names_of_options_mean_ours(theirs, ours):
 
 
 def test_torchs_options_that_ask_for_what_is_done_anyway():
-    assert (
-        fxstack.compile(f, options={"epilogue_fusion": True, "fallback_random": True})(X)
-        is not None
-    )
+    assert fxstack.compile(f, options={"epilogue_fusion": True, "fallback_random": True})(X) is not None
 
 
 def test_torchs_options_without_effect_are_named():

@@ -4,12 +4,7 @@ import pytest
 from perturbed_calls import difference, perturbed
 from torch.testing._internal.common_methods_invocations import op_db
 
-NAMES = (
-    "nn.functional.celu",
-    "nn.functional.smooth_l1_loss",
-    "softmax",
-    "nn.functional.pixel_shuffle",
-)
+NAMES = ("nn.functional.celu", "nn.functional.smooth_l1_loss", "softmax", "nn.functional.pixel_shuffle")
 EVERY = 4
 CALLS = {
     f"{op.name} {call.what}": call

@@ -79,9 +79,7 @@ def check(fn, inputs, tolerance=2e-5):
     with in_operators():
         wanted = trained(fn, inputs)
     for got, want in zip(trained(compiled(fn), inputs), wanted, strict=True):
-        want = (
-            torch.zeros_like(got) if want is None else want
-        )  # a gradient that eager's operator makes
+        want = torch.zeros_like(got) if want is None else want  # a gradient that eager's operator makes
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
@@ -105,9 +103,7 @@ TABLE = torch.randn(H, L, S)
 MASKS = {
     "odd blocks": lambda: blocks(causal, size=24),
     "rows that see nothing": lambda: blocks(lambda b, h, m, n: (m >= n) & (m > 11)),
-    "documents": lambda: blocks(
-        lambda b, h, m, n: (DOCUMENTS[b, m] == DOCUMENTS[b, n]) | (h == 1), B, H
-    ),
+    "documents": lambda: blocks(lambda b, h, m, n: (DOCUMENTS[b, m] == DOCUMENTS[b, n]) | (h == 1), B, H),
 }
 
 

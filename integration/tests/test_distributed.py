@@ -50,9 +50,7 @@ def sharded(compiled):
 def fully_sharded(compiled):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    module = FullyShardedDataParallel(
-        _layers(), device_id=torch.device("cpu"), use_orig_params=True
-    )
+    module = FullyShardedDataParallel(_layers(), device_id=torch.device("cpu"), use_orig_params=True)
     return module, compiled(module)
 
 

@@ -31,8 +31,6 @@ def test_saved_tensor_hooks_page_runs(capsys):
     path = DOCS / "saved-tensor-hooks.md"
     (example,) = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     exec(compile(example, str(path), "exec"), {})
-    errors = dict(
-        re.findall(r"(\w+): relative error of the gradient ([\d.]+)", capsys.readouterr().out)
-    )
+    errors = dict(re.findall(r"(\w+): relative error of the gradient ([\d.]+)", capsys.readouterr().out))
     assert 0 < float(errors["int8"]) < float(errors["float8"]) < 0.03
     assert float(errors["offload"]) < 1e-4

@@ -32,9 +32,7 @@ def unexpected(*_, **__):
 @pytest.fixture(params=["C", "exception"])
 def broken(request, monkeypatch):
     monkeypatch.delenv("FXSTACK_RAISE_FAILURES", raising=False)
-    target = (
-        (c, "function_text", rejected) if request.param == "C" else (c, "function_text", unexpected)
-    )
+    target = (c, "function_text", rejected) if request.param == "C" else (c, "function_text", unexpected)
     monkeypatch.setattr(*target)
     return request.param
 
@@ -58,9 +56,7 @@ def results(run, x, w, trains):
     ],
     ids=str,
 )
-def test_one_warning_for_each_graph_and_eagers_results(
-    broken, trains, given, monkeypatch, tmp_path
-):
+def test_one_warning_for_each_graph_and_eagers_results(broken, trains, given, monkeypatch, tmp_path):
     monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path))
     compiled = fxstack.compile(program, **given)
     with warnings.catch_warnings(record=True) as caught:
@@ -116,9 +112,7 @@ def test_a_program_on_disk_that_another_compiler_rejects(monkeypatch, tmp_path):
     fxstack.compile(program)(X, W)
     fxstack.reset()
     other = tmp_path / "cc"
-    other.write_text(
-        '#!/bin/sh\ncase "$*" in *probe.c*) exec gcc "$@";; esac; echo error: no >&2; exit 1\n'
-    )
+    other.write_text('#!/bin/sh\ncase "$*" in *probe.c*) exec gcc "$@";; esac; echo error: no >&2; exit 1\n')
     other.chmod(0o755)
     monkeypatch.setattr("fxstack_inductor.runtime.toolchain.CANDIDATES", (str(other),))
     compiled = fxstack.compile(program)

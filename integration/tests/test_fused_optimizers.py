@@ -36,8 +36,7 @@ def stepped(cls, options, dtype, wrap):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [*((name, torch.float32) for name in STEPS), ("adamw", torch.bfloat16)],
+    ("name", "dtype"), [*((name, torch.float32) for name in STEPS), ("adamw", torch.bfloat16)]
 )
 def test_a_fused_step(name, dtype):
     wanted = stepped(*STEPS[name], dtype, lambda step: step)

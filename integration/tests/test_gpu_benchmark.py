@@ -25,9 +25,7 @@ def printed(tmp_path_factory):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "section", ["environment", "kernels", "products", "launch", "opdb", "models"]
-)
+@pytest.mark.parametrize("section", ["environment", "kernels", "products", "launch", "opdb", "models"])
 def test_each_section_reports(printed, section):
     assert f"\n{section}: " in f"\n{printed}"
 
@@ -47,10 +45,7 @@ def test_a_system_that_fails_costs_the_others_nothing():
         raise RuntimeError("no kernel  image")
 
     assert gpu.apart("one", fail) == {"one failed": "RuntimeError: no kernel image"}
-    assert gpu.apart("two", lambda: {"two ms": 2.0}) | gpu.ratio("of", 4.0, 2.0) == {
-        "two ms": 2.0,
-        "of": 2.0,
-    }
+    assert gpu.apart("two", lambda: {"two ms": 2.0}) | gpu.ratio("of", 4.0, 2.0) == {"two ms": 2.0, "of": 2.0}
     assert gpu.ratio("of", 4.0, None) == {}
     assert gpu._compared({"other result": 1, "other ms": 2}) == {"other ms": 2}
 
@@ -84,9 +79,7 @@ def test_what_systems_gave_stays_where_the_process_ends_in_a_later_one(machine):
         return {f"{name} ms": compiler, f"{name} result": object()}
 
     written = []
-    found = gpu.each(
-        gpu_measure.Report.start("models", machine), "mlp", {"eager": 3.0, "ours": 2.0}, measure
-    )
+    found = gpu.each(gpu_measure.Report.start("models", machine), "mlp", {"eager": 3.0, "ours": 2.0}, measure)
     assert list(found) == ["eager ms", "eager result", "ours ms", "ours result"]
     assert written == [
         [{"case": "mlp", "failed": "the process ended in eager"}],
@@ -96,11 +89,7 @@ def test_what_systems_gave_stays_where_the_process_ends_in_a_later_one(machine):
 
 @pytest.mark.parametrize(
     ("statuses", "left"),
-    [
-        ([""], None),
-        (["status 3", "status -11", ""], "status 3, status -11"),
-        ([gpu.STOPPED], gpu.STOPPED),
-    ],
+    [([""], None), (["status 3", "status -11", ""], "status 3, status -11"), ([gpu.STOPPED], gpu.STOPPED)],
 )
 def test_a_section_is_started_again_until_it_ends(monkeypatch, tmp_path, statuses, left):
     ends = iter(statuses)
@@ -124,9 +113,7 @@ os.abort() if skip == "0" else None
 """
 
 
-def test_the_database_goes_on_behind_the_operator_in_which_a_process_died(
-    machine, monkeypatch, tmp_path
-):
+def test_the_database_goes_on_behind_the_operator_in_which_a_process_died(machine, monkeypatch, tmp_path):
     script = tmp_path / "dies.py"
     script.write_text(DIES)
     monkeypatch.setattr(gpu_opdb, "SCRIPT", script)

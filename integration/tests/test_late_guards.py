@@ -29,13 +29,7 @@ def specialised(graph, inputs):
 
 
 def specialising_backend(graph, inputs):
-    return aot(
-        graph,
-        inputs,
-        fw_compiler=forward_as_it_is,
-        bw_compiler=specialised,
-        partitioner=partition,
-    )
+    return aot(graph, inputs, fw_compiler=forward_as_it_is, bw_compiler=specialised, partitioner=partition)
 
 
 def gradient(fn, length):

@@ -40,9 +40,7 @@ MODELS = {
         torch.randn(4, 32, 64),
     ),
     "normalised": lambda: (
-        nn.Sequential(
-            nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 8)
-        ),
+        nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 8)),
         torch.randn(256, 64),
     ),
 }
@@ -60,9 +58,7 @@ def measured_and_predicted(name):
 
     shared_pool().free.clear()
     # The loss is compiled, too: what eager allocates for it is nobody's to predict.
-    loss = fxstack.compile(
-        lambda: model(x).square().mean(), options={"partitioner": keep}, fullgraph=True
-    )
+    loss = fxstack.compile(lambda: model(x).square().mean(), options={"partitioner": keep}, fullgraph=True)
 
     def step():
         loss().backward()

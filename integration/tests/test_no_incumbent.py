@@ -34,9 +34,7 @@ with torch.no_grad():
 
 
 def run(use):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(use=use)], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(use=use)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "clean"
 

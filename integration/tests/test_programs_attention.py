@@ -44,8 +44,7 @@ def score_of_positions(c):
 def score_that_looks_up_tables(c):
     slopes, bias, table = torch.randn(H), torch.randn(B, 2, L, S), torch.randn(L + S)
     return attend(
-        c,
-        lambda s, b, h, q, k: s * slopes[h] + bias[b, h % 2, q, k] + table[q - k + S] - slopes[0],
+        c, lambda s, b, h, q, k: s * slopes[h] + bias[b, h % 2, q, k] + table[q - k + S] - slopes[0]
     )
 
 
@@ -62,9 +61,7 @@ def score_that_sums_a_row(c):
 
 @program(graphs=1, breaks=0)
 def score_sees_the_dtype_of_the_query(c):
-    seen = lambda s, b, h, q, k: (
-        s + (1 if s.dtype is torch.bfloat16 and q.dtype is torch.int32 else 9)
-    )  # noqa: E731
+    seen = lambda s, b, h, q, k: s + (1 if s.dtype is torch.bfloat16 and q.dtype is torch.int32 else 9)  # noqa: E731
     return attend(c, seen, *qkv(dtype=torch.bfloat16))
 
 
@@ -213,7 +210,5 @@ test_program = program.tests()
 @pytest.fixture(autouse=True)
 def direct(request, monkeypatch):
     """Eager compiles the operator's functions with torch's compiler, which takes seconds and shows them other dtypes."""
-    if not {"trained", "score_sees_the_dtype_of_the_query"} & {
-        request.node.callspec.params["name"]
-    }:
+    if not {"trained", "score_sees_the_dtype_of_the_query"} & {request.node.callspec.params["name"]}:
         monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)

@@ -24,9 +24,7 @@ def both_ways(c, fn, *args):
 @program(graphs=1, breaks=0)
 def cond_takes_either_branch(c):
     return both_ways(
-        c,
-        lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a - 1, (x,)) * 2,
-        *data((3,)),
+        c, lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a - 1, (x,)) * 2, *data((3,))
     )
 
 
@@ -44,9 +42,7 @@ def cond_closes_over_tensors_and_modules(c):
 @program(graphs=1, breaks=0)
 def cond_nested_with_containers(c):
     def inner(a, b):
-        return torch.cond(
-            a.mean() > b.mean(), lambda a, b: {"s": a + b}, lambda a, b: {"s": b - a}, (a, b)
-        )
+        return torch.cond(a.mean() > b.mean(), lambda a, b: {"s": a + b}, lambda a, b: {"s": b - a}, (a, b))
 
     def fn(x, y):
         return torch.cond(x.sum() > 0, inner, lambda a, b: {"s": a * b}, (x, y))
@@ -133,9 +129,7 @@ def scan_reads_the_number_that_it_carries(c):
 @program(graphs=1, breaks=0)
 def while_loop_returns_what_its_body_returns(c):
     def fn(x):
-        return while_loop(
-            lambda d: d["x"][0].sum() < 10, lambda d: {"x": [d["x"][0] + 1]}, ({"x": [x]},)
-        )
+        return while_loop(lambda d: d["x"][0].sum() < 10, lambda d: {"x": [d["x"][0] + 1]}, ({"x": [x]},))
 
     return c(fn)(torch.zeros(2))
 
@@ -181,9 +175,7 @@ def scan_backwards_over_another_dimension(c):
 @program(graphs=1, breaks=0)
 def associative_scan_of_products(c):
     return both_ways(
-        c,
-        lambda x: associative_scan(lambda a, b: a * b, x, dim=0, combine_mode="generic"),
-        *data((4, 3)),
+        c, lambda x: associative_scan(lambda a, b: a * b, x, dim=0, combine_mode="generic"), *data((4, 3))
     )
 
 

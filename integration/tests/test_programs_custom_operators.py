@@ -41,9 +41,7 @@ def write(x: torch.Tensor, out: torch.Tensor) -> None:
 
 
 @custom_op("fxstack_custom::update", mutates_args={"outs", "scaled"})
-def update(
-    x: torch.Tensor, outs: list[torch.Tensor], scaled: torch.Tensor | None = None
-) -> torch.Tensor:
+def update(x: torch.Tensor, outs: list[torch.Tensor], scaled: torch.Tensor | None = None) -> torch.Tensor:
     ran.append("update")
     for out in outs:
         out.add_(x)

@@ -51,9 +51,7 @@ def vmap_over_one_of_two(c):
 @program(breaks=0)
 def vmap_with_dims_of_containers(c):
     x, y = data((3, 4), (4, 3))
-    fn = vmap(
-        lambda d, k: {"a": d["x"] * k, "b": d["y"]}, ({"x": 0, "y": 1}, None), {"a": 1, "b": 0}
-    )
+    fn = vmap(lambda d, k: {"a": d["x"] * k, "b": d["y"]}, ({"x": 0, "y": 1}, None), {"a": 1, "b": 0})
     return twice(c, lambda x, y: fn({"x": x, "y": y}, 2.5), x, y)
 
 
@@ -447,9 +445,7 @@ def mapped_over_indices(fn, *sizes):
 @program(breaks=0)
 def masks_of_documents(c):
     def masked(x, document):
-        same = mapped_over_indices(
-            lambda b, q, k: (q >= k) & (document[b, q] == document[b, k]), 2, 4, 4
-        )
+        same = mapped_over_indices(lambda b, q, k: (q >= k) & (document[b, q] == document[b, k]), 2, 4, 4)
         return x.masked_fill(~same, -1.0)
 
     x, document = torch.randn(2, 4, 4), torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])

@@ -18,16 +18,7 @@ def each(f, *indices):
 
 @program(graphs=4, breaks=0)
 def read(c):
-    f = c(
-        lambda x, t: (
-            x[t] + 1,
-            x[t, 0] * 2,
-            x[0, t] * 2,
-            x[:, t] + 1,
-            x[..., t].sum(),
-            x[t, t] + x[t, 1:],
-        )
-    )
+    f = c(lambda x, t: (x[t] + 1, x[t, 0] * 2, x[0, t] * 2, x[:, t] + 1, x[..., t].sum(), x[t, t] + x[t, 1:]))
     return each(f, 0, 3, -1, -4, 7)
 
 
@@ -88,9 +79,7 @@ def computed_in_the_graph(c):
 
 @program(graphs=4, breaks=0)
 def arrays_of_integers(c):
-    f = c(
-        lambda x, i: (x[i], x[:, i], x[i, 0], x[..., i], x[None, i, 1:], x[i, i] + x[0, i], x[1][i])
-    )
+    f = c(lambda x, i: (x[i], x[:, i], x[i, 0], x[..., i], x[None, i, 1:], x[i, i] + x[0, i], x[1][i]))
     kinds = (np.int64, np.int32, np.int16, np.int8)
     return [f(square(), np.array(i, kind)) for kind in kinds for i in ([0, 2], [3, -1])]
 
@@ -134,9 +123,7 @@ TWO = np.int64(2)
 
 @program(graphs=1, breaks=0)
 def numbers_in_indices(c):
-    f = c(
-        lambda x: (x[TWO], x[TWO, :TWO], x[np.uint8(1) :: TWO], x[[TWO, np.int32(0)]], x[..., TWO])
-    )
+    f = c(lambda x: (x[TWO], x[TWO, :TWO], x[np.uint8(1) :: TWO], x[[TWO, np.int32(0)]], x[..., TWO]))
     return f(square())
 
 
@@ -148,22 +135,14 @@ def numbers_as_sizes(c):
             *(x.repeat(TWO, 1), x.tile((TWO, 1)), x.repeat_interleave(TWO, dim=np.int64(1))),
             *(torch.zeros(TWO, TWO), torch.ones((TWO, 3)), torch.full((TWO,), 3), x.new_zeros(TWO)),
             *(torch.arange(TWO), torch.arange(np.int64(0), np.int64(9), TWO), torch.eye(TWO)),
-            *(
-                torch.arange(np.float64(2.5)),
-                torch.arange(np.float32(2)),
-                torch.linspace(0, 1, TWO),
-            ),
+            *(torch.arange(np.float64(2.5)), torch.arange(np.float32(2)), torch.linspace(0, 1, TWO)),
             *(
                 x.split([TWO, TWO]),
                 x.chunk(TWO, dim=TWO - 1),
                 x.expand(TWO, -1, -1),
                 x[0].as_strided((TWO,), (TWO,)),
             ),
-            *(
-                x.sum(dim=(np.int64(0),)),
-                x.permute(np.int64(1), np.int64(0)),
-                x.cumsum(dim=np.int64(0)),
-            ),
+            *(x.sum(dim=(np.int64(0),)), x.permute(np.int64(1), np.int64(0)), x.cumsum(dim=np.int64(0))),
             torch.nn.functional.pad(x, (TWO, np.int32(1))),
         )
     )(square())

@@ -71,10 +71,7 @@ def indexed_by_permuted_indices(c):
 
 @program(graphs=1, breaks=0)
 def a_result_that_is_none_where_its_fake_kernel_promises_a_tensor(c):
-    rows, weight = (
-        torch.linspace(-1, 1, 18).reshape(1, 3, 6),
-        torch.linspace(0, 1, 108).reshape(18, 6),
-    )
+    rows, weight = (torch.linspace(-1, 1, 18).reshape(1, 3, 6), torch.linspace(0, 1, 108).reshape(18, 6))
     attend = torch._native_multi_head_attention
     f = c(lambda x, w: attend(x, x, x, 6, 2, w, w[:, 0], w[:6], w[:6, 0], None, False))
     return laid_out(f(rows, weight)[0]), f(rows, weight)[1]

@@ -87,13 +87,7 @@ def gradients_asked_for(c):
     y, z = c(squares)(x)
     found = [torch.autograd.grad(z, wanted, retain_graph=True) for wanted in (y, x, [y, x])]
     edge = torch.autograd.graph.get_gradient_edge(y)
-    return (
-        found,
-        torch.autograd.grad(z, edge, retain_graph=True),
-        z.backward(inputs=[x, y]),
-        y.grad,
-        x,
-    )
+    return (found, torch.autograd.grad(z, edge, retain_graph=True), z.backward(inputs=[x, y]), y.grad, x)
 
 
 @program(**AOT)

@@ -19,14 +19,9 @@ def square(n=4):
 @program(graphs=1, breaks=0, options=SCALARS)
 def an_index_out_of_a_tensor(c):
     f = c(
-        lambda x, i: (
-            n := i.item(),
-            x[n] + 1,
-            x[n, 1:] + 1,
-            x[:, n] * 2,
-            x[..., n, None] * 2,
-            -x[None, n],
-        )[1:]
+        lambda x, i: (n := i.item(), x[n] + 1, x[n, 1:] + 1, x[:, n] * 2, x[..., n, None] * 2, -x[None, n])[
+            1:
+        ]
     )
     return [f(square(), torch.tensor(i)) for i in (1, 3, 0, -1)]
 
@@ -59,9 +54,7 @@ def sizes_out_of_tensors_and_gradients(c):
         c(lambda x, b: x.narrow(0, b[0].item(), b[1].item()).exp())(x / 16, bounds),
         c(lambda x, n: F.pad(x, (0, n.item(), 1, 0), value=2.0) * 3)(x, n),
         c(lambda x, n: x[: n.item()].softmax(-1) @ x[:, : n.item()])(x, n),
-        c(lambda x, b: torch.stack([p.sin().sum(0) for p in x.split(b.tolist())]))(
-            x, torch.tensor([3, 1])
-        ),
+        c(lambda x, b: torch.stack([p.sin().sum(0) for p in x.split(b.tolist())]))(x, torch.tensor([3, 1])),
     ]
     sum(f.sin().sum() for f in found).backward()
     return found, x.grad

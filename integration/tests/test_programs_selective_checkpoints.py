@@ -7,11 +7,7 @@ import pytest
 import torch
 from beside_eager import Programs
 from torch import nn
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import fxstack
 from fxstack_partition import PartitionOptions, partition
@@ -23,9 +19,7 @@ aten = torch.ops.aten
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(0.5), nn.Linear(16, 8)
-    )
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(0.5), nn.Linear(16, 8))
 
 
 def contexts(policy):
@@ -77,9 +71,7 @@ def policy_that_counts(c):
 
 @program(breaks=0)
 def policy_that_reads_sizes(c):
-    return steps(
-        c, contexts(lambda ctx, op, *args: op is aten.addmm.default and args[1].shape[1] == 16)
-    )
+    return steps(c, contexts(lambda ctx, op, *args: op is aten.addmm.default and args[1].shape[1] == 16))
 
 
 @program(breaks=0)
@@ -88,9 +80,7 @@ def policy_that_writes_down_what_it_is_asked(c):
     asked = []
 
     def policy(ctx, op, *args, **kwargs):
-        asked.append(
-            (str(op), ctx.is_recompute, [tuple(a.shape) for a in args if torch.is_tensor(a)])
-        )
+        asked.append((str(op), ctx.is_recompute, [tuple(a.shape) for a in args if torch.is_tensor(a)]))
         return op is aten.addmm.default
 
     return steps(c, contexts(policy)), [entry for entry in asked if not entry[1]]

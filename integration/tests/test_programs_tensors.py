@@ -114,18 +114,7 @@ def bool_and_complex(c):
 def promotion(c):
     @c
     def f(i, h, d, s):
-        return (
-            i + 1.5,
-            i / i,
-            h + s,
-            d + h,
-            h * 2.5,
-            i + s,
-            torch.where(i > 1, h, 0.0),
-            i // 2,
-            i % 2,
-            i**2,
-        )
+        return (i + 1.5, i / i, h + s, d + h, h * 2.5, i + s, torch.where(i > 1, h, 0.0), i // 2, i % 2, i**2)
 
     i = torch.arange(1, 4)
     return f(i, i.to(torch.bfloat16), i.double(), torch.tensor(2.5))
@@ -168,24 +157,9 @@ def broadcasting(c):
 
 @program(breaks=0)
 def not_contiguous(c):
-    f = c(
-        lambda x: (
-            x + 1,
-            x.sin().t(),
-            x.contiguous(),
-            x.clone(),
-            torch.zeros_like(x),
-            x.sum(0),
-            x.exp_(),
-        )
-    )
+    f = c(lambda x: (x + 1, x.sin().t(), x.contiguous(), x.clone(), torch.zeros_like(x), x.sum(0), x.exp_()))
     x = matrix(4, 6)
-    return (
-        f(x.clone().t()),
-        f(x.clone()[:, ::2]),
-        f(x.clone()[1:, 1:]),
-        f(torch.stack([x, x], -1)[..., 0]),
-    )
+    return (f(x.clone().t()), f(x.clone()[:, ::2]), f(x.clone()[1:, 1:]), f(torch.stack([x, x], -1)[..., 0]))
 
 
 @program(breaks=0)
@@ -228,9 +202,7 @@ def changing_lengths_of_two_inputs(c):
             x.sum() / len(y),
         )
 
-    return [
-        f(vector(a), vector(b)) for a, b in ((2, 3), (4, 5), (5, 4), (6, 6), (9, 2), (1, 1), (0, 3))
-    ]
+    return [f(vector(a), vector(b)) for a, b in ((2, 3), (4, 5), (5, 4), (6, 6), (9, 2), (1, 1), (0, 3))]
 
 
 @program(breaks=0)
@@ -239,12 +211,7 @@ def reshape_with_dynamic_sizes(c):
     def f(x):
         b, t, d = x.shape
         h = x.view(b, t, 2, d // 2).transpose(1, 2)
-        return (
-            (h @ h.transpose(-1, -2)).softmax(-1),
-            h.reshape(b * 2, -1),
-            x.flatten(1),
-            x.chunk(2, -1),
-        )
+        return ((h @ h.transpose(-1, -2)).softmax(-1), h.reshape(b * 2, -1), x.flatten(1), x.chunk(2, -1))
 
     return [f(torch.randn(b, t, 6)) for b, t in ((2, 3), (2, 5), (3, 4), (4, 4))]
 

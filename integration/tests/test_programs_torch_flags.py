@@ -27,9 +27,7 @@ def a_flag_of_a_backend_is_set(c):
 def flags_that_are_read_are_guarded(c):
     @c
     def f(x):
-        return x * (
-            2 if torch.backends.mkldnn.deterministic else 3
-        ), torch.get_num_interop_threads()
+        return x * (2 if torch.backends.mkldnn.deterministic else 3), torch.get_num_interop_threads()
 
     first = f(torch.ones(2))
     torch.backends.mkldnn.deterministic = True

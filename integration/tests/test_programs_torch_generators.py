@@ -69,13 +69,7 @@ def every_kind_of_draw(c):
         torch.set_default_dtype(torch.float32)
         noise = torch.normal(1.0, 2.0, (2, 2), generator=g)
         noise.mul_(2)
-        return (
-            wide,
-            noise,
-            noise.t(),
-            torch.randperm(5, generator=g),
-            torch.randint(5, (2,), generator=g),
-        )
+        return (wide, noise, noise.t(), torch.randperm(5, generator=g), torch.randint(5, (2,), generator=g))
 
     return f(X), f(X), g.get_state()
 

@@ -14,11 +14,7 @@ def leaf():
 
 def kinds(*tensors):
     """What tells an inference tensor from an ordinary one, and the modes that are on."""
-    modes = (
-        torch.is_inference_mode_enabled(),
-        torch.is_grad_enabled(),
-        torch._C._is_fwd_grad_enabled(),
-    )
+    modes = (torch.is_inference_mode_enabled(), torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled())
     return [tensor.is_inference() for tensor in tensors], modes
 
 

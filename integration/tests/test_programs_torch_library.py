@@ -184,9 +184,7 @@ def packed_sequences(c):
 
     @c
     def f(x, lengths):
-        packed = nn.utils.rnn.pack_padded_sequence(
-            x, lengths, batch_first=True, enforce_sorted=False
-        )
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         return nn.utils.rnn.pad_packed_sequence(model(packed)[0], batch_first=True)
 
     return f(torch.randn(2, 3, 4), torch.tensor([3, 2])), model

@@ -23,9 +23,7 @@ def test_example_runs_and_prints_what_it_should():
 
 
 def test_commands_name_nox_sessions():
-    sessions = re.findall(
-        r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), flags=re.MULTILINE
-    )
+    sessions = re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), flags=re.MULTILINE)
     named = re.findall(r"nox -s (\w+)", README)
     assert named == ["demo", "tests"]
     assert set(named) <= set(sessions)
@@ -42,9 +40,7 @@ def test_demo_runs_small(tmp_path):
     script = ROOT / "integration/examples/train_gpt.py"
     small = ["--steps", "4", "--layers", "1", "--width", "32", "--batch", "2"]
     done = subprocess.run(
-        [sys.executable, str(script), *small, "--output", str(tmp_path)],
-        capture_output=True,
-        text=True,
+        [sys.executable, str(script), *small, "--output", str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")

@@ -84,9 +84,7 @@ def test_one_hot_is_laid_out_in_order(backend):
 
 
 def test_one_hot_by_its_operator():
-    compiled = fxstack.compile(
-        lambda at: torch.ops.aten.one_hot(at, 9), options={"optimization": 0}
-    )
+    compiled = fxstack.compile(lambda at: torch.ops.aten.one_hot(at, 9), options={"optimization": 0})
     assert torch.equal(compiled(BAD), F.one_hot(BAD, 9))
 
 

@@ -8,9 +8,7 @@ import fxstack
 
 MAKERS = {
     "closure": lambda k: saved_tensors_hooks(lambda t: t * k, lambda t: t / 2),
-    "packed": lambda _: saved_tensors_hooks(
-        lambda t: (t.dtype, t.double()), lambda p: p[1].to(p[0])
-    ),
+    "packed": lambda _: saved_tensors_hooks(lambda t: (t.dtype, t.double()), lambda p: p[1].to(p[0])),
     "on cpu": lambda _: save_on_cpu(),
     "object": lambda k: saved_tensors_hooks(torch.tensor(k).mul, lambda t: t / 2),
 }
@@ -40,8 +38,6 @@ def test_compiled_once(name, f):
     compiled = fxstack.compile(f)
     counts = []
     for _ in range(10):
-        torch.testing.assert_close(
-            gradient(compiled, MAKERS[name], 2.0), gradient(f, MAKERS[name], 2.0)
-        )
+        torch.testing.assert_close(gradient(compiled, MAKERS[name], 2.0), gradient(f, MAKERS[name], 2.0))
         counts.append(fxstack.compile_log(compiled).graph_count)
     assert counts[0] == counts[-1]

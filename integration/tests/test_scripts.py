@@ -14,11 +14,7 @@ def run(path):
     """What the script prints, where fxstack cannot be imported."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     code = f"import sys, runpy; sys.argv = ['repro', '--repeats', '2']; runpy.run_path({str(path)!r}, run_name='__main__')"
-    command = [
-        sys.executable,
-        "-c",
-        code + "; assert not [m for m in sys.modules if m[:7] == 'fxstack']",
-    ]
+    command = [sys.executable, "-c", code + "; assert not [m for m in sys.modules if m[:7] == 'fxstack']"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -70,9 +66,7 @@ def test_training_writes_forward_and_backward(tmp_path):
 
 def test_dynamic_sizes(tmp_path):
     compiled = fxstack.compile(
-        lambda x: (x * x.shape[0]).cumsum(0).flatten()[1:],
-        dynamic=True,
-        options={"repro_dir": tmp_path},
+        lambda x: (x * x.shape[0]).cumsum(0).flatten()[1:], dynamic=True, options={"repro_dir": tmp_path}
     )
     compiled(torch.randn(6, 7))
     assert all("check: ok" in run(file) for file in scripts(tmp_path))

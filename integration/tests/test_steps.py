@@ -17,7 +17,4 @@ def test_a_step_is_eagers_with_several_threads():
         found = [*steps.check("swin", steps.arguments(["--dry"]))]
     finally:
         torch.set_num_threads(before)
-    assert [(threads, wrong, same) for threads, wrong, _, same in found] == [
-        (1, 0, True),
-        (3, 0, True),
-    ]
+    assert [(threads, wrong, same) for threads, wrong, _, same in found] == [(1, 0, True), (3, 0, True)]

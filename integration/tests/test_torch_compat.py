@@ -55,9 +55,7 @@ def reads(tree):
             for alias in node.names:
                 known[alias.asname or alias.name] = [*node.module.split("."), alias.name]
         elif isinstance(node, ast.Import):
-            yield from (
-                alias.name.split(".") for alias in node.names if alias.name.startswith("torch.")
-            )
+            yield from (alias.name.split(".") for alias in node.names if alias.name.startswith("torch."))
     yield from known.values()
     for node in ast.walk(tree):
         names = chain(node) if isinstance(node, ast.Attribute) else None

@@ -64,9 +64,7 @@ def test_symbolic_sizes(traces, dynamic):
         plain, compiled = program(), fxstack.compile(program(), dynamic=dynamic)
         for n in rows:
             x = torch.linspace(-1, 1, 4 * n).reshape(n, 4)
-            torch.testing.assert_close(
-                results(compiled, x), results(plain, x), rtol=1e-4, atol=1e-4
-            )
+            torch.testing.assert_close(results(compiled, x), results(plain, x), rtol=1e-4, atol=1e-4)
         assert len(traces) == (1 if dynamic else 2)
 
 
@@ -115,9 +113,7 @@ def choose(x):
 
 
 def repeat(x):
-    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[
-        1
-    ]
+    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
 
 
 @pytest.mark.parametrize(("fn", "train"), [(choose, True), (choose, False), (repeat, False)])
@@ -246,9 +242,7 @@ def remember(ctx, inputs, output):
 
 
 twice.register_fake(lambda x, k: torch.empty_like(x))
-twice.register_autograd(
-    lambda ctx, grad: (grad * ctx.x.cos() * ctx.k, None), setup_context=remember
-)
+twice.register_autograd(lambda ctx, grad: (grad * ctx.x.cos() * ctx.k, None), setup_context=remember)
 
 
 def wrong_by(factor):

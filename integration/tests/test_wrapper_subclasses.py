@@ -32,11 +32,7 @@ def run(fn: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> list[Any
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 value.sum().backward(retain_graph=True)
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    return [
-        *seen,
-        [described(t) for t in tensors],
-        [described(t.grad) for t in tensors if t.is_leaf],
-    ]
+    return [*seen, [described(t) for t in tensors], [described(t.grad) for t in tensors if t.is_leaf]]
 
 
 @program(lambda: (two(3, 4), two(3, 4, seed=1)))
@@ -72,16 +68,12 @@ def intermediates_changed_in_place(x):
     return z.sum()
 
 
-@program(
-    lambda: (torch.randn(2, 3, requires_grad=True), Rounded(torch.randn(3, 3)).requires_grad_())
-)
+@program(lambda: (torch.randn(2, 3, requires_grad=True), Rounded(torch.randn(3, 3)).requires_grad_()))
 def gradients_of_the_outer_operators(x, w):
     return nn.functional.linear(x, w), x @ w
 
 
-@program(
-    lambda: (torch.linspace(0, 1, 6).view(2, 3).requires_grad_(), two(3, 4, grad=True), two(4))
-)
+@program(lambda: (torch.linspace(0, 1, 6).view(2, 3).requires_grad_(), two(3, 4, grad=True), two(4)))
 def gradients_of_another_class(x, w, b):
     return (x @ w + b).relu(), (x * 2).sum()
 
@@ -153,10 +145,7 @@ class Growing(Scaled):
 
 REFUSED = {
     "not put together as taken apart": (lambda x: x * 2, lambda: (Growing(torch.ones(3), 2.0),)),
-    "made inside, not put together as taken apart": (
-        lambda x: Growing(x, 2.0) * 2,
-        lambda: (torch.ones(3),),
-    ),
+    "made inside, not put together as taken apart": (lambda x: Growing(x, 2.0) * 2, lambda: (torch.ones(3),)),
     "an argument changed in place": (lambda x: x.add_(1) * 2, lambda: (two(3),)),
     "an inner tensor changed in place": (lambda x: x.a.add_(1) + x.b, lambda: (two(3),)),
     "one made inside and changed in place": (

@@ -210,9 +210,7 @@ def cases() -> list[tuple[str, str, bool, bool]]:
     ]
 
 
-def differences(
-    form: str, subject: str, warm: bool, whole: bool, backend: str = "aot_eager"
-) -> str | None:
+def differences(form: str, subject: str, warm: bool, whole: bool, backend: str = "aot_eager") -> str | None:
     """Return what differs from eager, None if nothing does."""
     compile_ = functools.partial(fxstack.compile, backend=backend, fullgraph=whole)
     with warnings.catch_warnings():
@@ -221,11 +219,7 @@ def differences(
     if expected[1] != actual[1]:
         return f"{actual[1]} is not {expected[1]}"
     for got, wanted in zip(actual[0], expected[0], strict=True):
-        same = (
-            torch.allclose(got, wanted, rtol=1e-3, atol=1e-5)
-            if torch.is_tensor(wanted)
-            else got == wanted
-        )
+        same = torch.allclose(got, wanted, rtol=1e-3, atol=1e-5) if torch.is_tensor(wanted) else got == wanted
         if not same:
             return f"{got} is not {wanted}"
     return None

@@ -244,11 +244,7 @@ def _drawn(depth: int, draw: random.Random) -> Iterator[Case]:
     while True:
         chain = tuple(draw.choice([*VIEWS]) for _ in range(depth))
         yield Case(
-            draw.choice([*BASES]),
-            chain,
-            draw.choice([*CHANGES]),
-            draw.choice(KINDS),
-            draw.random() < 0.3,
+            draw.choice([*BASES]), chain, draw.choice([*CHANGES]), draw.choice(KINDS), draw.random() < 0.3
         )
 
 
@@ -351,9 +347,7 @@ def _gradients(tensors: list[torch.Tensor], sources: list[torch.Tensor]) -> Any:
             continue
         tangent = (torch.arange(result.numel()).reshape(result.shape) + 1).to(result.dtype)
         try:
-            found += torch.autograd.grad(
-                result, sources, tangent, retain_graph=True, allow_unused=True
-            )
+            found += torch.autograd.grad(result, sources, tangent, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
             found.append(type(error).__name__)
     return found

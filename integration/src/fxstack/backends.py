@@ -95,9 +95,7 @@ def get_default_backend() -> str | Backend:
     return "inductor" if told is None else told()
 
 
-def resolve_backend(
-    backend: str | Backend | None, options: CompileOptions, log: CompileLog
-) -> Backend:
+def resolve_backend(backend: str | Backend | None, options: CompileOptions, log: CompileLog) -> Backend:
     """A backend callable for a name or a callable; None is the default one.
 
     Raises:

@@ -35,13 +35,7 @@ if TYPE_CHECKING:
     from fxstack.settings import CompileOptions
 
 logger = logging.getLogger(__name__)
-PACKAGES = (
-    fxstack_capture,
-    fxstack_functionalize,
-    fxstack_inductor,
-    fxstack_interchange,
-    fxstack_partition,
-)
+PACKAGES = (fxstack_capture, fxstack_functionalize, fxstack_inductor, fxstack_interchange, fxstack_partition)
 OF_THE_CALL = frozenset({"number of threads", "saved-tensor hooks"})
 """State that compiled programs take as it is at each call."""
 MODES = frozenset(

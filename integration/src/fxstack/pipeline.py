@@ -46,9 +46,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         graph = Compilation(options, log, log.next_graph())
         try:
-            compilers = Compilers(
-                graph.compile_forward, graph.compile_backward, graph.compile_inference
-            )
+            compilers = Compilers(graph.compile_forward, graph.compile_backward, graph.compile_inference)
             store = program_store(options, log, graph.number, graph.repeats)
             made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
@@ -83,9 +81,7 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
     return run
 
 
-def _in_eager(
-    graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception
-) -> Compiled:
+def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
     text = str(reason).rstrip(".")
     warnings.warn(f"fxstack: {text}. The captured graph runs in eager torch.", stacklevel=3)
     return eager_backend(graph_module, example_inputs)
@@ -130,9 +126,7 @@ class Compilation:
         self.repeats.append(repeatable(graph_module))
         return self.compile_stage(graph_module, example_inputs)
 
-    def compile_inference(
-        self, graph_module: GraphModule, example_inputs: Sequence[Any]
-    ) -> Compiled:
+    def compile_inference(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self.repeats.append(repeatable(graph_module))
         made = self.compile_stage(graph_module, example_inputs, inference=True)
         # With frozen weights it computes constants, and may compile, in the user's calls, with the frame hook on.
@@ -166,9 +160,7 @@ class Compilation:
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
 
-    def compile_backward(
-        self, graph_module: GraphModule, example_inputs: Sequence[Any]
-    ) -> Compiled:
+    def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The same, when the forward has run already: without a compiler this graph alone runs in eager.
 
         The backward takes its arguments in a list that it empties, so that what was saved dies after its last use.

@@ -27,11 +27,7 @@ ASSERTIONS = frozenset(
 
 
 def eager_error(
-    failure: Exception,
-    eager: Callable[..., Any],
-    args: tuple[Any, ...],
-    *,
-    repeats: bool,
+    failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...], *, repeats: bool
 ) -> Any:
     """Raise what ``eager``, the captured graph, raises where its compiled graphs raised ``failure``.
 

@@ -294,19 +294,13 @@ INDEXING = [
     text("{a}.argsort({d}, stable=True)", "number", 1),
     text("{a}.topk(1, {d}).values", "number", 1),
     text("{a}.topk(min(2, {a}.shape[{d}]), {d})[0]", "float", 1),
-    text(
-        "{a}.index_add(0, torch.tensor([0, 0]), {a}[:1].repeat(2, *[1] * ({a}.dim() - 1)))",
-        "number",
-        1,
-    ),
+    text("{a}.index_add(0, torch.tensor([0, 0]), {a}[:1].repeat(2, *[1] * ({a}.dim() - 1)))", "number", 1),
     text("{a}.index_copy(0, torch.tensor([0]), {a}[-1:])", "any", 1),
     text("{a}.index_fill({d}, torch.tensor([0, -1]), {k})", "number", 1),
     text("{a}.index_put((torch.tensor([0, 0]),), {a}[:1] * 2, accumulate=True)", "number", 1),
     text("{a}.scatter({d}, torch.zeros({a}.shape, dtype=torch.long), {k})", "number", 1),
     text("{a}.scatter_add({d}, {a}.argsort({d}, stable=True), {a})", "number", 1),
-    text(
-        "{a}.scatter_reduce({d}, torch.zeros_like({a}, dtype=torch.long), {a}, 'amax')", "number", 1
-    ),
+    text("{a}.scatter_reduce({d}, torch.zeros_like({a}, dtype=torch.long), {a}, 'amax')", "number", 1),
     text(
         "{a}.scatter_reduce({d}, {a}.argsort({d}, stable=True) // 2, {a}, 'sum', include_self=False)",
         "number",
@@ -367,12 +361,7 @@ PRODUCTS = [
         4,
         4,
     ),
-    text(
-        "F.conv_transpose1d({a}, torch.ones({a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1)",
-        "float",
-        3,
-        3,
-    ),
+    text("F.conv_transpose1d({a}, torch.ones({a}.shape[1], 2, 2, dtype={a}.dtype) * 0.1)", "float", 3, 3),
     text("F.avg_pool1d({a}, 2, padding=1)", "float", 2, 3),
     text("F.max_pool1d({a}, 2, stride=1)", "float", 2, 3),
     text("F.max_pool1d({a}, 2, return_indices=True)[1]", "float", 2, 3),
@@ -391,12 +380,7 @@ PRODUCTS = [
     text("F.local_response_norm({a}, 2)", "float", 3, 4),
     text("torch.cdist({a}, {a}[:1])", "float", 2, 2),
     text("torch.linalg.norm({a})", "float", 2, 2),
-    text(
-        "torch.linalg.det({a} @ {a}.mT + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))",
-        "float",
-        2,
-        2,
-    ),
+    text("torch.linalg.det({a} @ {a}.mT + 2 * torch.eye({a}.shape[-2], dtype={a}.dtype))", "float", 2, 2),
     text("torch.fft.rfft({a}).abs()", "float", 1),
 ]
 

@@ -50,9 +50,7 @@ class Inputs:
         self.calls = r.choice([2, 2, 3])
         self.is_large = r.random() < 0.08
         self.largest = 90000 if self.is_large else 5000
-        self.sizes = (
-            r.choice(SIZES) if not self.is_large else r.choice([(70, 70, 70), (64, 64, 90)])
-        )
+        self.sizes = r.choice(SIZES) if not self.is_large else r.choice([(70, 70, 70), (64, 64, 90)])
         self.width = r.choice(WIDTHS) if not self.is_large else r.choice([256, 257, 300])
         self.batch = r.choice([1, 2, 3])
         self.grad = r.random() < 0.5
@@ -134,9 +132,7 @@ class Inputs:
         form, dtype, layout, grad = self.tensors[k]
         more = f", '{layout}'" if layout != "plain" or grad else ""
         more += ", True" if grad else ""
-        return (
-            f"tensor({self.noise + 10 * call + k}, {self.shape(form, call)}, torch.{dtype}{more})"
-        )
+        return f"tensor({self.noise + 10 * call + k}, {self.shape(form, call)}, torch.{dtype}{more})"
 
     def arguments(self, call: int) -> str:
         made = [self._argument(k, call) for k in range(3)]
@@ -150,10 +146,7 @@ class Inputs:
         start = "f" if not self.is_module else f"Model().train({self.training})"
         lines = [
             "def arguments(call):",
-            *(
-                f"    if call == {call}: return {self.arguments(call)}"
-                for call in range(self.calls)
-            ),
+            *(f"    if call == {call}: return {self.arguments(call)}" for call in range(self.calls)),
             "",
             "def state():",
             f"    return [{k}, 1, 2], {{'k': {k}, 1: 'one'}}, Box({box}, [1])",

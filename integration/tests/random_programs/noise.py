@@ -53,9 +53,7 @@ class Noise(TorchDispatchMode):
         rounded = changed.to(t.dtype)
         if t.dtype in (torch.bfloat16, torch.float16):
             # Half of a unit either way may round to where it was: take the neighbour in a third of the elements.
-            rounded = torch.where(
-                off.abs() > 0.33, (t.double() * (1 + 2 * eps * off.sign())).to(t.dtype), t
-            )
+            rounded = torch.where(off.abs() > 0.33, (t.double() * (1 + 2 * eps * off.sign())).to(t.dtype), t)
         t.copy_(rounded)
 
 
@@ -88,11 +86,7 @@ def as_near(difference: Difference, exact: Any) -> bool:
     got, want = difference.got, difference.want
     assert got is not None
     assert want is not None
-    if (
-        exact is None
-        or exact.shape != want.shape
-        or not (exact.is_floating_point() or exact.is_complex())
-    ):
+    if exact is None or exact.shape != want.shape or not (exact.is_floating_point() or exact.is_complex()):
         return False
     ours, eager = ((t.to(exact.dtype) - exact).abs() for t in (got, want))
     if not bool(ours.isfinite().all() & eager.isfinite().all()):

@@ -193,9 +193,7 @@ class Run:
         self.kept.append(result)
 
     def random(self, name: str) -> None:
-        self.note(
-            name, (torch.get_rng_state().sum().item(), random.random(), torch.is_grad_enabled())
-        )
+        self.note(name, (torch.get_rng_state().sum().item(), random.random(), torch.is_grad_enabled()))
 
     def backward(self, result: Any, arguments: Any, lasting: Any, module: Any, call: int) -> None:
         """Gradients of the results: together, or one after the other, or twice."""

@@ -138,9 +138,7 @@ def defects() -> Iterator[list[str]]:
 
 def coarsest(source: str) -> float:
     """The tolerance of the least precise dtype that the source names."""
-    named = [
-        limit for dtype, limit in TOLERANCE.items() if str(dtype).removeprefix("torch.") in source
-    ]
+    named = [limit for dtype, limit in TOLERANCE.items() if str(dtype).removeprefix("torch.") in source]
     return max(named, default=TOLERANCE[torch.float32])
 
 
@@ -234,9 +232,7 @@ class Check:
         made = self.space["make"]()
         module = made if isinstance(made, torch.nn.Module) else None
         kept = Restored(made) if module is not None else None
-        compiled = fxstack.compile(
-            made, dynamic=self.options.get("dynamic"), options=self.options["options"]
-        )
+        compiled = fxstack.compile(made, dynamic=self.options.get("dynamic"), options=self.options["options"])
         log, runs = fxstack.compile_log(compiled), []
         try:
             with defects() as found:
@@ -256,12 +252,7 @@ class Check:
         return outcome
 
     def judge(
-        self,
-        outcome: Outcome,
-        log: fxstack.CompileLog,
-        threads: int,
-        got: Observed,
-        wanted: Observed,
+        self, outcome: Outcome, log: fxstack.CompileLog, threads: int, got: Observed, wanted: Observed
     ) -> None:
         found = Comparison(self.limit)(got, wanted)
         left = [d for d in found if not self.is_documented(d, log)]

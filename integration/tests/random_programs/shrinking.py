@@ -20,9 +20,7 @@ def kind(outcome: Outcome) -> str:
     text = outcome.differences[0] if outcome.differences else ""
     words = text.split(":")
     return (
-        " ".join(word for word in words[1].split()[:2] if not word[:1].isdigit())
-        if len(words) > 1
-        else text
+        " ".join(word for word in words[1].split()[:2] if not word[:1].isdigit()) if len(words) > 1 else text
     )
 
 
@@ -54,13 +52,9 @@ def shrink(program: Program, outcome: Outcome, seconds: float, threads: tuple[in
     return plainer(program, best, stays)
 
 
-def without(
-    body: list[Node], at: int, size: int, stays: Callable[[], Outcome | None]
-) -> Outcome | None:
+def without(body: list[Node], at: int, size: int, stays: Callable[[], Outcome | None]) -> Outcome | None:
     removed = body[at : at + size]
-    if not removed or any(
-        node.text.startswith("return") or " -= 1" in node.text for node in removed
-    ):
+    if not removed or any(node.text.startswith("return") or " -= 1" in node.text for node in removed):
         return None  # a loop that counts down ends by its count
     del body[at : at + size]
     if (found := stays()) is not None:
@@ -149,9 +143,7 @@ def used(source: str) -> str:
         for node in defined:
             start = min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
             rest = lines[:start] + lines[node.end_lineno :]
-            words = set(
-                "".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(rest)).split()
-            )
+            words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(rest)).split())
             if node.name not in words:
                 source = "\n".join(rest) + "\n"
                 break

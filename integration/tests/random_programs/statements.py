@@ -321,9 +321,7 @@ def unpack(w):
                 f"{p}, {q} = torch.frexp({a})",
                 f"{p}, {q} = {a}.cummax(-1)",
                 f"{p}, {q} = {a}.unique(return_inverse=True)",
-                f"{p}, {q} = torch.linalg.qr({a} * 1.0)"
-                if w.rank(a) == 0
-                else f"{p}, {q} = {a}.min(0)",
+                f"{p}, {q} = torch.linalg.qr({a} * 1.0)" if w.rank(a) == 0 else f"{p}, {q} = {a}.min(0)",
             ]
         )
     )
@@ -345,13 +343,7 @@ def views(w):
             "{a}.view_as({a})",
             "{a}.detach()",
         ]
-        + [
-            "{a}.transpose(0, -1)",
-            "{a}[::2]",
-            "{a}.diagonal()",
-            "{a}.expand(2, *{a}.shape)",
-            "{a}.flatten()",
-        ]
+        + ["{a}.transpose(0, -1)", "{a}[::2]", "{a}.diagonal()", "{a}.expand(2, *{a}.shape)", "{a}.flatten()"]
         + [
             "{a}.as_strided((2,), (1,), 0)",
             "{a}.narrow(-1, 0, 1)",
@@ -359,19 +351,8 @@ def views(w):
             "torch.view_as_real({a})",
             "{a}.T",
         ]
-        + [
-            "{a}.unfold(0, 2, 2)",
-            "{a}.permute(*range({a}.dim())[::-1])",
-            "{a}.squeeze()",
-            "{a}.chunk(2)[-1]",
-        ]
-        + [
-            "{a}.movedim(0, -1)[0]",
-            "{a}.data",
-            "{a}.reshape({a}.shape)",
-            "{a}.select(-1, 0)",
-            "{a}[:, None]",
-        ]
+        + ["{a}.unfold(0, 2, 2)", "{a}.permute(*range({a}.dim())[::-1])", "{a}.squeeze()", "{a}.chunk(2)[-1]"]
+        + ["{a}.movedim(0, -1)[0]", "{a}.data", "{a}.reshape({a}.shape)", "{a}.select(-1, 0)", "{a}[:, None]"]
     ).format(a=a)
     if not w.line(f"{v} = {view}"):
         return False
@@ -420,23 +401,10 @@ def for_(w):
     r, a = w.r, w.tensor("number", 1)
     j = w.name("j")
     over = r.choice(
-        [
-            f"{j} in range({r.randrange(1, 4)})",
-            f"{j} in reversed([1, n])",
-            f"{j} in list(items)[:2]",
-        ]
-        + [
-            f"{j}, q{j} in enumerate(({a}, {a}))",
-            f"{j}, q{j} in table.items()",
-            f"{j} in range(len(items))",
-        ]
+        [f"{j} in range({r.randrange(1, 4)})", f"{j} in reversed([1, n])", f"{j} in list(items)[:2]"]
+        + [f"{j}, q{j} in enumerate(({a}, {a}))", f"{j}, q{j} in table.items()", f"{j} in range(len(items))"]
         + (
-            [
-                f"{j} in {a}",
-                f"{j} in gen(2, {a})",
-                f"{j} in {a}.split(1)",
-                f"{j}, q{j} in zip({a}, {a})",
-            ]
+            [f"{j} in {a}", f"{j} in gen(2, {a})", f"{j} in {a}.split(1)", f"{j}, q{j} in zip({a}, {a})"]
             if a
             else []
         )
@@ -448,9 +416,7 @@ def for_(w):
         test = data_condition(w) if r.random() < 0.3 else None
         end = r.choice(["break", "continue"])
         place = 0 if r.random() < 0.5 else len(node.clauses[0][1])
-        node.clauses[0][1].insert(
-            place, Node(clauses=[(f"if {test or condition(w)}:", [Node(end)])])
-        )
+        node.clauses[0][1].insert(place, Node(clauses=[(f"if {test or condition(w)}:", [Node(end)])]))
     w.loops -= 1
     return w.settle(node)
 
@@ -484,9 +450,7 @@ RAISING = (
 
 def try_(w):
     r, e = w.r, w.name("e")
-    kinds = r.choice(
-        ["(ValueError, KeyError)", "Exception", "(IndexError, Oops, TypeError)", "RuntimeError"]
-    )
+    kinds = r.choice(["(ValueError, KeyError)", "Exception", "(IndexError, Oops, TypeError)", "RuntimeError"])
     headers = ["try:", f"except {kinds} as {e}:"]
     headers += ["else:"] if r.random() < 0.2 else []
     headers += ["finally:"] if r.random() < 0.3 else []
@@ -535,22 +499,12 @@ def function(w):
     kept, result = w.name("k"), w.name("t")
     if not w.line(f"{kept} = {w.number()}"):
         return False
-    header = r.choice(
-        [f"def {name}(v, k=2):", f"def {name}(v, *rest, k=1):", f"def {name}(v, k=n, **more):"]
-    )
-    body = [
-        Node(f"nonlocal {kept}") if not w.depth and r.random() < 0 else Node(f"v = v * 2 + {kept}")
-    ]
+    header = r.choice([f"def {name}(v, k=2):", f"def {name}(v, *rest, k=1):", f"def {name}(v, k=n, **more):"])
+    body = [Node(f"nonlocal {kept}") if not w.depth and r.random() < 0 else Node(f"v = v * 2 + {kept}")]
     body.append(
         Node(
             r.choice(
-                [
-                    "v = v + k",
-                    "items.append(k)",
-                    "box.log.append(k)",
-                    "v = v.relu() if k else v",
-                    "pass",
-                ]
+                ["v = v + k", "items.append(k)", "box.log.append(k)", "v = v.relu() if k else v", "pass"]
             )
         )
     )
@@ -646,14 +600,7 @@ def finish(w):
     r.shuffle(others)
     chosen += [n for n in others if n.isidentifier()][: r.randint(0, 2)]
     shape = r.choice(
-        [
-            "({},)",
-            "[{}]",
-            "tuple([{}])",
-            "{{'out': ({},), 'n': n}}",
-            "(lambda *q: q)({})",
-            "({}, len(items))",
-        ]
+        ["({},)", "[{}]", "tuple([{}])", "{{'out': ({},), 'n': n}}", "(lambda *q: q)({})", "({}, len(items))"]
     )
     if len(chosen) == 1 and r.random() < 0.4:
         shape = "{}"

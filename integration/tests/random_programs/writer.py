@@ -122,9 +122,7 @@ class Writer:
         mine = self.scope.tensors[name]
         kind = next(k for k in ("float", "bool", "int", "complex") if KINDS[k](mine[0]))
         found = [
-            other
-            for other in self.tensors(kind)
-            if all(map(broadcast, self.scope.tensors[other], mine))
+            other for other in self.tensors(kind) if all(map(broadcast, self.scope.tensors[other], mine))
         ]
         return self.r.choice(found or [name])
 

@@ -78,7 +78,4 @@ class Records:
         self._count.value = 0
 
     def calls(self):
-        return [
-            (c.name.decode(), c.stream, c.context - 0x1000)
-            for c in self._calls[: self._count.value]
-        ]
+        return [(c.name.decode(), c.stream, c.context - 0x1000) for c in self._calls[: self._count.value]]

@@ -18,12 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chains import CHAINS, difference  # noqa: E402 - found through the path above
 
 os.environ.setdefault("FXSTACK_RAISE_FAILURES", "1")  # a defect is no fallback here
-MODES = (
-    {},
-    {"trains": True},
-    {"dynamic": True},
-    {"trains": True, "dynamic": True},
-)
+MODES = ({}, {"trains": True}, {"dynamic": True}, {"trains": True, "dynamic": True})
 
 
 def main():

@@ -18,9 +18,7 @@ from suite import examine, reasons  # noqa: E402
 
 
 def show(report):
-    print(
-        f"{report.name:24s} " + " ".join(f"{k} {v}" for k, v in report.counts().items()), flush=True
-    )
+    print(f"{report.name:24s} " + " ".join(f"{k} {v}" for k, v in report.counts().items()), flush=True)
     for record in report.different:
         print(f"    {record['id']}: {record['expected']} -> {record['actual']}")
     for record in report.defects[:5]:

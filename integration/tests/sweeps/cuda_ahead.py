@@ -84,9 +84,7 @@ def summary(found):
         widths += fact["widths"]
     total = sum(widths.values()) or 1
     registers = sorted(f["registers"] for f in found) or [0]
-    shown = ", ".join(
-        f"{w} B {100 * n / total:.0f}%" for w, n in sorted(widths.items(), reverse=True)
-    )
+    shown = ", ".join(f"{w} B {100 * n / total:.0f}%" for w, n in sorted(widths.items(), reverse=True))
     return (
         f"{len(found)} | {registers[len(registers) // 2]} | {registers[-1]} | "
         f"{sum(f['spilled'] > 0 for f in found)} | {max((f['shared'] for f in found), default=0)} | {shown}"
@@ -128,9 +126,7 @@ def main():
                                 found.append(done[key])
                             except Exception as error:
                                 failures += 1
-                                print(
-                                    f"{model} {dtype}: {type(error).__name__}: {error}\n{kernel.text}"
-                                )
+                                print(f"{model} {dtype}: {type(error).__name__}: {error}\n{kernel.text}")
                                 continue
                             if args.verbose or done[key]["spilled"]:
                                 failures += done[key]["spilled"] > 0
@@ -144,14 +140,5 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
-        sys.argv[1:] = [
-            "--models",
-            "mlp",
-            "--dtypes",
-            "bfloat16",
-            "--capabilities",
-            "80",
-            "--size",
-            "tiny",
-        ]
+        sys.argv[1:] = ["--models", "mlp", "--dtypes", "bfloat16", "--capabilities", "80", "--size", "tiny"]
     sys.exit(main())

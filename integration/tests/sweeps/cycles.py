@@ -50,9 +50,7 @@ def main(cycles=20_000, backend="eager"):
             gc.collect()
             alive = [ref for ref in alive if ref() is not None]
             now = resident(), len(gc.get_objects()), generated()
-            grown = (
-                "" if before is None else f"{(now[0] - before[0]) / (done - at):.2f} KiB a cycle"
-            )
+            grown = "" if before is None else f"{(now[0] - before[0]) / (done - at):.2f} KiB a cycle"
             print(
                 f"{done:7} cycles: {now[0]:,.0f} KiB, {now[1]:,} objects, {now[2]} sources, "
                 f"{len(alive)} modules alive  {grown}",

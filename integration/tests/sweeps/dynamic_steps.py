@@ -55,9 +55,7 @@ def case(name):
         make, *shapes = MODULES[name]
         return make().eval(), *({"input": torch.randn(shape)} for shape in shapes)
     found = zoo.build(name)
-    return found.model.eval(), *(
-        dynamic_models.resized(found.batch, *size) for size in (FIRST, SECOND)
-    )
+    return found.model.eval(), *(dynamic_models.resized(found.batch, *size) for size in (FIRST, SECOND))
 
 
 def caller(compiled, arguments):
@@ -91,10 +89,7 @@ def measure(name):
         rounds = [[seconds(step, calls) for step in steps] for _ in range(ROUNDS)]
     mine, any_size = (statistics.median(column) * 1e6 for column in zip(*rounds, strict=True))
     ratio = statistics.median(dynamic / static for static, dynamic in rounds)
-    print(
-        f"{name:14} static {mine:9.1f} us, any size {any_size:9.1f} us, ratio {ratio:.3f}",
-        flush=True,
-    )
+    print(f"{name:14} static {mine:9.1f} us, any size {any_size:9.1f} us, ratio {ratio:.3f}", flush=True)
     return ratio
 
 

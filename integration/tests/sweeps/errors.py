@@ -90,10 +90,7 @@ def main():
             found = check(op, sample, arguments)
             if found is not None:
                 bad += 1
-                print(
-                    f"{op.name}: {str(found[1])[:300]}\n    eager: {str(found[0])[:300]}",
-                    flush=True,
-                )
+                print(f"{op.name}: {str(found[1])[:300]}\n    eager: {str(found[0])[:300]}", flush=True)
     print(f"{count} calls, {bad} differ, {time.time() - start:.0f} s")
     return bad > 0
 

@@ -22,18 +22,12 @@ import fxstack  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="a few cases")
-    parser.add_argument(
-        "--only", nargs="*", default=[], help="cases whose name has all these words"
-    )
-    parser.add_argument(
-        "--without", nargs="*", default=[], help="cases whose name has none of these"
-    )
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose name has all these words")
+    parser.add_argument("--without", nargs="*", default=[], help="cases whose name has none of these")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     wanted, unwanted = set(options.only), set(options.without)
-    chosen = [
-        c for c in cases() if wanted <= set(str(c).split()) and not unwanted & set(str(c).split())
-    ]
+    chosen = [c for c in cases() if wanted <= set(str(c).split()) and not unwanted & set(str(c).split())]
     chosen = chosen[:: max(1, len(chosen) // 6)] if options.dry else chosen
     bad = 0
     for case in chosen:

@@ -52,10 +52,7 @@ def main(*names):
             breaks.update(outcome.breaks)
             if outcome.difference:
                 bad += 1
-                print(
-                    f"  {name} {dtype} {dynamic=} {gradients=}: {outcome.difference[:300]}",
-                    flush=True,
-                )
+                print(f"  {name} {dtype} {dynamic=} {gradients=}: {outcome.difference[:300]}", flush=True)
         print(
             f"{name}: {count} samples ({raising} raise in eager), graphs {dict(graphs)}, breaks {dict(breaks)}",
             flush=True,

@@ -29,9 +29,7 @@ def main():
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    chosen = [name for name in CALLS if re.search(args.only, name)][
-        :: 60 if args.dry else args.every
-    ]
+    chosen = [name for name in CALLS if re.search(args.only, name)][:: 60 if args.dry else args.every]
     bad, start = 0, time.time()
     for name in chosen:
         found = difference(name)

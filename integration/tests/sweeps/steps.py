@@ -91,8 +91,7 @@ def check(name, options):
         torch.set_num_threads(threads)
         eager = distances(gradients(case, case.model, case.model), exact)
         limits = {
-            n: options.factor * error + ROUNDING * exact[n].abs().max().item()
-            for n, error in eager.items()
+            n: options.factor * error + ROUNDING * exact[n].abs().max().item() for n, error in eager.items()
         }
         wrong, worst, first, same = 0, 0.0, None, True
         for _ in range(options.runs):

@@ -39,15 +39,11 @@ def arguments(given=None):
     parser.add_argument("--threads", default="1,3")
     parser.add_argument("--seconds", type=float, default=36000.0)
     parser.add_argument("--batch", type=int, default=100)
-    parser.add_argument(
-        "--shrinking", type=float, default=60.0, help="seconds for each program that differs"
-    )
+    parser.add_argument("--shrinking", type=float, default=60.0, help="seconds for each program that differs")
     parser.add_argument(
         "--patience", type=int, default=150, help="seconds after which a program counts as hung"
     )
-    parser.add_argument(
-        "--scripts", type=Path, help="a folder for the scripts of programs that differ"
-    )
+    parser.add_argument("--scripts", type=Path, help="a folder for the scripts of programs that differ")
     parser.add_argument("--dry", action="store_true", help="eight programs")
     options = parser.parse_args(given)
     if options.dry:
@@ -188,13 +184,9 @@ class Totals:
             if self.options.scripts:
                 self.options.scripts.mkdir(parents=True, exist_ok=True)
                 shown = "".join(
-                    f"# {line}\n"
-                    for text in found["shrunk"][:4]
-                    for line in text[:800].splitlines()
+                    f"# {line}\n" for text in found["shrunk"][:4] for line in text[:800].splitlines()
                 )
-                (self.options.scripts / f"seed{found['seed']}.py").write_text(
-                    shown + found["script"]
-                )
+                (self.options.scripts / f"seed{found['seed']}.py").write_text(shown + found["script"])
             else:
                 print(found["script"])
         sys.stdout.flush()

@@ -85,9 +85,7 @@ def block_dropout(device):
 
 @program(device="cuda:1")
 def block_on_the_second_gpu(device):
-    return step_of(
-        Block(dropout=0.1).to(device, HALF), torch.randn(2, 32, 64, device=device, dtype=HALF)
-    )
+    return step_of(Block(dropout=0.1).to(device, HALF), torch.randn(2, 32, 64, device=device, dtype=HALF))
 
 
 def images(device, dtype, layout):
@@ -202,18 +200,14 @@ def run(name, mode, records, seen):
         problems.append("nothing of ours was launched")
     if expected.get("devices", 1) == 1:
         problems += [f"{c[0]} on GPU {c[2]}" for c in own if c[2] != torch.device(device).index]
-    problems += [
-        f"{c[0]} on stream {c[1]:#x}" for c in own if bool(c[1]) != expected.get("stream", False)
-    ]
+    problems += [f"{c[0]} on stream {c[1]:#x}" for c in own if bool(c[1]) != expected.get("stream", False)]
     return problems, len(own), len(calls)
 
 
 def sweep(programs, modes):
     records, seen, failures = build.Records(), [], 0
     watch(seen)
-    print(
-        "| program | mode | launches of ours | all launches and copies | problems |\n|---|---|---|---|---|"
-    )
+    print("| program | mode | launches of ours | all launches and copies | problems |\n|---|---|---|---|---|")
     start = time.time()
     for name in programs:
         for mode in modes:
@@ -222,9 +216,7 @@ def sweep(programs, modes):
             except Exception:
                 problems, own, count = [traceback.format_exc(limit=-3).replace("\n", " ")], 0, 0
             failures += bool(problems)
-            print(
-                f"| {name} | {mode} | {own} | {count} | {'; '.join(problems)[:400]} |", flush=True
-            )
+            print(f"| {name} | {mode} | {own} | {count} | {'; '.join(problems)[:400]} |", flush=True)
     versions = f"torch {torch.__version__}, {torch.cuda.get_device_name()}"
     print(
         f"\n{len(programs) * len(modes)} runs, {failures} with problems, {time.time() - start:.0f} s, {versions}"

@@ -22,10 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PACKAGES = {
-    **{
-        name: ROOT / "packages" / name
-        for name in ("capture", "functionalize", "partition", "inductor")
-    },
+    **{name: ROOT / "packages" / name for name in ("capture", "functionalize", "partition", "inductor")},
     "integration": ROOT / "integration",
 }
 COUNTED = ("tests", "failures", "errors", "skipped")
@@ -56,9 +53,7 @@ def tests_of(package, *, dry):
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-p", "quick", f"--junitxml={report}"]
         command += ["--continue-on-collection-errors", *map(str, chosen)]
-        process = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False
-        )
+        process = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False)
         found = counts(report) if report.exists() else {"died": process.returncode}
     return {**found, "seconds": round(time.monotonic() - begun)}
 
@@ -91,9 +86,7 @@ def run(options):
     record = {"python": platform.python_version(), "torch": torch, "date": time.strftime("%F")}
     file.write_text(json.dumps({**record, "packages": {**before, **made}}, indent=1))
     for package, found in made.items():
-        print(
-            package, *(found.get("bad") or ["died" if "died" in found else "green"]), sep="\n    "
-        )
+        print(package, *(found.get("bad") or ["died" if "died" in found else "green"]), sep="\n    ")
     return all(map(is_green, made.values()))
 
 
@@ -113,9 +106,7 @@ def table(folder, *, markdown):
     green = True
     for python, torch in ROWS:
         file = folder / f"{python}-{torch}.json"
-        record = (
-            json.loads(file.read_text()) if file.exists() else {"python": python, "packages": {}}
-        )
+        record = json.loads(file.read_text()) if file.exists() else {"python": python, "packages": {}}
         found = [record["packages"].get(package) for package in PACKAGES]
         green &= all(f is not None and is_green(f) for f in found)
         skipped = sum(f.get("skipped", 0) for f in found if f)

@@ -131,16 +131,12 @@ def tensors(n):
 
 def dynamic_tensors(n):
     guards, values = tensors(n)
-    return [
-        Guard(x.source, replace(x.check, sizes=(None, 4), strides=(4, 1))) for x in guards
-    ], values
+    return [Guard(x.source, replace(x.check, sizes=(None, 4), strides=(4, 1))) for x in guards], values
 
 
 def parameters(n):
     values = [torch.nn.Parameter(torch.zeros(8, 4)) for _ in range(n)]
-    return [
-        Guard(Item(X, i), replace(tensor_facts(t), is_leaf=True)) for i, t in enumerate(values)
-    ], values
+    return [Guard(Item(X, i), replace(tensor_facts(t), is_leaf=True)) for i, t in enumerate(values)], values
 
 
 def dict_items(n):
@@ -214,9 +210,7 @@ def main():
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, ns")
     call_times()
     print(
-        "\nchecks, compiled tensor facts"
-        if TENSOR_CHECKS.compiled
-        else f"\nchecks ({TENSOR_CHECKS.why_not})"
+        "\nchecks, compiled tensor facts" if TENSOR_CHECKS.compiled else f"\nchecks ({TENSOR_CHECKS.why_not})"
     )
     check_times()
     prepare_tensors()

@@ -128,14 +128,9 @@ class Workload:
 WORKLOADS = [
     Workload("two operations", lambda: (two_ops, (torch.ones(4), torch.ones(4)))),
     Workload("MLP, 20 layers", lambda: (Mlp(20), (torch.ones(2, 4),))),
-    Workload(
-        "200 blocks",
-        lambda: (nn.Sequential(*(Residual() for _ in range(200))), (torch.ones(2, 4),)),
-    ),
+    Workload("200 blocks", lambda: (nn.Sequential(*(Residual() for _ in range(200))), (torch.ones(2, 4),))),
     Workload("decoder step, cache", lambda: (Decoder(8), (torch.ones(1, 1, 8), Cache(8)))),
-    Workload(
-        "dict of 50 tensors", lambda: (dictionary, ({f"t{i}": torch.ones(4) for i in range(50)},))
-    ),
+    Workload("dict of 50 tensors", lambda: (dictionary, ({f"t{i}": torch.ones(4) for i in range(50)},))),
 ]
 
 
@@ -191,9 +186,7 @@ def measure(workload):
     mine, other = (statistics.median(column) for column in zip(*rounds, strict=True))
     tree = check_time(guards_of(fn, args))
     guards = len(guards_of(fn, args)[0].tree.meta)
-    print(
-        f"{workload.name:22} {mine:10,.0f} {other:10,.0f} {mine / other:7.3f} {tree:10,.0f} {guards:7}"
-    )
+    print(f"{workload.name:22} {mine:10,.0f} {other:10,.0f} {mine / other:7.3f} {tree:10,.0f} {guards:7}")
 
 
 def main(*names):

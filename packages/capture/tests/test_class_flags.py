@@ -17,8 +17,7 @@ class Answered(metaclass=Answering):
 
 
 @pytest.mark.parametrize(
-    ("cls", "heap", "immutable"),
-    [(Answered, True, False), (int, False, True), (enum.Enum, True, False)],
+    ("cls", "heap", "immutable"), [(Answered, True, False), (int, False, True), (enum.Enum, True, False)]
 )
 def test_flags(cls, heap, immutable):
     assert (is_heap_type(cls), is_immutable(cls)) == (heap, immutable)

@@ -88,9 +88,7 @@ def test_stances_nest_and_belong_to_a_thread(double, graphs):
 
 
 def test_unknown_stance():
-    with pytest.raises(
-        ValueError, match="unknown stance 'fast'; choose one of default, force_eager"
-    ):
+    with pytest.raises(ValueError, match="unknown stance 'fast'; choose one of default, force_eager"):
         fx.set_stance("fast")
 
 
@@ -235,10 +233,7 @@ def test_only_the_default_stance_has_a_backend(system):
 
 
 def test_an_unknown_forced_backend(double):
-    with (
-        fx.set_stance(force_backend="fast"),
-        pytest.raises(ValueError, match="unknown backend 'fast'"),
-    ):
+    with fx.set_stance(force_backend="fast"), pytest.raises(ValueError, match="unknown backend 'fast'"):
         double(X)
     assert torch.equal(double(X), X * 2)
 

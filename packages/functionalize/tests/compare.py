@@ -67,12 +67,7 @@ def assert_same(ours, eager, what, tol=0.0):
         for key in b:
             if key == "value":
                 torch.testing.assert_close(
-                    a[key],
-                    b[key],
-                    rtol=tol,
-                    atol=tol,
-                    equal_nan=True,
-                    msg=lambda m: f"{what}[{number}]: {m}",
+                    a[key], b[key], rtol=tol, atol=tol, equal_nan=True, msg=lambda m: f"{what}[{number}]: {m}"
                 )
             else:
                 assert a[key] == b[key], f"{what}[{number}].{key}: ours {a[key]}, eager {b[key]}"
@@ -162,12 +157,7 @@ def check(fn, make, *, tol=0.0, poke=True, calls=2, examples=list, **options):
             assert (a is None) == (b is None), f"gradient {number}: ours {a}, eager {b}"
             if a is not None:
                 torch.testing.assert_close(
-                    a,
-                    b,
-                    rtol=tol,
-                    atol=tol,
-                    equal_nan=True,
-                    msg=lambda m: f"gradient {number}: {m}",
+                    a, b, rtol=tol, atol=tol, equal_nan=True, msg=lambda m: f"gradient {number}: {m}"
                 )
         assert_same(ours[3], eager[3], "after an in-place change", tol)
         assert ours[4] == eager[4]

@@ -57,9 +57,7 @@ def save_everything(joint):
         )
     tensors = [n for n in dict.fromkeys(expand) if isinstance(n.meta["val"], torch.Tensor)]
     symbols = [n for n in dict.fromkeys(expand) if not isinstance(n.meta["val"], torch.Tensor)]
-    numbers = [
-        n for n in nodes if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)
-    ]
+    numbers = [n for n in nodes if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)]
     saved = tensors + list(dict.fromkeys(symbols + numbers))
     forward = _forward(joint, nodes, late, values[:count], saved, count)
     backward = _backward(joint, nodes, late, values[count:], saved, tangents)
@@ -77,12 +75,8 @@ def _forward(joint, nodes, late, outputs, saved, count):
     graph.output(tuple(env[n] if isinstance(n, torch.fx.Node) else n for n in [*outputs, *saved]))
     graph.eliminate_dead_code()
     inputs = tuple(s for s in joint.signature.inputs if s.kind is not InputKind.TANGENT)
-    specs = joint.signature.outputs[:count] + tuple(
-        OutputSpec(OutputKind.SAVED, n.name) for n in saved
-    )
-    return StageGraph(
-        GraphModule(joint.graph_module, graph), GraphSignature(Stage.FORWARD, inputs, specs)
-    )
+    specs = joint.signature.outputs[:count] + tuple(OutputSpec(OutputKind.SAVED, n.name) for n in saved)
+    return StageGraph(GraphModule(joint.graph_module, graph), GraphSignature(Stage.FORWARD, inputs, specs))
 
 
 def _backward(joint, nodes, late, outputs, saved, tangents):
@@ -101,6 +95,4 @@ def _backward(joint, nodes, late, outputs, saved, tangents):
     inputs = tuple(InputSpec(InputKind.SAVED, n.name, n.name) for n in saved)
     inputs += joint.signature.inputs_of(InputKind.TANGENT)
     specs = joint.signature.outputs_of(OutputKind.GRADIENT)
-    return StageGraph(
-        GraphModule(joint.graph_module, graph), GraphSignature(Stage.BACKWARD, inputs, specs)
-    )
+    return StageGraph(GraphModule(joint.graph_module, graph), GraphSignature(Stage.BACKWARD, inputs, specs))

@@ -4,17 +4,7 @@ import random
 
 from compare import as_graph, check
 from helpers import run_graph, save_everything
-from programs import (
-    ALL_OPS,
-    GAPPED,
-    INPUTS,
-    MODES,
-    OPS,
-    SHARED,
-    make_input,
-    run_program,
-    share_inputs,
-)
+from programs import ALL_OPS, GAPPED, INPUTS, MODES, OPS, SHARED, make_input, run_program, share_inputs
 
 from fxstack_functionalize import UnsupportedGraphError, aot
 
@@ -67,12 +57,9 @@ def _refused(program, make, error):
         return "eager raises"
     inputs = make()
     try:
-        aot(
-            as_graph(program, len(inputs)),
-            inputs,
-            fw_compiler=run_graph,
-            partitioner=save_everything,
-        )(*inputs)
+        aot(as_graph(program, len(inputs)), inputs, fw_compiler=run_graph, partitioner=save_everything)(
+            *inputs
+        )
     except (RuntimeError, IndexError):
         return "eager raises"
     raise AssertionError(f"eager raises {type(error).__name__}: {error}; ahead of time does not")

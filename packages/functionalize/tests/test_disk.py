@@ -43,9 +43,7 @@ class Shelves:
 
 def compiled(fn, store, *inputs, **options):
     graph = torch.fx.symbolic_trace(fn)
-    return aot(
-        graph, inputs, fw_compiler=run_graph, partitioner=save_everything, store=store, **options
-    )
+    return aot(graph, inputs, fw_compiler=run_graph, partitioner=save_everything, store=store, **options)
 
 
 def step(fn, inputs, results=None):
@@ -231,11 +229,7 @@ def test_custom_functions_are_kept_by_their_code():
     for factor in (2, 3, 2, 3):
         x = G.detach().requires_grad_()
         made = aot(
-            applied(times(factor)),
-            (x,),
-            fw_compiler=run_graph,
-            partitioner=save_everything,
-            store=store,
+            applied(times(factor)), (x,), fw_compiler=run_graph, partitioner=save_everything, store=store
         )
         made(x)[0].sum().backward()
         torch.testing.assert_close(x.grad, x.detach().cos() * factor)
@@ -372,9 +366,7 @@ def test_saved_tensor_hooks_are_inlined_into_a_program_from_the_store():
     with hooks:
         loss = made(x)[0]
     loss.backward()
-    torch.testing.assert_close(
-        x.grad, x.detach().cos() * x.detach() + x.detach().sin(), atol=1e-2, rtol=1e-2
-    )
+    torch.testing.assert_close(x.grad, x.detach().cos() * x.detach() + x.detach().sin(), atol=1e-2, rtol=1e-2)
 
 
 def test_gradients_of_gradients_of_a_program_from_the_store():
@@ -392,9 +384,7 @@ class Text(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize(
-    "value", [Text("a"), True, 1.5, float("inf"), None, torch.float16, [1, (2,)]]
-)
+@pytest.mark.parametrize("value", [Text("a"), True, 1.5, float("inf"), None, torch.float16, [1, (2,)]])
 def test_constants_come_back_as_they_were_or_are_refused(value):
     info = OutputInfo(OutputSource.CONSTANT, is_tensor=False, constant=value)
     if type(value) is Text:

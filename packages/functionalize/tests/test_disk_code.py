@@ -151,10 +151,7 @@ def test_a_wrapper_under_the_name_of_a_function_of_torch_is_not_taken_for_it(mon
 def defined(name, fake, backward=None, scale=1):
     """A custom operator, described while it exists."""
     own = torch.library.custom_op(
-        f"fxstack_disk_code::{name}",
-        lambda x: x * scale,
-        mutates_args=(),
-        schema="(Tensor x) -> Tensor",
+        f"fxstack_disk_code::{name}", lambda x: x * scale, mutates_args=(), schema="(Tensor x) -> Tensor"
     )
     own.register_fake(fake)
     if backward is not None:

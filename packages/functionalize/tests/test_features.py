@@ -8,11 +8,7 @@ import torch
 from compare import as_graph, check, compiled
 from helpers import run_graph, save_everything
 from test_semantics import A, N, leaf, mk
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from fxstack_functionalize import UnsupportedGraphError, aot, trace_inference, trace_joint
 from fxstack_interchange import verify
@@ -44,9 +40,7 @@ def enter_exit_graph():
     graph.call_function(torch._C._set_grad_enabled, (False,))
     y = graph.call_method("mul", (x, 2))
     graph.call_function(torch._C._set_grad_enabled, (True,))
-    cast = graph.call_function(
-        torch.amp.autocast_mode._enter_autocast, ("cpu", torch.bfloat16, True, True)
-    )
+    cast = graph.call_function(torch.amp.autocast_mode._enter_autocast, ("cpu", torch.bfloat16, True, True))
     z = graph.call_function(torch.mm, (x, x))
     graph.call_function(torch.amp.autocast_mode._exit_autocast, (cast,))
     graph.output((y, z))
@@ -117,18 +111,14 @@ def cond_graph():
 @pytest.mark.parametrize("grad", [False, True])
 def test_cond(grad):
     x = leaf(3, grad=grad)
-    f = aot(
-        cond_graph(), [torch.tensor(True), x], fw_compiler=run_graph, partitioner=save_everything
-    )
+    f = aot(cond_graph(), [torch.tensor(True), x], fw_compiler=run_graph, partitioner=save_everything)
     for p, fn in ((True, torch.sin), (False, torch.cos)):
         assert torch.equal(f(torch.tensor(p), x)[0], fn(x) * 2)
 
 
 def test_inference_mode():
     with torch.inference_mode():
-        f = compiled(
-            lambda x, y: (x.add_(1), x * 2, y[0]), (leaf(3, grad=False), leaf(3, grad=False))
-        )
+        f = compiled(lambda x, y: (x.add_(1), x * 2, y[0]), (leaf(3, grad=False), leaf(3, grad=False)))
         x = leaf(3, grad=False)
         same, y, z = f(x, leaf(3, grad=False))
         assert same is x
@@ -220,11 +210,7 @@ def test_inner_gradient():
 
 def test_vmap_and_functional_gradient():
     check(
-        lambda x: (
-            torch.vmap(lambda r: r.sin().sum())(x),
-            torch.func.grad(lambda t: t.sin().sum())(x),
-        ),
-        mk(N),
+        lambda x: (torch.vmap(lambda r: r.sin().sum())(x), torch.func.grad(lambda t: t.sin().sum())(x)), mk(N)
     )
 
 
@@ -242,14 +228,7 @@ def test_provenance_reaches_forward_and_backward():
     assert nodes["exp"].meta["recompute"] == "must"
     assert nodes["mul"].meta["stack_trace"] == "line two"
     assert "recompute" not in nodes["mul"].meta
-    allowed = {
-        "val",
-        "stack_trace",
-        "nn_module_stack",
-        "original_name",
-        "recompute",
-        "source_fn_stack",
-    }
+    allowed = {"val", "stack_trace", "nn_module_stack", "original_name", "recompute", "source_fn_stack"}
     assert all(set(node.meta) <= allowed for node in nodes.values())
 
 

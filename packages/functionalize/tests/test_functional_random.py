@@ -4,10 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fxstack_functionalize import (
-    trace_inference,
-    with_random_state,
-)
+from fxstack_functionalize import trace_inference, with_random_state
 from fxstack_functionalize.random.functional_random import functional_form
 from fxstack_interchange import verify
 

@@ -15,9 +15,7 @@ KINDS = {
     "adam of a tensor": lambda p: optim.Adam(p, lr=torch.tensor(0.1), fused=True),
     "sgd": lambda p: optim.SGD(p, lr=0.1, fused=True),
     "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1, fused=True),
-    "nesterov": lambda p: optim.SGD(
-        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True
-    ),
+    "nesterov": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True),
     "adagrad": lambda p: optim.Adagrad(p, lr=0.1, lr_decay=0.1, weight_decay=0.1, fused=True),
 }
 

@@ -232,10 +232,7 @@ def test_parameters_are_recognised():
     from fxstack_functionalize import aot_module
 
     results = []
-    for wrap in (
-        lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything),
-        lambda m: m,
-    ):
+    for wrap in (lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything), lambda m: m):
         module, x = Module(), leaf(4, 4)
         with saved_tensors_hooks(without_parameters, lambda t: t):
             y = wrap(module)(x)
@@ -273,10 +270,7 @@ def changes(t):
 def test_changing_what_is_packed_is_eagers_error():
     f = compiled(model, make())
     for fn in (f, model):
-        with (
-            pytest.raises(RuntimeError, match="modifying its input in place"),
-            warnings.catch_warnings(),
-        ):
+        with pytest.raises(RuntimeError, match="modifying its input in place"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gradients(fn, (changes, lambda t: t), make())
 
@@ -290,11 +284,7 @@ def test_hooks_that_cannot_be_traced(pack):
 
 @pytest.mark.parametrize(
     ("unpack", "text"),
-    [
-        (lambda t: t.half(), "float16"),
-        (lambda t: t[:1], "size"),
-        (lambda t: t.shape, "not a tensor"),
-    ],
+    [(lambda t: t.half(), "float16"), (lambda t: t[:1], "size"), (lambda t: t.shape, "not a tensor")],
 )
 def test_wrong_unpacking_is_an_error(unpack, text):
     f = compiled(model, make())

@@ -26,9 +26,7 @@ CHANGES = {
     "strided": lambda x: (x.as_strided((3, 3), (1, 1))[1].add_(1), x * 1)[1],
     "other view": lambda x: (x.view(-1), x.unfold(0, 1, 2).neg_())[0],
     "list": lambda x: (torch._foreach_add_([x.unfold(0, 1, 3)], 2.0), x * 1)[1],
-    "inplace": lambda x: (F.relu(x.unfold(0, 1, 3), inplace=True), F.celu(x[:1], 2.0, True), x * 1)[
-        2
-    ],
+    "inplace": lambda x: (F.relu(x.unfold(0, 1, 3), inplace=True), F.celu(x[:1], 2.0, True), x * 1)[2],
     "out": lambda x: (torch.add(x[1:3], 1, out=x.unfold(0, 1, 3)[..., 0]), x * 1)[1],
     "detached": through_detach,
 }

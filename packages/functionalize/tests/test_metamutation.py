@@ -390,9 +390,7 @@ def changed_and_turned(x, w):
     return view[0], y * w
 
 
-@pytest.mark.parametrize(
-    "fn", [turned_and_changed, turned_and_changed_below, turned_and_changed_behind]
-)
+@pytest.mark.parametrize("fn", [turned_and_changed, turned_and_changed_below, turned_and_changed_behind])
 def test_views_that_change_their_layout_before_their_values_are_refused(fn):
     refuses(fn, lambda: (leaf(3, 3), leaf(3, 3, grad=False)), "changed afterwards")
     check(fn, lambda: (leaf(3, 3, grad=False), leaf(3, 3, grad=False)))

@@ -15,9 +15,7 @@ from fxstack_functionalize import aot, aot_function, aot_module
 class MLP(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(6, 12), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(12, 4)
-        )
+        self.net = nn.Sequential(nn.Linear(6, 12), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(12, 4))
 
     def forward(self, x):
         return F.cross_entropy(self.net(x), x.argmax(-1) % 4)

@@ -29,9 +29,7 @@ ALONE = {
     "of an input that is changed": lambda x, w: (x.add_(1).detach().requires_grad_(), w * 2),
 }
 NEEDED = {
-    "a loss": lambda x, w: (lambda d: (d, ((x + d) * w).sum()))(
-        torch.zeros_like(x).requires_grad_()
-    ),
+    "a loss": lambda x, w: (lambda d: (d, ((x + d) * w).sum()))(torch.zeros_like(x).requires_grad_()),
     "a view": lambda x, w: (lambda d: (d, d[0]))((x * 2).requires_grad_()),
     "only a view": lambda x, w: (x * 2).requires_grad_()[0],
     "an input": lambda x, w: (lambda d: (d, x.mul_(d)))((x * 2).requires_grad_()),

@@ -30,15 +30,7 @@ SEEDED = (
     "attention",
 )
 """Their samples set the seed inside, which a graph does not record; test_features covers random numbers."""
-UNDEFINED = (
-    "empty",
-    "exponential",
-    "uniform",
-    "cauchy",
-    "geometric",
-    "broadcast_shapes",
-    "jiterator",
-)
+UNDEFINED = ("empty", "exponential", "uniform", "cauchy", "geometric", "broadcast_shapes", "jiterator")
 
 
 def usable(op):

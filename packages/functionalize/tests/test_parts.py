@@ -88,8 +88,7 @@ class Operators(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("name", "operator", "count"),
-    [("unbind", "aten::unbind.int", 1), ("twice", "aten::unbind.int", 2)],
+    ("name", "operator", "count"), [("unbind", "aten::unbind.int", 1), ("twice", "aten::unbind.int", 2)]
 )
 def test_one_call_makes_all_parts(name, operator, count):
     (x,) = matrix()

@@ -39,9 +39,7 @@ def test_nested_arguments_and_constants():
     assert count.graphs == 2
 
 
-@pytest.mark.parametrize(
-    "other", [torch.ones(4), torch.ones(3).double(), torch.ones(3, requires_grad=True)]
-)
+@pytest.mark.parametrize("other", [torch.ones(4), torch.ones(3).double(), torch.ones(3, requires_grad=True)])
 def test_new_metadata_traces_again(other):
     count = Count()
     g = aot_function(lambda x: x * 2, fw_compiler=count, partitioner=save_everything)
@@ -79,9 +77,7 @@ def test_closure_tensor_with_gradient_is_refused():
 
 def test_closure_tensor_is_a_constant():
     constant = torch.ones(3)
-    assert torch.equal(
-        aot_function(lambda x: x * constant, **COMPILE)(torch.ones(3)), torch.ones(3)
-    )
+    assert torch.equal(aot_function(lambda x: x * constant, **COMPILE)(torch.ones(3)), torch.ones(3))
 
 
 def test_function_without_source():
@@ -142,9 +138,7 @@ def test_compilers_of_torch():
         return make_boxed_func(module.forward)
 
     x = torch.ones(3, requires_grad=True)
-    aot_function(lambda x: x.sin() * 2, nop, backward, partitioner=save_everything)(
-        x
-    ).sum().backward()
+    aot_function(lambda x: x.sin() * 2, nop, backward, partitioner=save_everything)(x).sum().backward()
     assert torch.allclose(x.grad, 2 * x.detach().cos())
     assert len(graphs) == 1
 
@@ -160,19 +154,11 @@ def no_partition(joint):
     ("call", "error", "text"),
     [
         (lambda: aot_function(lambda x: x, run_graph), TypeError, "'partitioner'"),
-        (
-            lambda: aot_function(lambda x: x, None, partitioner=save_everything),
-            TypeError,
-            "fw_comp",
-        ),
+        (lambda: aot_function(lambda x: x, None, partitioner=save_everything), TypeError, "fw_comp"),
         (lambda: aot_function(lambda x: x, **COMPILE, partition_fn=1), TypeError, "partition_fn"),
         (lambda: aot_function(3, **COMPILE), TypeError, "fn must be callable"),
         (lambda: aot_module(lambda x: x, **COMPILE), TypeError, "use aot_function"),
-        (
-            lambda: aot_function(lambda x, s: x, **COMPILE)(torch.ones(2), {1}),
-            TypeError,
-            "hashable",
-        ),
+        (lambda: aot_function(lambda x, s: x, **COMPILE)(torch.ones(2), {1}), TypeError, "hashable"),
         (lambda: trace_joint(lambda x: x, [torch.ones(2)]), TypeError, "is a torch.fx.GraphModule"),
         (lambda: trace_joint(GRAPH, torch.ones(1, 2)), TypeError, "a list or tuple"),
         (

@@ -14,16 +14,12 @@ from fxstack_functionalize import UnsupportedGraphError, aot
 
 NUMBERS = st.integers(0, 99)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(OPS), NUMBERS, NUMBERS, st.sampled_from(MODES)),
-    min_size=1,
-    max_size=5,
+    st.tuples(st.sampled_from(OPS), NUMBERS, NUMBERS, st.sampled_from(MODES)), min_size=1, max_size=5
 )
 SEEN = Counter()
 
 
-@settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.sampled_from(INPUTS), min_size=1, max_size=3),
     STEPS,
@@ -42,12 +38,7 @@ def run_one(kinds, steps, outputs):
         SEEN["eager raises"] += 1
         if "more than one element" not in str(error):  # see overlap.py: refused by captured node
             with pytest.raises(UnsupportedGraphError):
-                aot(
-                    as_graph(program, len(kinds)),
-                    make(),
-                    fw_compiler=run_graph,
-                    partitioner=save_everything,
-                )
+                aot(as_graph(program, len(kinds)), make(), fw_compiler=run_graph, partitioner=save_everything)
         return
     try:
         check(program, make, calls=1, tol=1e-5)
@@ -66,20 +57,7 @@ def test_random_programs():
     "seed",
     [
         *(1018, 2141, 2394, 2583, 2587, 2656, 3275, 10393, 10635, 11419),
-        *(
-            900063,
-            900128,
-            900268,
-            900402,
-            910012,
-            910062,
-            921445,
-            921452,
-            930469,
-            931715,
-            940117,
-            940876,
-        ),
+        *(900063, 900128, 900268, 900402, 910012, 910062, 921445, 921452, 930469, 931715, 940117, 940876),
     ],  # each once differed
 )
 def test_seed(seed, recwarn):

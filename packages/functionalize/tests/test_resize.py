@@ -48,9 +48,7 @@ PROGRAMS = {
     "grows": resized(5, 6, then=lambda y: y.reshape(-1)[:24] * 1),
     "grows and is written": resized(5, 6, then=torch.Tensor.zero_),
     "channels last": resized(1, 3, 2, 2, memory_format=torch.channels_last),
-    "grows in channels last": resized(
-        2, 3, 2, 5, memory_format=torch.channels_last, then=torch.Tensor.zero_
-    ),
+    "grows in channels last": resized(2, 3, 2, 5, memory_format=torch.channels_last, then=torch.Tensor.zero_),
     "like another": like(lambda x: x),
     "like another in its format": like(channels_last, memory_format=torch.preserve_format),
     "of other strides": lambda x: (channels_last(x * 2) + 1).resize_(2, 4),
@@ -65,8 +63,7 @@ PROGRAMS = {
 
 def test_to_its_own_sizes():
     check(
-        lambda x: (x.t().resize_as_(x.t()), x.resize_(x.shape), x + 1),
-        lambda: (torch.randn(2).expand(3, 2),),
+        lambda x: (x.t().resize_as_(x.t()), x.resize_(x.shape), x + 1), lambda: (torch.randn(2).expand(3, 2),)
     )
 
 
@@ -76,11 +73,7 @@ def test_what_the_graph_has_computed(name):
 
 
 @pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: (x * 2)[0, 1].resize_(3),
-        lambda x: ((y := (x * 2).resize_(4, 6)), y[1:]),
-    ],
+    "fn", [lambda x: (x * 2)[0, 1].resize_(3), lambda x: ((y := (x * 2).resize_(4, 6)), y[1:])]
 )
 def test_views_of_what_was_resized_are_no_outputs(fn):
     refuses(fn, images, "other memory")

@@ -89,9 +89,7 @@ def test_parameters_that_the_graph_holds():
 
 def test_symbolic_sizes():
     fn = lambda x: ((x**3).sum(0) / x.shape[0],)
-    ours = aot(
-        as_graph(fn, 1), dynamic(fresh((4, 3))), fw_compiler=run_graph, partitioner=save_everything
-    )
+    ours = aot(as_graph(fn, 1), dynamic(fresh((4, 3))), fw_compiler=run_graph, partitioner=save_everything)
     for length in (4, 7):
         same(ours, fn, lambda length=length: fresh((length, 3)))
 
@@ -167,10 +165,7 @@ def test_several_gradients_of_what_cannot_be_run_again_are_not_differentiated():
         torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True, create_graph=True)
 
 
-REFUSED = {
-    "random numbers": lambda x: (FN.dropout(x**3, 0.5),),
-    "changes its inputs": change,
-}
+REFUSED = {"random numbers": lambda x: (FN.dropout(x**3, 0.5),), "changes its inputs": change}
 
 
 @pytest.mark.parametrize("reason", REFUSED)

@@ -6,9 +6,7 @@ from compare import check, dynamic, refuses
 
 
 def leaf(*shape, grad=True):
-    return (
-        torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).clone().requires_grad_(grad)
-    )
+    return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).clone().requires_grad_(grad)
 
 
 def nonleaf(*shape):
@@ -222,10 +220,7 @@ def test_random_fill_follows_memory_order():
 
 
 @pytest.mark.parametrize(
-    ("fn", "text"),
-    [
-        (lambda x: (torch.add(torch.ones(5), 1, out=x),), "changed in place"),
-    ],
+    ("fn", "text"), [(lambda x: (torch.add(torch.ones(5), 1, out=x),), "changed in place")]
 )
 def test_input_that_becomes_another_is_refused(fn, text):
     refuses(fn, lambda: (torch.empty(0),), text)

@@ -97,9 +97,7 @@ def a_gradient_that_is_not_used(x):
 
 
 def leaves_of(shapes):
-    return [
-        torch.linspace(0.1, 0.9, torch.Size(s).numel()).reshape(s).requires_grad_() for s in shapes
-    ]
+    return [torch.linspace(0.1, 0.9, torch.Size(s).numel()).reshape(s).requires_grad_() for s in shapes]
 
 
 def differentiate(fn, shapes, order, *, retain):

@@ -27,11 +27,7 @@ CASES = {
     "cat": lambda x: (torch.cat([x, x * 2], 1).chunk(2, 0),),
     "expand": lambda x: (x.unsqueeze(0).expand(3, -1, -1) * torch.arange(3.0)[:, None, None],),
     "transposed result": lambda x: ((x.t() * 2).t() + 1, (x * 3).t().contiguous().t()),
-    "products of batches": lambda x: (
-        x[None] @ x.t()[None],
-        x[0] @ x[None].mT,
-        x[None, None] @ x.t(),
-    ),
+    "products of batches": lambda x: (x[None] @ x.t()[None], x[0] @ x[None].mT, x[None, None] @ x.t()),
     "dropout of nothing": dropped_nothing,
     "layer norm": lambda x: (torch.nn.functional.layer_norm(x, (x.size(1),)),),
 }
@@ -53,9 +49,7 @@ def test_many_sizes(name, grad):
         x = torch.randn(*shape, requires_grad=grad)
         y = x.detach().clone().requires_grad_(grad)
         ours, eager = function(x), fn(y)
-        flat = list(
-            zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(eager))
-        )
+        flat = list(zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(eager)))
         for a, b in flat:
             if isinstance(b, torch.Tensor):
                 torch.testing.assert_close(a, b)
@@ -84,9 +78,6 @@ _BYTES = torch.arange(2 * 5 * 7, dtype=torch.uint8).mul(37).reshape(1, 2, 5, 7)
 )
 def test_operators_are_not_replaced_by_compositions_that_compute_something_else(function, inputs):
     compiled = aot(
-        as_graph(function, len(inputs)),
-        dynamic(inputs),
-        fw_compiler=run_graph,
-        partitioner=save_everything,
+        as_graph(function, len(inputs)), dynamic(inputs), fw_compiler=run_graph, partitioner=save_everything
     )
     torch.testing.assert_close(compiled(*inputs), function(*inputs))

@@ -39,9 +39,7 @@ NOT_IN_TORCH = {("imaginary", torch.bfloat16)}
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    sorted(
-        {(n, d) for n in PROGRAMS for d in (torch.float64, torch.bfloat16)} - NOT_IN_TORCH, key=str
-    ),
+    sorted({(n, d) for n in PROGRAMS for d in (torch.float64, torch.bfloat16)} - NOT_IN_TORCH, key=str),
 )
 def test_the_default_dtype_of_the_graph_is_that_of_its_operators(name, dtype):
     fn, x = _under(dtype, PROGRAMS[name]), torch.arange(3)

@@ -48,9 +48,7 @@ def test_equals_autograd_on_all_scores():
         torch.testing.assert_close(got, want)
     grads = [torch.randn_like(out), torch.randn_like(sums)]
     expected = torch.autograd.grad(wanted[:2], [query, key, value, *buffers], grads)
-    made = operator._overloadpacket.backward(
-        *(_plain(x) for x in arguments), out, sums, grads[0], [grads[1]]
-    )
+    made = operator._overloadpacket.backward(*(_plain(x) for x in arguments), out, sums, grads[0], [grads[1]])
     for got, want in zip(made, expected, strict=True):
         torch.testing.assert_close(got, want)
 

@@ -86,11 +86,7 @@ def main() -> None:
     with torch.no_grad():
         whole = [microseconds(compiled(one_kernel, host)) for host in ("native", "python")]
         print(f"| whole call of one kernel | {whole[0]:.2f} | {whole[1]:.2f} | |")
-        for name, make in (
-            ("mm", products),
-            ("mm and kernel", both),
-            ("sort (calls back)", calls_back),
-        ):
+        for name, make in (("mm", products), ("mm and kernel", both), ("sort (calls back)", calls_back)):
             found = [each_step(make, host) for host in ("native", "python", "eager")]
             print(f"| {name} | " + " | ".join(f"{us:.2f}" for us in found) + " |", flush=True)
 

@@ -300,9 +300,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     ratios = {"torch": [], "eager": []}
-    print(
-        "| kernel | size | ours us | eager/ours | torch.compile/ours | GB/s |\n|---|---|---|---|---|---|"
-    )
+    print("| kernel | size | ours us | eager/ours | torch.compile/ours | GB/s |\n|---|---|---|---|---|---|")
     for name in KERNELS:
         if not re.search(args.only, name):
             continue
@@ -319,9 +317,7 @@ def main():
     for who, values in ratios.items():
         if values:
             mean = math.exp(statistics.fmean(map(math.log, values)))
-            print(
-                f"{who}/ours: geometric mean {mean:.2f} over {len(values)}, worst {min(values):.2f}"
-            )
+            print(f"{who}/ours: geometric mean {mean:.2f} over {len(values)}, worst {min(values):.2f}")
 
 
 if __name__ == "__main__":

@@ -121,9 +121,7 @@ def test_an_input_of_another_shape_or_a_mutated_one_of_other_strides_is_refused(
     x = torch.randn(4, 6)
     graph = make_fx(torch.func.functionalize(f), tracing_mode="fake")(x.clone())
     compiled = fi.compile_graph(graph, (x,), FAST)
-    with pytest.raises(
-        ValueError, match=r"must be float32\[4, 6\] on cpu, but it is float32\[3, 5\]"
-    ):
+    with pytest.raises(ValueError, match=r"must be float32\[4, 6\] on cpu, but it is float32\[3, 5\]"):
         compiled(torch.randn(3, 5))
     with pytest.raises(ValueError, match="writes to has strides"):
         compiled(torch.randn(6, 4).t())

@@ -23,14 +23,7 @@ def arguments(name, device="cpu"):
     x, w = torch.randn(shape, device=device), torch.randn(weight, device=device)
     x = x.contiguous(memory_format=more.get("memory_format", torch.contiguous_format))
     n = len(weight) - 2
-    rest = (
-        [1] * n,
-        [1] * n,
-        [1] * n,
-        more.get("transposed", False),
-        [0] * n,
-        more.get("groups", 1),
-    )
+    rest = ([1] * n, [1] * n, [1] * n, more.get("transposed", False), [0] * n, more.get("groups", 1))
     return x, w, torch.randn(channels, device=device), rest
 
 
@@ -51,10 +44,7 @@ def on_gpu(monkeypatch):
 @pytest.mark.parametrize("name", CASES)
 def test_the_sum_is_torch_s(name, on_gpu):
     x, w, bias, rest = arguments(name)
-    made, wanted = (
-        convolution_bias.convolution(x, w, bias, *rest),
-        aten.convolution(x, w, bias, *rest),
-    )
+    made, wanted = (convolution_bias.convolution(x, w, bias, *rest), aten.convolution(x, w, bias, *rest))
     torch.testing.assert_close(made, wanted)
     assert made.stride() == wanted.stride()
 
@@ -83,9 +73,7 @@ def test_on_a_gpu_the_graph_adds_and_sums():
     assert call.args[2] is None
 
 
-@pytest.mark.parametrize(
-    ("device", "name"), [("cpu", "plain"), ("cuda", "depthwise"), ("cuda", "none")]
-)
+@pytest.mark.parametrize(("device", "name"), [("cpu", "plain"), ("cuda", "depthwise"), ("cuda", "none")])
 def test_others_stay_whole(device, name, monkeypatch):
     monkeypatch.setitem(CASES, "depthwise", ((2, 4, 8, 8), (4, 1, 3, 3), 4, {"groups": 4}))
     monkeypatch.setitem(CASES, "none", CASES["plain"])

@@ -42,11 +42,7 @@ PROGRAMS = {
         torch.div(whole, 7, rounding_mode="floor"),
         whole.abs().amax(1),
     ),
-    "looked up": lambda x, rows: (
-        x[rows],
-        F.embedding(rows, x),
-        x.gather(0, rows[:, None].expand(40, 129)),
-    ),
+    "looked up": lambda x, rows: (x[rows], F.embedding(rows, x), x.gather(0, rows[:, None].expand(40, 129))),
     "scattered": lambda x, rows: (
         x.index_add(0, rows, x[:40] * 2),
         x.scatter_reduce(0, rows[:, None].expand(40, 129), x[:40], "amax"),
@@ -64,12 +60,7 @@ PROGRAMS = {
 
 
 def run(name, x, y, image, whole, rows):
-    given = {
-        "images": (image,),
-        "whole numbers": (whole,),
-        "looked up": (x, rows),
-        "scattered": (x, rows),
-    }
+    given = {"images": (image,), "whole numbers": (whole,), "looked up": (x, rows), "scattered": (x, rows)}
     return PROGRAMS[name](*given.get(name, (x, y)))
 
 

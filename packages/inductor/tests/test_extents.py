@@ -10,9 +10,7 @@ SAMPLE = [*PROGRAMS][::5]
 KINDS = ("float32", "int64", "bool", "bfloat16", "uint8", "float16")
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [(n, KINDS[k % len(KINDS)]) for k, n in enumerate(SAMPLE)]
-)
+@pytest.mark.parametrize(("name", "dtype"), [(n, KINDS[k % len(KINDS)]) for k, n in enumerate(SAMPLE)])
 def test_operators_at_small_extents(name, dtype):
     made = cases(name, dtype)
     few = made[:: max(1, len(made) // 4)]
@@ -23,22 +21,14 @@ def test_the_family_has_cases():
     assert len(cases("set", "float32")) > 100
 
 
-EMPTY = [
-    ((1,), (0,)),
-    ((1, 3), (0, 3)),
-    ((3, 1), (3, 0)),
-    ((1, 1), (2000, 0)),
-    ((3, 1, 1), (3, 5, 0)),
-]
+EMPTY = [((1,), (0,)), ((1, 3), (0, 3)), ((3, 1), (3, 0)), ((1, 1), (2000, 0)), ((3, 1, 1), (3, 5, 0))]
 OF_NOTHING = {
     "points": lambda x: (x.sin() * 2, torch.where(x > 0, x, -x)),
     "sums": lambda x: (x.sum(-1), x.sum(), (x > 0).any(0), x.prod(0)),
     "scans": lambda x: (x.cumsum(0), x.cumprod(-1)),
     "normalised": lambda x: (x.softmax(-1), F.layer_norm(x, x.shape[-1:])),
     "joined": lambda x: (torch.cat([x, x * 2], -1), F.pad(x, (1, 1))),
-    "added": lambda x: torch.zeros(4).scatter_add(
-        0, torch.zeros(x.numel(), dtype=torch.long), x.reshape(-1)
-    ),
+    "added": lambda x: torch.zeros(4).scatter_add(0, torch.zeros(x.numel(), dtype=torch.long), x.reshape(-1)),
 }
 
 

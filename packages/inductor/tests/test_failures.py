@@ -161,9 +161,7 @@ def test_a_compiler_that_is_killed_is_no_defect(monkeypatch):
 
     monkeypatch.setattr(Toolchain, "compile", killed)
     call, (failure,), _ = compiled(traced(program, X))
-    assert (
-        failure.message == "fxstack: gcc was killed by signal 9. ATen's operators run this graph."
-    )
+    assert failure.message == "fxstack: gcc was killed by signal 9. ATen's operators run this graph."
     torch.testing.assert_close(call(X)[0], program(X))
 
 
@@ -194,15 +192,9 @@ def test_what_the_machine_lacks_is_raised_all_the_same(monkeypatch):
 @pytest.mark.parametrize(
     ("output", "line"),
     [
-        (
-            "k.c: In function 'f':\n/tmp/a/kernels.c:3:4: error: no\n  3 | x",
-            "kernels.c:3:4: error: no",
-        ),
+        ("k.c: In function 'f':\n/tmp/a/kernels.c:3:4: error: no\n  3 | x", "kernels.c:3:4: error: no"),
         ("kernels.c:3:4: fatal error: no\n", "kernels.c:3:4: fatal error: no"),
-        (
-            "ld: cannot find -lmvec\ncollect2: error: ld returned 1",
-            "collect2: error: ld returned 1",
-        ),
+        ("ld: cannot find -lmvec\ncollect2: error: ld returned 1", "collect2: error: ld returned 1"),
         ("something\nelse\n", "else"),
         ("", ""),
     ],

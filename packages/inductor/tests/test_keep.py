@@ -49,9 +49,7 @@ def test_images_are_equal_data():
 
 def test_memory_that_depends_on_symbolic_sizes():
     cache = ProgramCache(InductorOptions())
-    graph = make_fx(lambda x, w: (torch.cat([x, x[1:]]).exp() @ w.cos(),), tracing_mode="symbolic")(
-        X, W
-    )
+    graph = make_fx(lambda x, w: (torch.cat([x, x[1:]]).exp() @ w.cos(),), tracing_mode="symbolic")(X, W)
     record = cache.pack(compile_graph(graph, (X, W)))
     again = cache.unpack(json.loads(json.dumps(record)), lambda: graph)
     x = torch.randn(2 * X.shape[0], X.shape[1])

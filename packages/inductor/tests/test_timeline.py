@@ -46,9 +46,7 @@ def test_arguments_end_with_their_last_reader():
 
 
 def test_arguments_live_as_long_as_their_views():
-    found = timeline(
-        lambda x: (x.unfold(0, 2, 1).sort()[0].sum() * x.new_zeros(()),), torch.randn(9)
-    )
+    found = timeline(lambda x: (x.unfold(0, 2, 1).sort()[0].sum() * x.new_zeros(()),), torch.randn(9))
     (released,) = found.released.values()
     assert released > [name for name, _ in found.steps].index("sort")
 

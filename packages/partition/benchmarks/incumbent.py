@@ -47,8 +47,7 @@ def defaults(names: list[str]) -> None:
         joint = corpus.load(name)
         rows = [row(joint, p) for p in (torch_default, torch_min_cut, "save_all", "min_cut")]
         cells = [
-            f"{r.saved_bytes / 1e6:.2f} / {r.peak / 1e6:.2f} / {r.solver_seconds * 1e3:.0f}"
-            for r in rows
+            f"{r.saved_bytes / 1e6:.2f} / {r.peak / 1e6:.2f} / {r.solver_seconds * 1e3:.0f}" for r in rows
         ]
         ratio = rows[3].peak / min(rows[0].peak, rows[1].peak)
         logs.append(math.log(ratio))
@@ -129,9 +128,7 @@ def budgets(names: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore")
     names = [a for a in arguments if not a.startswith("--")] or list(corpus.names())
-    analyze_merged(
-        corpus.load(names[0]), PartitionOptions()
-    )  # so that no first run pays for imports
+    analyze_merged(corpus.load(names[0]), PartitionOptions())  # so that no first run pays for imports
     (budgets if "--budgets" in arguments else defaults)(names)
 
 

@@ -59,10 +59,7 @@ def perceptron(nodes: int) -> StageGraph:
             InputSpec(InputKind.PARAMETER, "w", "w"),
             InputSpec(InputKind.TANGENT, "tangent", out.name),
         ),
-        (
-            OutputSpec(OutputKind.USER_OUTPUT, out.name),
-            OutputSpec(OutputKind.GRADIENT, grad.name, "x"),
-        ),
+        (OutputSpec(OutputKind.USER_OUTPUT, out.name), OutputSpec(OutputKind.GRADIENT, grad.name, "x")),
         (),
     )
     return StageGraph(GraphModule({}, graph), signature)

@@ -50,12 +50,7 @@ def main(sizes: list[int]) -> None:
             SOLVERS[name](network)
             seconds[name] = f"{time.perf_counter() - start:.3f}"
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        cells = (
-            str(nodes),
-            str(len(network.edges)),
-            seconds["scipy"],
-            seconds.get("networkx", "-"),
-        )
+        cells = (str(nodes), str(len(network.edges)), seconds["scipy"], seconds.get("networkx", "-"))
         print("|", " | ".join(cells), f"| {peak} |", flush=True)
 
 

@@ -37,10 +37,7 @@ def trace_joint(fn, *inputs, dynamic=False, decompositions=None, parameters=()):
         wanted = [x for x, need in zip(primals, needs) if need]
         differentiable = [(o, t) for o, t in zip(outs, given) if o.requires_grad]
         grads = torch.autograd.grad(
-            [o for o, _ in differentiable],
-            wanted,
-            [t for _, t in differentiable],
-            allow_unused=True,
+            [o for o, _ in differentiable], wanted, [t for _, t in differentiable], allow_unused=True
         )
         each = iter(grads)
         return (*outs, *(next(each) if need else None for need in needs))
@@ -65,10 +62,7 @@ def describe(gm: GraphModule, n_primals, n_forward, parameters=()) -> StageGraph
         InputSpec(InputKind.PARAMETER if i in parameters else InputKind.USER_INPUT, n.name, None)
         for i, n in enumerate(placeholders[:n_primals])
     ]
-    inputs += [
-        InputSpec(InputKind.TANGENT, n.name, names[i])
-        for i, n in enumerate(placeholders[n_primals:])
-    ]
+    inputs += [InputSpec(InputKind.TANGENT, n.name, names[i]) for i, n in enumerate(placeholders[n_primals:])]
     outputs = [OutputSpec(OutputKind.USER_OUTPUT, n) for n in names[:n_forward]]
     outputs += [
         OutputSpec(OutputKind.GRADIENT, n, p.name)
@@ -78,9 +72,7 @@ def describe(gm: GraphModule, n_primals, n_forward, parameters=()) -> StageGraph
         node.meta = {key: node.meta[key] for key in METADATA_KEYS if key in node.meta}
     graph.eliminate_dead_code()
     gm.recompile()
-    signature = GraphSignature(
-        Stage.JOINT, tuple(inputs), tuple(outputs), tuple(s for _, s in symbols)
-    )
+    signature = GraphSignature(Stage.JOINT, tuple(inputs), tuple(outputs), tuple(s for _, s in symbols))
     return StageGraph(gm, signature)
 
 
@@ -194,8 +186,7 @@ def mutating_joint():
     updated = OutputSpec(OutputKind.MUTATED_INPUT, first.name, "arg0_1")
     outputs = (updated, *signature.outputs[1:])
     return StageGraph(
-        joint.graph_module,
-        type(signature)(signature.stage, signature.inputs, outputs, signature.symbols),
+        joint.graph_module, type(signature)(signature.stage, signature.inputs, outputs, signature.symbols)
     )
 
 

@@ -43,9 +43,7 @@ def test_corpus_lists_twenty_graphs(capsys):
 
 def test_errors_are_one_line(capsys):
     assert main(["compare", "nothing"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "fxstack_partition: the corpus has no graph 'nothing'"
-    )
+    assert capsys.readouterr().err.startswith("fxstack_partition: the corpus has no graph 'nothing'")
     assert main(["explain", "mlp_symbolic", "--partitioner", "nope"]) == 2
     assert "no partitioner is called 'nope'" in capsys.readouterr().err
 

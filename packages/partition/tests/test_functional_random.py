@@ -73,12 +73,7 @@ def joint_graph():
 def test_seeds_are_inputs_of_their_stages(tmp_path):
     joint = joint_graph()
     verify(joint)
-    assert [s.name for s in joint.signature.inputs] == [
-        *NAMES[:2],
-        *SEEDS[:2],
-        *NAMES[2:],
-        *SEEDS[2:],
-    ]
+    assert [s.name for s in joint.signature.inputs] == [*NAMES[:2], *SEEDS[:2], *NAMES[2:], *SEEDS[2:]]
     save(joint, tmp_path / "joint.fxg")
     verify(load(tmp_path / "joint.fxg"))
 

@@ -7,14 +7,7 @@ import torch
 from joint_programs import PROGRAMS, rand
 from joints import compare, trace_joint
 
-from fxstack_partition import (
-    BudgetError,
-    PartitionError,
-    PartitionOptions,
-    analyze,
-    corpus,
-    partition,
-)
+from fxstack_partition import BudgetError, PartitionError, PartitionOptions, analyze, corpus, partition
 from fxstack_partition.budget import simulate
 from fxstack_partition.budget.plan import make_plan
 from fxstack_partition.budget.program import bytes_between, cheapest_under
@@ -69,9 +62,7 @@ def test_budget_is_within_five_percent_of_it(budget):
     options = PartitionOptions(budget=budget)
     nodes = {n.name: place for place, n in enumerate(facts.nodes)}
     costs = {
-        name: seconds(
-            facts, [nodes[s] for s in partition(joint, name, options).saved if s in nodes]
-        )
+        name: seconds(facts, [nodes[s] for s in partition(joint, name, options).saved if s in nodes])
         for name in ("ilp", "budget")
     }
     assert costs["budget"] <= 1.05 * costs["ilp"] + 1e-12

@@ -46,9 +46,7 @@ def test_partitioners(name):
 
 
 def test_graphs():
-    with pytest.raises(
-        TypeError, match="expected a joint StageGraph, got Graph; JointGraph.from_aot"
-    ):
+    with pytest.raises(TypeError, match="expected a joint StageGraph, got Graph; JointGraph.from_aot"):
         partition(joint().graph_module.graph)
 
 

@@ -42,9 +42,7 @@ CASES = {
 
 
 def saved_dtypes(part):
-    return {
-        n.meta["val"].dtype for n in part.backward.graph_module.graph.find_nodes(op="placeholder")
-    }
+    return {n.meta["val"].dtype for n in part.backward.graph_module.graph.find_nodes(op="placeholder")}
 
 
 @pytest.mark.parametrize("partitioner", ["save_all", "min_cut", "budget"])
@@ -69,9 +67,7 @@ def test_the_reason_says_so():
 
 
 def test_what_the_caller_holds_is_saved_as_it_is():
-    part = partition(
-        trace_joint(lambda x: F.max_pool2d(x, 2, return_indices=True), rand(1, 2, 8, 8))
-    )
+    part = partition(trace_joint(lambda x: F.max_pool2d(x, 2, return_indices=True), rand(1, 2, 8, 8)))
     assert torch.int8 not in saved_dtypes(part)
 
 

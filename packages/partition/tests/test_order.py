@@ -66,9 +66,7 @@ def test_the_chosen_order_is_no_worse_than_the_joint_graphs(name):
     part = partition(joint)
     graph = facts.compact
     mine = {n.name: place for place, n in enumerate(graph.nodes)}
-    order = [
-        mine[n.name] for n in part.backward.graph_module.graph.nodes if n.op == "call_function"
-    ]
+    order = [mine[n.name] for n in part.backward.graph_module.graph.nodes if n.op == "call_function"]
     saved = [mine[name] for name in part.saved if name in mine]
     held = graph.storages_of((*graph.results, *graph.tangents, *saved))
     kept = graph.storages_of((*graph.results, *graph.gradients))
@@ -140,9 +138,7 @@ def drawn_in_the_backward():
 
         @staticmethod
         def backward(ctx, grad):
-            large = [
-                fn(grad.expand(BIG, 4)) for fn in (torch.rand_like, torch.sin, torch.randn_like)
-            ]
+            large = [fn(grad.expand(BIG, 4)) for fn in (torch.rand_like, torch.sin, torch.randn_like)]
             return grad * sum(value.sum() for value in large)
 
     return Noisy.apply

@@ -28,14 +28,7 @@ def test_symbolic(program, name):
 
 
 def test_symbolic_graph_serves_other_sizes():
-    check(
-        mlp,
-        rand(6, 5),
-        rand(5, 7),
-        rand(7, 3),
-        dynamic=True,
-        at=(rand(9, 4), rand(4, 8), rand(8, 2)),
-    )
+    check(mlp, rand(6, 5), rand(5, 7), rand(7, 3), dynamic=True, at=(rand(9, 4), rand(4, 8), rand(8, 2)))
 
 
 def test_saved_tensors_come_before_saved_symbols():

@@ -45,9 +45,7 @@ def program(choices, outputs):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    steps,
-    st.lists(st.integers(0, 99), max_size=2),
-    st.sampled_from(["save_all", "min_cut", "sac", "budget"]),
+    steps, st.lists(st.integers(0, 99), max_size=2), st.sampled_from(["save_all", "min_cut", "sac", "budget"])
 )
 def test_forward_and_backward_equal_the_joint_graph(choices, outputs, name):
     torch.manual_seed(3)

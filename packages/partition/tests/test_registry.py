@@ -37,9 +37,7 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
         partition(joint(), "nope")
 
 
-@pytest.mark.skipif(
-    not entry_points(group=ENTRY_POINT_GROUP), reason="installed before entry points"
-)
+@pytest.mark.skipif(not entry_points(group=ENTRY_POINT_GROUP), reason="installed before entry points")
 def test_built_ins_are_entry_points_too():
     assert entry_points(group=ENTRY_POINT_GROUP)["save_all"].load() is save_all
 
@@ -52,9 +50,7 @@ def test_importing_loads_no_incumbent_and_no_sibling():
         " 'fxstack_functionalize')\n"
         "print([m for m in sys.modules if m.startswith(bad)])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -27,9 +27,7 @@ def everything_again(fn, *inputs, dynamic=False):
     """Save the inputs alone; return the joint graph and its partition, which computes what it computes."""
     joint = trace_joint(fn, *inputs, dynamic=dynamic)
     facts = analyze(joint)
-    saved = [
-        n for n in facts.nodes if n in facts.primals or n.target is torch.ops.aten.rand.default
-    ]
+    saved = [n for n in facts.nodes if n in facts.primals or n.target is torch.ops.aten.rand.default]
     part = extract(facts, saved)
     check_partition(joint, part)
     compare(joint, part, inputs)
@@ -68,9 +66,7 @@ def test_explain_names_the_state():
     assert state.bytes == torch.get_rng_state().numel()
 
 
-@pytest.mark.skipif(
-    torch.__version__ < "2.13", reason="graphs of torch 2.11 do not hold generators"
-)
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="graphs of torch 2.11 do not hold generators")
 def test_a_generator_of_its_own_is_not_drawn_from_again():
     own = torch.Generator().manual_seed(3)
     joint = trace_joint(lambda x: (x * torch.rand_like(x, generator=own)).sin(), rand(N))

@@ -6,13 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from joint_programs import norm_dropout, rand
-from joints import (
-    check,
-    compare,
-    demand_values_before_the_update,
-    mutating_joint,
-    trace_joint,
-)
+from joints import check, compare, demand_values_before_the_update, mutating_joint, trace_joint
 
 from fxstack_partition import PartitionError, PartitionOptions, analyze, partition
 from fxstack_partition.extract import extract
@@ -66,9 +60,7 @@ def test_random_numbers_are_never_drawn_again():
     for name in ("save_all", "min_cut"):
         part = check(norm_dropout, rand(6, 8), rand(8), rand(8), name=name)
         assert "native_dropout" not in part.recomputed
-        assert "native_dropout" not in part.backward.graph_module.code.replace(
-            "dropout_backward", ""
-        )
+        assert "native_dropout" not in part.backward.graph_module.code.replace("dropout_backward", "")
 
 
 def test_random_numbers_without_a_state_to_keep_beat_a_tag():

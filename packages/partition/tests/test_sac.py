@@ -51,9 +51,7 @@ def test_a_preference_to_recompute_is_overruled_by_a_clear_gain():
     def summed(x):
         return x.sum(1, keepdim=True).sin().exp()
 
-    part = cut(
-        {"sum_1": "prefer_recompute"}, summed, (torch.randn(4, 999, requires_grad=True) * 1,)
-    )
+    part = cut({"sum_1": "prefer_recompute"}, summed, (torch.randn(4, 999, requires_grad=True) * 1,))
     assert "sum_1" not in part.recomputed
     assert "arg0_1" not in part.saved
 
@@ -81,7 +79,5 @@ def test_tags_in_the_graph_count_where_the_policy_is_silent():
 
 def test_an_unknown_tag_is_an_error():
     options = PartitionOptions(policy=lambda node: "sometimes" if node.name == "mm" else None)
-    with pytest.raises(
-        ValueError, match="'mm' has the recompute tag 'sometimes'; known are must_s"
-    ):
+    with pytest.raises(ValueError, match="'mm' has the recompute tag 'sometimes'; known are must_s"):
         partition(trace_joint(chain, rand(8, 8), rand(8, 8)), "sac", options)

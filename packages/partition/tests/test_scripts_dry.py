@@ -11,8 +11,6 @@ sys.path.insert(0, str(ROOT / "testing"))
 import dry_runs  # noqa: E402
 
 
-@pytest.mark.parametrize(
-    "script", dry_runs.scripts(Path(__file__).parents[1]), ids=lambda s: s.name
-)
+@pytest.mark.parametrize("script", dry_runs.scripts(Path(__file__).parents[1]), ids=lambda s: s.name)
 def test_runs(script):
     dry_runs.check(script)

@@ -34,9 +34,7 @@ class Allocated(TorchDispatchMode):
                 if key not in self.ignored and key not in self.alive:
                     self.alive[key] = storage._weak_ref(), storage.nbytes()
         self.alive = {
-            k: (ref, size)
-            for k, (ref, size) in self.alive.items()
-            if not torch.UntypedStorage._expired(ref)
+            k: (ref, size) for k, (ref, size) in self.alive.items() if not torch.UntypedStorage._expired(ref)
         }
         self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
 
@@ -131,10 +129,7 @@ def test_a_described_runtime_is_what_counts():
         return StageMemory(((name, 100),), retained=7 if name == "alpha" else 50)
 
     timeline = simulate(part, PartitionOptions(runtime=described))
-    assert [(m.name, m.stage) for m in timeline.moments] == [
-        ("alpha", "forward"),
-        ("omega", "backward"),
-    ]
+    assert [(m.name, m.stage) for m in timeline.moments] == [("alpha", "forward"), ("omega", "backward")]
     assert timeline.moments[0].bytes == 150
     assert timeline.peak > timeline.saved_bytes + 150
     assert timeline.saved_bytes == simulate(part).saved_bytes
@@ -151,9 +146,7 @@ def test_what_a_described_backward_lets_go_of_is_freed_unless_others_hold_it():
         is_forward = stage is part.forward
         return StageMemory((("a", 0), ("b", 0)), released={} if is_forward else released)
 
-    before, after = (
-        m.bytes for m in simulate(part, PartitionOptions(runtime=described)).moments[2:]
-    )
+    before, after = (m.bytes for m in simulate(part, PartitionOptions(runtime=described)).moments[2:])
     assert before - after == simulate(part).saved_bytes > 0
 
 

@@ -54,13 +54,7 @@ GRAPHS = {
     "a result as two gradients": (("x", "t"), (SIN,), ("y",), ("y", "y")),
     "a backward alone": (("t",), (("y", aten.sin.default, "t"),), (), ("y",)),
 }
-CUTS = {
-    "save_all": {},
-    "min_cut": {},
-    "sac": {},
-    "budget": {"budget": 0.0},
-    "ilp": {"budget": 1.0},
-}
+CUTS = {"save_all": {}, "min_cut": {}, "sac": {}, "budget": {"budget": 0.0}, "ilp": {"budget": 1.0}}
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

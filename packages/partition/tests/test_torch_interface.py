@@ -41,21 +41,15 @@ def run_as_it_is(module, _inputs):
 
 
 def same_under_aot(fn, *inputs, name="min_cut", **options):
-    compiled = aot_function(
-        fn, fw_compiler=run_as_it_is, partition_fn=as_partition_fn(name), **options
-    )
+    compiled = aot_function(fn, fw_compiler=run_as_it_is, partition_fn=as_partition_fn(name), **options)
     for _ in range(2):
         results = []
         for run in (fn, compiled):
             mine = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
             torch.manual_seed(0)
             out = run(*mine)
-            sum(
-                (o * o).sum() for o in (out if isinstance(out, tuple | list) else (out,))
-            ).backward()
-            results.append(
-                [*(out if isinstance(out, tuple | list) else (out,)), *(x.grad for x in mine)]
-            )
+            sum((o * o).sum() for o in (out if isinstance(out, tuple | list) else (out,))).backward()
+            results.append([*(out if isinstance(out, tuple | list) else (out,)), *(x.grad for x in mine)])
         torch.testing.assert_close(results[1], results[0])
 
 

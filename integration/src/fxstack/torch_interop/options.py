@@ -53,13 +53,9 @@ TORCH_OPTIONS: Mapping[str, Renamed | FixedOption] = MappingProxyType(
         "dce": FixedOption(True, "what nobody uses is not computed"),
         "debug": FixedOption(False, _REPORT),
         "epilogue_fusion": FixedOption(True, _FUSED),
-        "fallback_random": FixedOption(
-            True, "random numbers are always those that eager would draw"
-        ),
+        "fallback_random": FixedOption(True, "random numbers are always those that eager would draw"),
         "group_fusion": FixedOption(False, _FUSED),
-        "implicit_fallbacks": FixedOption(
-            True, "operators without a rule are calls of their kernels"
-        ),
+        "implicit_fallbacks": FixedOption(True, "operators without a rule are calls of their kernels"),
         "inplace_buffers": FixedOption(True, "results are written over what is not used any more"),
         "keep_output_stride": FixedOption(True, "results are always laid out as eager's"),
         "layout_optimization": FixedOption(False, "tensors are laid out as eager lays them out"),
@@ -72,9 +68,7 @@ TORCH_OPTIONS: Mapping[str, Renamed | FixedOption] = MappingProxyType(
         "trace.enabled": FixedOption(False, _REPORT),
         "trace.graph_diagram": FixedOption(False, _REPORT),
         "triton.cudagraph_trees": FixedOption(True, "results of CUDA graphs are the caller's own"),
-        "triton.unique_kernel_names": FixedOption(
-            True, "kernels are named after what they compute"
-        ),
+        "triton.unique_kernel_names": FixedOption(True, "kernels are named after what they compute"),
     }
 )
 

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fxstack_capture import native, torch_compat
-from fxstack_capture.annotations import (
-    DISABLED,
-    disable,
-    graph_break,
-    is_compiling,
-    skip,
-    skip_frame,
-)
+from fxstack_capture.annotations import DISABLED, disable, graph_break, is_compiling, skip, skip_frame
 from fxstack_capture.driver.backend import eager
 from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler

@@ -127,10 +127,7 @@ _REASONS = (
         "Nothing is wrong: the frame runs in plain Python.",
     ),
     Reason(
-        "user-break",
-        "graph_break() was called {detail}",
-        "The program asked for it.",
-        "Remove the call.",
+        "user-break", "graph_break() was called {detail}", "The program asked for it.", "Remove the call."
     ),
     Reason(
         "user-skip",
@@ -197,8 +194,6 @@ _REASONS = (
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
 
 
-def graph_break(
-    reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()
-) -> GraphBreak:
+def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:
     """What to raise for a registered reason: call this with its id, and say what it was about."""
     return GraphBreak(REASONS[reason_id], detail, stack)

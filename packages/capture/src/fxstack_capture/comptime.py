@@ -111,11 +111,7 @@ def _is_open(value: Any) -> bool:
     return type(value) in _SHOWN and len(value.node.expr.free_symbols) > 0
 
 
-_SHOWN: dict[type, type] = {
-    torch.SymInt: int,
-    torch.SymFloat: float,
-    torch.SymBool: bool,
-}
+_SHOWN: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 class ComptimeContext:
@@ -206,9 +202,7 @@ class ComptimeContext:
     def force_static(self, value: Any) -> Any:
         """The plain number behind a symbolic one; guarded, so other values compile anew."""
         given = value.value if isinstance(value, ComptimeVar) else value
-        return (
-            self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
-        )
+        return self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
 
     def assert_static(self, value: Any) -> None:
         """Raises ValueError if ``value`` is symbolic."""

@@ -77,13 +77,7 @@ def _original(module: Any) -> Any:
     return module
 
 
-_SLOTS = (
-    "_fxstack_original",
-    "_fxstack_call",
-    "_fxstack_forward",
-    "_fxstack_again",
-    "__fxstack_log__",
-)
+_SLOTS = ("_fxstack_original", "_fxstack_call", "_fxstack_forward", "_fxstack_again", "__fxstack_log__")
 
 
 def _forward_like(cls: type) -> dict[str, Any]:
@@ -110,9 +104,7 @@ def wrap(
         "__qualname__": cls.__qualname__,
         **_forward_like(cls),
     }
-    made = types.new_class(
-        cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace)
-    )
+    made = types.new_class(cls.__name__, (OptimizedModule, cls), exec_body=lambda ns: ns.update(namespace))
     wrapper: Any = object.__new__(made)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_fxstack_original", module)

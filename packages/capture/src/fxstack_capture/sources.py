@@ -266,9 +266,7 @@ class Upcoming(Step):
     index: int
 
     def _named(self) -> str:
-        return (
-            f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
-        )
+        return f"next({self.of.name})" if not self.index else f"next #{self.index} of {self.of.name}"
 
 
 @dataclass(frozen=True, slots=True)

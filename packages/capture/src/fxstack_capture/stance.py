@@ -138,13 +138,9 @@ def set_stance(
         RuntimeError: ``force_backend`` with another stance than the default.
     """
     if stance not in STANCES:
-        raise ValueError(
-            f"set_stance: unknown stance {stance!r}; choose one of {', '.join(STANCES)}"
-        )
+        raise ValueError(f"set_stance: unknown stance {stance!r}; choose one of {', '.join(STANCES)}")
     if force_backend is not None and stance != "default":
-        raise RuntimeError(
-            f"set_stance: force_backend is for the stance 'default', not for {stance!r}"
-        )
+        raise RuntimeError(f"set_stance: force_backend is for the stance 'default', not for {stance!r}")
     before = (_STATE.stance, _STATE.changes)
     chosen = Stance(stance, force_backend, skip_guard_eval_unsafe)
     _enter(chosen, _STATE.changes)
@@ -152,9 +148,7 @@ def set_stance(
 
 
 def _set(stance: Stance) -> _Scope:
-    return set_stance(
-        stance.name, skip_guard_eval_unsafe=stance.is_warm, force_backend=stance.backend
-    )
+    return set_stance(stance.name, skip_guard_eval_unsafe=stance.is_warm, force_backend=stance.backend)
 
 
 def patch_options(**changes: Any) -> _Scope:
@@ -166,9 +160,7 @@ def patch_options(**changes: Any) -> _Scope:
     known = {field.name for field in dataclasses.fields(CaptureOptions)}
     unknown = sorted(changes.keys() - known)
     if unknown:
-        raise TypeError(
-            f"patch_options: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-        )
+        raise TypeError(f"patch_options: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}")
     before = (_STATE.stance, _STATE.changes)
     _enter(_STATE.stance, tuple({**dict(_STATE.changes), **changes}.items()))
     return _Scope(before, lambda: patch_options(**changes))

@@ -23,7 +23,9 @@ class error_on_graph_break(contextlib.ContextDecorator):
     no break, whatever this says.
     """
 
-    __module__ = "fxstack_capture"  # the program's, not a part of the compiler: it is made again behind a break
+    __module__ = (
+        "fxstack_capture"  # the program's, not a part of the compiler: it is made again behind a break
+    )
 
     def __init__(self, error: bool) -> None:
         self._error = error

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {
-    "NumPy functions in compiled code": {
-        "torch": "_numpy=torch_numpy",
-        "torch._numpy": "ndarray",
-    },
+    "NumPy functions in compiled code": {"torch": "_numpy=torch_numpy", "torch._numpy": "ndarray"},
     "autograd": {
         "torch._C": "_InferenceMode _set_grad_enabled",
         "torch._C._autograd": """
@@ -70,7 +67,7 @@ NAMES = {
             _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
             _get_privateuse1_backend_name _is_any_autocast_enabled _is_autocast_available _set_default_dtype
             _set_deterministic_algorithms _set_throw_on_mutable_data_ptr
-        """,
+        """
     },
     "higher-order operators": {
         "torch._higher_order_ops": """
@@ -81,13 +78,11 @@ NAMES = {
         "torch._higher_order_ops.wrap": "wrap",
         "torch._ops": "HigherOrderOperator _higher_order_ops",
     },
-    "nested tensors": {
-        "torch.nested._internal": "nested_tensor",
-    },
+    "nested tensors": {"torch.nested._internal": "nested_tensor"},
     "optimizers": {
         "torch.optim.optimizer": """
             _get_value=optimizer_value _stack_if_compiling _use_grad_for_differentiable
-        """,
+        """
     },
     "removing mutation": {
         "torch": "_is_functional_tensor _sync=functional_sync",

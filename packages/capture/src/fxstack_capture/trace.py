@@ -93,9 +93,7 @@ class Objects(Protocol):
 
     def delete_attr(self, obj: object, name: str) -> None: ...
 
-    def load_global(
-        self, namespace: dict[str, object], builtins: dict[str, object], name: str
-    ) -> Any:
+    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
         """LOAD_GLOBAL; raises the real NameError. ``namespace`` is a function's real ``__globals__``."""
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None: ...
@@ -324,9 +322,7 @@ class Interpreter(Protocol):
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
 
-    def call_linked(
-        self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link
-    ) -> Any:
+    def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
         """As ``call_function``, for a call whose result is that of the current step."""
 
     def run_root(

@@ -1,12 +1,6 @@
 """The FX-graph interchange format: what the stages of fxstack hand to each other, in memory and as files."""
 
-from fxstack_interchange.errors import (
-    InterchangeError,
-    LoadError,
-    SaveError,
-    VerificationError,
-    Violation,
-)
+from fxstack_interchange.errors import InterchangeError, LoadError, SaveError, VerificationError, Violation
 from fxstack_interchange.format.container import Limits
 from fxstack_interchange.format.files import load, save, to_bytes
 from fxstack_interchange.format.metadata import METADATA_KEYS, user_line

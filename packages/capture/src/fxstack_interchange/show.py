@@ -33,10 +33,7 @@ _DTYPES = {
 
 def show(graph: StageGraph) -> str:
     """Return the graph as text; for people, not for parsing."""
-    lines = [
-        *_header(graph),
-        *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, ""),
-    ]
+    lines = [*_header(graph), *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, "")]
     for path, child in _subgraphs(graph.graph_module):
         lines += ["", f"# subgraph {path}", *_body(child, (), (), path)]
     return "\n".join(lines) + "\n"

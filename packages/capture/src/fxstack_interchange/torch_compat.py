@@ -19,11 +19,9 @@ NAMES = {
     "autograd": {
         "torch._C": """
             _AutoDispatchBelowADInplaceOrView _AutoDispatchBelowAutograd _after_ADInplaceOrView_keyset
-        """,
+        """
     },
-    "calls of torch's own Python": {
-        "torch.fx.graph_module": "_loader=graph_module_loader",
-    },
+    "calls of torch's own Python": {"torch.fx.graph_module": "_loader=graph_module_loader"},
     "higher-order operators": {
         "torch": "_higher_order_ops=higher_order_ops_package",
         "torch._higher_order_ops.effects": "has_effects",
@@ -44,9 +42,7 @@ NAMES = {
         "torch.utils._sympy.numbers": "int_oo",
         "torch.utils._sympy.value_ranges": "ValueRanges",
     },
-    "tensor subclasses and modes": {
-        "torch._C": "DisableTorchFunction",
-    },
+    "tensor subclasses and modes": {"torch._C": "DisableTorchFunction"},
     "torch's operators and their decompositions": {
         "torch": "_VF _neg_view _safe_softmax",
         "torch._C": "_fft _linalg _nn _sparse _special",

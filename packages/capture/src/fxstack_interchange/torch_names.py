@@ -116,9 +116,7 @@ def find(path: str) -> Any:
     *holders, last = path.split(".")
     value: Any = torch
     for end in range(2, len(holders) + 1):
-        value = _module(value, ".".join(holders[:end])) or getattr(
-            value, holders[end - 1], _NOTHING
-        )
+        value = _module(value, ".".join(holders[:end])) or getattr(value, holders[end - 1], _NOTHING)
     found = getattr(value, last, _NOTHING)
     return (_module(value, path) or _NOTHING) if found is _NOTHING else found
 

@@ -13,13 +13,7 @@ from torch.fx import GraphModule, Node
 from fxstack_interchange.errors import VerificationError, Violation
 from fxstack_interchange.format.metadata import METADATA_KEYS, RECOMPUTE_TAGS, user_line
 from fxstack_interchange.format.symbols import SYMBOLIC, symbols_in
-from fxstack_interchange.signature import (
-    GraphSignature,
-    InputKind,
-    OutputKind,
-    Stage,
-    StageGraph,
-)
+from fxstack_interchange.signature import GraphSignature, InputKind, OutputKind, Stage, StageGraph
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
 
 ALL_STAGES = frozenset(Stage)
@@ -101,10 +95,7 @@ def _inputs(facts: Facts) -> Found:
         yield None, f"{len(facts.placeholders)} placeholders, {len(specs)} input specifications"
     for node, spec in zip(facts.placeholders, specs, strict=False):
         if node.name != spec.name:
-            yield (
-                node,
-                f"its specification is for {spec.name!r}; specifications follow the placeholders",
-            )
+            yield (node, f"its specification is for {spec.name!r}; specifications follow the placeholders")
 
 
 def _output_specs(facts: Facts) -> Found:
@@ -233,9 +224,7 @@ def _symbols(facts: Facts) -> Found:
     """
     bound: set[str] = set()
     tangents = {spec.name for spec in facts.signature.inputs_of(_IN.TANGENT)}
-    found_later = {
-        str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()
-    }
+    found_later = {str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()}
     for spec, node in zip(facts.signature.inputs, facts.placeholders, strict=False):
         if spec.kind is _IN.SYMBOL:
             bound.add(str(spec.target))
@@ -258,10 +247,7 @@ def _metadata(facts: Facts) -> Found:
     for node in facts.nodes:
         for key in node.meta:
             if key not in METADATA_KEYS:
-                yield (
-                    node,
-                    f"metadata key {key!r} is not in the closed list; keep it in a side table",
-                )
+                yield (node, f"metadata key {key!r} is not in the closed list; keep it in a side table")
         tag = node.meta.get("recompute")
         if tag is not None and str(getattr(tag, "name", tag)).lower() not in RECOMPUTE_TAGS:
             yield node, f"recompute is {tag!r}, must be one of {', '.join(RECOMPUTE_TAGS)}"
@@ -278,10 +264,7 @@ def _operators(facts: Facts) -> Found:
         if node.op in ("call_method", "call_module"):
             yield node, f"{node.op} in a graph of ATen operators"
         elif node.op == "call_function" and not _is_low_level(node.target):
-            yield (
-                node,
-                f"calls {_shown(node.target)}, which is not an ATen operator or size arithmetic",
-            )
+            yield (node, f"calls {_shown(node.target)}, which is not an ATen operator or size arithmetic")
 
 
 def _is_low_level(target: Any) -> bool:

@@ -105,13 +105,7 @@ class LanguageWriter(Writer):
     def statement(self):
         more = [
             *(self.s_record, self.s_point, self.s_generator, self.s_stepping, self.s_match),
-            *(
-                self.s_walrus,
-                self.s_swallow,
-                self.s_chained,
-                self.s_iterator,
-                self.s_loop_over_dict,
-            ),
+            *(self.s_walrus, self.s_swallow, self.s_chained, self.s_iterator, self.s_loop_over_dict),
             *(self.s_random, self.s_star, self.s_local_class, self.s_sorted, self.s_errors),
         ]
         if self.breaks:
@@ -156,9 +150,7 @@ class LanguageWriter(Writer):
         self.put(self.maybe_break())
         self.put(f"{name} = dataclasses.replace({name}, c={name}.c + 1)")
         self.put(f"{result} = {name}.a * {name}.c + len({name}.b)")
-        self.put(
-            f"{self.r.choice(self.l)}.append(Frozen({self.num(2)}) < Frozen({self.num(2)}, 1))"
-        )
+        self.put(f"{self.r.choice(self.l)}.append(Frozen({self.num(2)}) < Frozen({self.num(2)}, 1))")
         self.t.append(result)
 
     def s_generator(self):
@@ -239,9 +231,7 @@ class LanguageWriter(Writer):
         r, name = self.r, self.name("e")
         again = r.choice(["raise Oops(1) from error", "raise Oops(2) from None", "raise", "[][1]"])
         self.put("try:")
-        self.put_all(
-            "    try:", f"        {r.choice(['[][9]', 'int(chr(122))', 'raise KeyError(3)'])}"
-        )
+        self.put_all("    try:", f"        {r.choice(['[][9]', 'int(chr(122))', 'raise KeyError(3)'])}")
         self.put_all("    except (IndexError, ValueError, KeyError) as error:")
         self.put_all(f"        {self.maybe_break()}", f"        {again}")
         self.put_all("    finally:", f"        {self.maybe_break()}")
@@ -251,16 +241,7 @@ class LanguageWriter(Writer):
 
     def s_errors(self):
         """What operations on wrong types say."""
-        wrong = [
-            "x + 'a'",
-            "n.foo",
-            "len(n)",
-            "items['k']",
-            "x()",
-            "'a' + n",
-            "[1][n + 99]",
-            "Point()",
-        ]
+        wrong = ["x + 'a'", "n.foo", "len(n)", "items['k']", "x()", "'a' + n", "[1][n + 99]", "Point()"]
         self.put_all("try:", f"    {self.maybe_break()}", f"    {self.r.choice(wrong)}")
         self.put("except (TypeError, AttributeError, IndexError) as error:")
         self.put("    STATE['list'].append(str(error))")
@@ -298,9 +279,7 @@ class LanguageWriter(Writer):
         name = self.r.choice(self.d)
         self.nested(f"for {key}, {value} in {name}.items():", 1)
         self.level += 1
-        change = self.r.choice(
-            [f"{name}[{key}] = {self.num(1)}", "pass", f"{name}['n'] = 1", "break"]
-        )
+        change = self.r.choice([f"{name}[{key}] = {self.num(1)}", "pass", f"{name}['n'] = 1", "break"])
         self.put_all(self.maybe_break(), change)
         self.level -= 1
 
@@ -317,9 +296,7 @@ class LanguageWriter(Writer):
 
     def s_star(self):
         fn, name = self.name("f"), self.name("t")
-        self.put(
-            f"def {fn}(a, /, b=2, *c, d={self.num(2)}, **e): return a * b + d + len(c) + len(e)"
-        )
+        self.put(f"def {fn}(a, /, b=2, *c, d={self.num(2)}, **e): return a * b + d + len(c) + len(e)")
         call = self.r.choice(
             [
                 lambda: f"{fn}({self.ten(1)}, *(1, 2), d=3)",
@@ -335,8 +312,7 @@ class LanguageWriter(Writer):
         cls, name = self.name("C"), self.name("t")
         self.put_all(f"class {cls}(Box):", "    total = 7", "    def __call__(self, t, scale=1):")
         self.put_all(
-            f"        {self.maybe_break()}",
-            "        return super().__call__(t, scale=2) + self.total",
+            f"        {self.maybe_break()}", "        return super().__call__(t, scale=2) + self.total"
         )
         self.put_all(f"{name} = {cls}({self.ten(1)})({self.ten(2)})")
         self.t.append(name)

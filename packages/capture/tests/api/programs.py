@@ -401,9 +401,7 @@ class Writer:
                     lambda: f"{name} = helper(noisy({self.ten(2)}), {self.num(2)}, {self.ten(2)})",
                     lambda: f"{name} = {self.ten(2)} * float({self.ten(1)}.sum() > 0)",
                     lambda: f"{name} = {self.ten(2)} + int({self.ten(1)}.abs().sum().item() > 1)",
-                    lambda: (
-                        f"{name} = [{self.ten(2)}, noisy({self.ten(2)})][{r.choice(['0', '1'])}]"
-                    ),
+                    lambda: f"{name} = [{self.ten(2)}, noisy({self.ten(2)})][{r.choice(['0', '1'])}]",
                     lambda: f"{name} = {r.choice(self.b)}.add(noisy({self.ten(2)})).value",
                 ]
             )()
@@ -505,11 +503,7 @@ class Writer:
     def s_with(self):
         r = self.r
         context = r.choice(
-            [
-                "torch.no_grad()",
-                f"Context(STATE['list'], {r.choice(['True', 'False'])})",
-                "Context(items)",
-            ]
+            ["torch.no_grad()", f"Context(STATE['list'], {r.choice(['True', 'False'])})", "Context(items)"]
         )
         self.put(f"with {context}:")
         self.block(r.randrange(1, 4))

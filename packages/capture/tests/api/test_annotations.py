@@ -289,9 +289,7 @@ def test_breaks_are_errors_where_the_program_says_so():
 
 
 def test_a_whole_graph_is_not_given_up_at_the_limit():
-    compiled = fx.optimize(
-        options=fx.CaptureOptions(fullgraph=True, recompile_limit=1, dynamic=False)
-    )(inner)
+    compiled = fx.optimize(options=fx.CaptureOptions(fullgraph=True, recompile_limit=1, dynamic=False))(inner)
     compiled(X)
     with pytest.raises(RuntimeError, match="recompile_limit"):
         compiled(torch.ones(5))
@@ -335,9 +333,7 @@ def test_marked_steps_are_part_of_the_graph():
 
 
 def test_modules_compiled_by_torch_are_part_of_the_graph():
-    model = torch.compile(
-        torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), backend="eager"
-    )
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), backend="eager")
     model.register_forward_hook(lambda _module, _args, result: result + 1)
     beside_eager(lambda x: model(x + 1) * 2, fullgraph=True)
 

@@ -107,10 +107,7 @@ def test_sizes_become_dynamic_when_they_change():
         x = torch.randn(n, 3)
         assert torch.allclose(fn(x), (x * n).sum(0))
     assert len(backend.graphs) == 2
-    assert any(
-        isinstance(i, torch.SymInt) or isinstance(i.shape[0], torch.SymInt)
-        for i in backend.inputs[1]
-    )
+    assert any(isinstance(i, torch.SymInt) or isinstance(i.shape[0], torch.SymInt) for i in backend.inputs[1])
 
 
 def test_dynamic_from_the_start_and_never():
@@ -125,9 +122,7 @@ def test_dynamic_from_the_start_and_never():
 class TestModules:
     def make(self):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)
-        )
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
         return model, fx.optimize()(model)
 
     def test_same_state(self):
@@ -215,9 +210,7 @@ class TestCapture:
         for found, other in others.items():
             with pytest.raises(fx.GuardError, match=rf"of_size.*x: must be.*{found}") as caught:
                 captured(other)
-            assert "captured: x: float32[2, 2]" in str(caught.value) and "fix: " in str(
-                caught.value
-            )
+            assert "captured: x: float32[2, 2]" in str(caught.value) and "fix: " in str(caught.value)
         with pytest.raises(fx.GuardError, match="k: must be 2, but it is 3"):
             captured(X, k=3)
         with pytest.raises(fx.GuardError, match="grad mode was True"), torch.no_grad():
@@ -227,9 +220,7 @@ class TestCapture:
 
     def test_calls_of_a_module_that_the_graph_is_not_for(self):
         captured = fx.capture(torch.nn.Dropout(0.5), X)
-        with pytest.raises(
-            fx.GuardError, match=r"Dropout.*sizes is(?s:.*)captured: input: float32"
-        ):
+        with pytest.raises(fx.GuardError, match=r"Dropout.*sizes is(?s:.*)captured: input: float32"):
             captured(X[:1])
         state = {"calls": 0}
 
@@ -472,8 +463,7 @@ def test_without_the_c_extension():
 
 
 @pytest.mark.parametrize(
-    "file",
-    [name for name in ("<stdin>", "<cell 1>", "<ipython-input-1>", "<string>", "<doctest a>")],
+    "file", [name for name in ("<stdin>", "<cell 1>", "<ipython-input-1>", "<string>", "<doctest a>")]
 )
 def test_code_without_a_file_is_compiled_too(file):
     namespace = {}

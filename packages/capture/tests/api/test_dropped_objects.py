@@ -83,8 +83,7 @@ def seen_by_gc(reference):
 
 
 @pytest.mark.parametrize(
-    "program",
-    [cycle, deleted_behind_a_break, rebound, bound_to_the_end, seen_through_references_alone],
+    "program", [cycle, deleted_behind_a_break, rebound, bound_to_the_end, seen_through_references_alone]
 )
 def test_lifetimes_are_those_of_plain_python(program):
     assert breaks_beside_plain(program, lambda: (torch.ones(2),))

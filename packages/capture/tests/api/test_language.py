@@ -240,11 +240,7 @@ def match_tensors(x):
 
 @prog
 def comp_nested(x):
-    return (
-        [[y * i for y in x] for i in range(2)],
-        {i: x[i] for i in range(2)},
-        {i for i in range(3)},
-    )
+    return ([[y * i for y in x] for i in range(2)], {i: x[i] for i in range(2)}, {i for i in range(3)})
 
 
 @prog
@@ -278,9 +274,7 @@ def itertools_use(x):
 
 @prog
 def sort_key(x):
-    return sorted([(3, x), (1, x + 1), (2, x * 2)], key=lambda p: p[0]), max(
-        [1, 5, 2], key=lambda v: -v
-    )
+    return sorted([(3, x), (1, x + 1), (2, x * 2)], key=lambda p: p[0]), max([1, 5, 2], key=lambda v: -v)
 
 
 @prog

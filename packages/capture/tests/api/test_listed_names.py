@@ -71,16 +71,12 @@ def too_many(x):
 OBJECTS = [SETTINGS, Settings, SLOTTED, LISTING, LINEAR, math, MODULE, 3, "text", [], type, torch]
 
 
-@pytest.mark.parametrize(
-    "obj", OBJECTS, ids=lambda obj: getattr(obj, "__name__", type(obj).__name__)
-)
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: getattr(obj, "__name__", type(obj).__name__))
 def test_dir_gives_the_names_of_plain_python(obj):
     assert breaks_beside_plain(lambda x: (x + 1, dir(obj)), lambda: (torch.ones(2),)) == []
 
 
-@pytest.mark.parametrize(
-    "program", [changed, changed_outside, made_inside, without_arguments, too_many]
-)
+@pytest.mark.parametrize("program", [changed, changed_outside, made_inside, without_arguments, too_many])
 def test_dir_sees_what_the_program_did(program):
     assert breaks_beside_plain(program, lambda: (torch.ones(2),)) == []
 
@@ -97,9 +93,7 @@ def test_a_name_that_comes_or_goes_is_seen(holder):
 
 def test_a_value_that_changes_is_not_looked_at():
     counted = []
-    compiled = optimize(lambda graph, _: counted.append(1) or graph.forward)(
-        lambda x: x + len(dir(SETTINGS))
-    )
+    compiled = optimize(lambda graph, _: counted.append(1) or graph.forward)(lambda x: x + len(dir(SETTINGS)))
     for value in range(3):
         SETTINGS.second = value
         compiled(torch.ones(2))

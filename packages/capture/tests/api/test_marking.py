@@ -170,9 +170,7 @@ def test_skipped_functions_call_compiled_ones():
     assert not any("+ 1" in g.code for g in graphs)
 
 
-@pytest.mark.parametrize(
-    "disable", [fx.disable, fx.disable(), fx.disable(recursive=True, reason="so")]
-)
+@pytest.mark.parametrize("disable", [fx.disable, fx.disable(), fx.disable(recursive=True, reason="so")])
 def test_disabled_functions_call_plain_ones(disable):
     found, graphs = run(lambda x: (disable(inner))(x * 2) * 3, X)
     assert torch.allclose(found, (X * 2).sin() * 6)

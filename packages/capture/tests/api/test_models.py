@@ -26,9 +26,7 @@ def gpt2():
 
 
 def llama():
-    return transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(**TEXT, max_position_embeddings=32)
-    )
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**TEXT, max_position_embeddings=32))
 
 
 @pytest.mark.parametrize("build", [bert, gpt2, llama], ids=lambda b: b.__name__)
@@ -43,9 +41,7 @@ def test_one_graph_and_eagers_gradients(build):
         model.zero_grad()
         loss = net(input_ids=tokens, labels=tokens).loss
         loss.backward()
-        results.append(
-            (loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None])
-        )
+        results.append((loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]))
     assert len(graphs) == 1
     assert torch.allclose(results[0][0], results[1][0])
     assert len(results[0][1]) == len(results[1][1])

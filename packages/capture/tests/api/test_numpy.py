@@ -126,13 +126,7 @@ def views(x, a):
 @program()
 def layouts(x, a):
     turned = a.T
-    return (
-        np.exp(turned),
-        turned.copy(),
-        turned + 1,
-        np.ascontiguousarray(turned),
-        np.zeros_like(turned),
-    )
+    return (np.exp(turned), turned.copy(), turned + 1, np.ascontiguousarray(turned), np.zeros_like(turned))
 
 
 @program()
@@ -142,13 +136,7 @@ def read_only(x, a):
 
 @program()
 def several_results(x, a):
-    return (
-        np.split(a, 2, axis=1),
-        np.stack([a, a]),
-        np.meshgrid(a[0], a[1]),
-        np.linalg.norm(a),
-        np.nonzero,
-    )
+    return (np.split(a, 2, axis=1), np.stack([a, a]), np.meshgrid(a[0], a[1]), np.linalg.norm(a), np.nonzero)
 
 
 @program()
@@ -371,8 +359,7 @@ def test_the_default_device_is_not_for_arrays():
 
 def test_under_a_transform():
     breaks_beside_plain(
-        lambda x: torch.func.vmap(lambda t: torch.from_numpy(t.numpy()))(x),
-        lambda: (torch.ones(2, 3),),
+        lambda x: torch.func.vmap(lambda t: torch.from_numpy(t.numpy()))(x), lambda: (torch.ones(2, 3),)
     )
 
 

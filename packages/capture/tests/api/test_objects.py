@@ -75,13 +75,7 @@ def in_order(x, objects):
     first, *rest = objects
     for obj in objects:
         x = x * 2 + obj.value
-    return (
-        x,
-        first.value,
-        [o.value for o in rest],
-        [o.value for o in [*objects]],
-        len(list(objects)),
-    )
+    return (x, first.value, [o.value for o in rest], [o.value for o in [*objects]], len(list(objects)))
 
 
 def changed_set(x, objects):
@@ -118,9 +112,7 @@ def test_a_set_of_objects_iterates_in_its_own_order():
 
 @pytest.mark.parametrize("fn", [changed_set, popped])
 def test_where_the_order_is_not_known_the_graph_ends(fn):
-    assert set(breaks_beside_plain(fn, lambda: (torch.ones(2), set(KEPT)))) == {
-        "unsupported-object"
-    }
+    assert set(breaks_beside_plain(fn, lambda: (torch.ones(2), set(KEPT)))) == {"unsupported-object"}
 
 
 class Base:
@@ -243,10 +235,7 @@ class WithDescribed:
 
 
 def test_classmethod_treats_a_descriptor_as_this_python_does():
-    assert (
-        breaks_beside_plain(lambda x: (x + 1, WithDescribed.method(3)), lambda: (torch.ones(2),))
-        == []
-    )
+    assert breaks_beside_plain(lambda x: (x + 1, WithDescribed.method(3)), lambda: (torch.ones(2),)) == []
 
 
 class Slotted:

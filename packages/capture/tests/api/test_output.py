@@ -47,11 +47,7 @@ def as_it_was(x):
 
 
 def sizes(x):
-    print(
-        x.shape[0],
-        f"{x.shape[0]} of {x.shape}",
-        {"shape": x.shape, "pair": (x.shape[0], [x.size()])},
-    )
+    print(x.shape[0], f"{x.shape[0]} of {x.shape}", {"shape": x.shape, "pair": (x.shape[0], [x.size()])})
     return x + 1
 
 
@@ -106,17 +102,7 @@ def to_callers(x):
     return x + 1
 
 
-WHOLE = [
-    options,
-    as_it_was,
-    sizes,
-    logged,
-    warned,
-    before_an_error,
-    in_a_helper,
-    wrong_options,
-    to_callers,
-]
+WHOLE = [options, as_it_was, sizes, logged, warned, before_an_error, in_a_helper, wrong_options, to_callers]
 
 
 def redirected(x):

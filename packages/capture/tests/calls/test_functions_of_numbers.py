@@ -55,9 +55,7 @@ def scaled(x, s):
     return x * math.sqrt(s) + math.log(s) if s != 5.0 else x
 
 
-@pytest.mark.parametrize(
-    "odd", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan, 5.0, 1e308, 4, True]
-)
+@pytest.mark.parametrize("odd", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan, 5.0, 1e308, 4, True])
 def test_numbers_that_do_not_fit(odd):
     x = torch.ones(2)
     numbers = (1.5, 2.5, odd, 3.5, odd)
@@ -165,11 +163,7 @@ OVERFLOWING = (
 @pytest.mark.parametrize("fn", OVERFLOWING)
 def test_of_results_that_overflow(fn):
     x = torch.ones(2)
-    for numbers in (
-        (2.0, 3.0, 1e300, 0.0, -1e300, 5.0),
-        (1e300, 0.5, 1e301, 2.0),
-        (1, 2, 10**18, 3),
-    ):
+    for numbers in ((2.0, 3.0, 1e300, 0.0, -1e300, 5.0), (1e300, 0.5, 1e301, 2.0), (1, 2, 10**18, 3)):
         compiled = fx.optimize(lambda graph, _: graph)(fn)
         for s in numbers:
             assert str(outcome(compiled, x, s)) == str(outcome(fn, x, s))

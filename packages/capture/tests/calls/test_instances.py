@@ -29,18 +29,14 @@ class Matrix(metaclass=Checked):
 
 
 class Large(
-    metaclass=type(
-        "Sized", (type,), {"__instancecheck__": lambda cls, n: isinstance(n, int) and n > 2}
-    )
+    metaclass=type("Sized", (type,), {"__instancecheck__": lambda cls, n: isinstance(n, int) and n > 2})
 ):
     pass
 
 
 class Square(
     metaclass=type(
-        "Flat",
-        (type,),
-        {"__instancecheck__": lambda cls, a: isinstance(a, np.ndarray) and a.ndim == 2},
+        "Flat", (type,), {"__instancecheck__": lambda cls, a: isinstance(a, np.ndarray) and a.ndim == 2}
     )
 ):
     pass
@@ -71,31 +67,17 @@ CASES = {
     "a size": (lambda x: (isinstance(x, Matrix), isinstance(x[0], Matrix)), X),
     "several": (lambda x: (isinstance(x, (int, Matrix)), isinstance(x[0], (str, Matrix))), X),
     "a number": (lambda x: [isinstance(n, Large) for n in x.shape], X),
-    "an array": (
-        lambda a: (isinstance(a, Square), isinstance(a[0], (list, Square))),
-        np.ones((2, 2)),
-    ),
+    "an array": (lambda a: (isinstance(a, Square), isinstance(a[0], (list, Square))), np.ones((2, 2))),
     "a tensor's class": (lambda x: (isinstance(x, Tagged), isinstance(x + 1, Tagged)), tagged()),
-    "of that class": (
-        lambda x: (isinstance(x, Tagged), isinstance(x, torch.Tensor)),
-        X.as_subclass(Tagged),
-    ),
+    "of that class": (lambda x: (isinstance(x, Tagged), isinstance(x, torch.Tensor)), X.as_subclass(Tagged)),
     "legacy": (
-        lambda x: [
-            isinstance(x, c) for c in (torch.FloatTensor, torch.LongTensor, torch.cuda.FloatTensor)
-        ],
+        lambda x: [isinstance(x, c) for c in (torch.FloatTensor, torch.LongTensor, torch.cuda.FloatTensor)],
         X,
     ),
-    "legacy of a result": (
-        lambda x: isinstance(x.long(), (torch.FloatTensor, torch.LongTensor)),
-        X,
-    ),
+    "legacy of a result": (lambda x: isinstance(x.long(), (torch.FloatTensor, torch.LongTensor)), X),
     "protocols": (lambda x: (isinstance(x, Summed), isinstance(x, typing.SupportsFloat)), X),
     "abstract": (
-        lambda x: (
-            isinstance(x, collections.abc.Sequence),
-            isinstance(x.shape[0], numbers.Integral),
-        ),
+        lambda x: (isinstance(x, collections.abc.Sequence), isinstance(x.shape[0], numbers.Integral)),
         X,
     ),
     "parameters": (

@@ -20,14 +20,8 @@ PROGRAMS = {
     "a_tensor": lambda x: torch.Tensor(x) * 2 + torch.FloatTensor(x.t()).t(),
     "numbers_of_tensors": lambda x: torch.Tensor([x[0, 0], 2.0]) + torch.DoubleTensor([x.sum(), 1]),
     "a_range": lambda x: torch.LongTensor(range(3)) * x.long(),
-    "a_device": lambda x: (
-        torch.Tensor([1, 2], device="cpu") + torch.Tensor(2, device="cpu").fill_(1)
-    ),
-    "symbolic": lambda x: (
-        torch.LongTensor([x.shape[0], 3]),
-        torch.Tensor([x.shape[1], 0.5]),
-        x + 1,
-    ),
+    "a_device": lambda x: torch.Tensor([1, 2], device="cpu") + torch.Tensor(2, device="cpu").fill_(1),
+    "symbolic": lambda x: (torch.LongTensor([x.shape[0], 3]), torch.Tensor([x.shape[1], 0.5]), x + 1),
     "booleans": lambda x: torch.BoolTensor([True, False, True]) & (x > 1),
 }
 
@@ -39,9 +33,7 @@ def test_equals_eager(name):
 
 
 def test_sizes_are_symbolic():
-    captured = fx.optimize(dynamic=True, fullgraph=True)(
-        lambda x: torch.Tensor(x.shape[0], 2).zero_()
-    )
+    captured = fx.optimize(dynamic=True, fullgraph=True)(lambda x: torch.Tensor(x.shape[0], 2).zero_())
     assert captured(X).shape == (2, 2) and captured(X.T).shape == (3, 2)
 
 

@@ -332,13 +332,7 @@ def generators(n):
     g = squares(n)
     first = next(g)
     sent = g.send("hello") if n > 1 else None
-    return (
-        first,
-        sent,
-        list(g),
-        sum(squares(n)),
-        list(itertools.chain(squares(2), (x for x in range(2)))),
-    )
+    return (first, sent, list(g), sum(squares(n)), list(itertools.chain(squares(2), (x for x in range(2)))))
 
 
 def new_class(n):
@@ -503,15 +497,7 @@ def operators(p):
 def methods(p):
     m = p.__len__
     f = Point.double
-    return (
-        m(),
-        f(4),
-        p.origin(),
-        Point.origin().x,
-        p.norm,
-        Point.norm.fget(p),
-        [type(x) for x in (m, f)],
-    )
+    return (m(), f(4), p.origin(), Point.origin().x, p.norm, Point.norm.fget(p), [type(x) for x in (m, f)])
 
 
 def setter(p):
@@ -567,12 +553,7 @@ def enum_class(v):
         def pick(cls):
             return cls.DARK
 
-    return (
-        Shade.pick().name,
-        Shade(v + 1).value,
-        [s.name for s in Shade],
-        Shade.DARK is Shade.pick(),
-    )
+    return (Shade.pick().name, Shade(v + 1).value, [s.name for s in Shade], Shade.DARK is Shade.pick())
 
 
 def buffers(v):

@@ -90,10 +90,7 @@ def check(fn, calls):
 GRAPHS = {number: 2, specifications: 2, string: 1, mixed: 2, in_a_function: 2, in_a_loop: 2}
 
 
-@pytest.mark.parametrize(
-    ("fn", "graphs"),
-    [*GRAPHS.items(), (over_a_break, 4)],
-)
+@pytest.mark.parametrize(("fn", "graphs"), [*GRAPHS.items(), (over_a_break, 4)])
 def test_not_a_graph_for_each(fn, graphs):
     assert check(fn, [(n, f"s{n}") for n in range(2, 14)]) <= graphs
 
@@ -119,9 +116,7 @@ def test_other_strings(fn, odd):
 
 
 @pytest.mark.parametrize("fn", GRAPHS)
-@pytest.mark.parametrize(
-    "odd", [2.5, True, -7, 0, 1, 10**30, -0.0, float("nan"), float("inf"), "t"]
-)
+@pytest.mark.parametrize("odd", [2.5, True, -7, 0, 1, 10**30, -0.0, float("nan"), float("inf"), "t"])
 def test_other_numbers(fn, odd):
     check(fn, [(2, "a"), (3, "b"), (odd, "c"), (4, "d"), (odd, "e")])
 
@@ -181,8 +176,7 @@ def shadowed(x, n, name):
 
 @pytest.mark.parametrize(
     "fn",
-    [wrong_for_all, wrong_for_some, width, compared, by_name, method, chosen, raising, returned]
-    + [shadowed],
+    [wrong_for_all, wrong_for_some, width, compared, by_name, method, chosen, raising, returned] + [shadowed],
 )
 def test_as_plain(fn):
     check(fn, [(n, f"s{n}") for n in range(2, 8)])

@@ -122,9 +122,7 @@ class Breaks(ast.NodeTransformer):
     def block(self, statements):
         out = []
         for statement in statements:
-            if self.random.random() < self.share and not isinstance(
-                statement, (ast.Nonlocal, ast.Global)
-            ):
+            if self.random.random() < self.share and not isinstance(statement, (ast.Nonlocal, ast.Global)):
                 out.append(ast.Expr(self.call()))
             for field in ("body", "orelse", "finalbody"):
                 inner = getattr(statement, field, None)

@@ -106,15 +106,7 @@ def check_of_a_torch_function():
     return lambda x: F.gaussian_nll_loss(x, x + 1, x)
 
 
-PROGRAMS = (
-    raising,
-    asserting,
-    nested,
-    random_numbers,
-    module,
-    distributions,
-    check_of_a_torch_function,
-)
+PROGRAMS = (raising, asserting, nested, random_numbers, module, distributions, check_of_a_torch_function)
 
 
 def an_error_after_effects():

@@ -58,9 +58,7 @@ ASKING = {
     "issubclass": lambda w, x: x + 1 if issubclass(w.Kind, w.Outer) else x * 1,
     "derived": lambda w, x: x + 1 if issubclass(w.Derived, w.Outer) else x * 1,
     "from outside": lambda w, x: x + 1 if isinstance(w.__dict__.get("k"), w.Outer) else x * 1,
-    "made inside": lambda w, x: (
-        x + 1 if isinstance(type("New", (w.Kind,), {})(), w.Outer) else x * 1
-    ),
+    "made inside": lambda w, x: x + 1 if isinstance(type("New", (w.Kind,), {})(), w.Outer) else x * 1,
 }
 
 
@@ -140,7 +138,5 @@ def test_it_is_explained():
     compiled = fxstack_capture.optimize(graphs, options=options)(ASKING["issubclass"])
     compiled(objects, X)
     register_kind(objects)
-    with pytest.raises(
-        fxstack_capture.RecompileError, match="not be a subclass of .*Outer.* one now"
-    ):
+    with pytest.raises(fxstack_capture.RecompileError, match="not be a subclass of .*Outer.* one now"):
         compiled(objects, X)

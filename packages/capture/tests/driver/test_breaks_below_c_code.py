@@ -229,12 +229,7 @@ def wrong(x):
     held, value, y = Wrong(x + 1), Stubborn(x), x * 2
     calls = (
         *(lambda f=f: f(held) for f in (bool, len, iter, str, list, operator.not_)),
-        *(
-            lambda: held.missing,
-            lambda: 3 in held,
-            lambda: f"{held}",
-            lambda: getattr(held, "x", 1),
-        ),
+        *(lambda: held.missing, lambda: 3 in held, lambda: f"{held}", lambda: getattr(held, "x", 1)),
         *(lambda: value - value, lambda: value - 3, lambda: X - value, lambda: value > value),
         *(lambda: operator.isub(value, 3), lambda: getattr(held, "missing", 5)),
     )
@@ -313,9 +308,7 @@ def compared(x):
     ],
 )  # fmt: skip
 def test_the_caller_goes_on(program, graphs):
-    assert len(check(program, X, graphs=graphs)) == len(check(program, X, calls=2)), (
-        "compiles again"
-    )
+    assert len(check(program, X, graphs=graphs)) == len(check(program, X, calls=2)), "compiles again"
 
 
 def test_functions_called_below_c_code_are_part_of_their_callers():

@@ -4,13 +4,7 @@ import random
 
 import pytest
 import torch
-from checking import (
-    ERRORS,
-    PROGRAMS,
-    caught_before_the_operation_that_would_fail,
-    raising,
-    with_effects,
-)
+from checking import ERRORS, PROGRAMS, caught_before_the_operation_that_would_fail, raising, with_effects
 from running import Graphs, observe
 from same import difference
 
@@ -113,10 +107,7 @@ def test_inside_of_an_operator_with_graphs_nothing_is_assumed():
 
 
 def test_without_assumptions_the_graph_ends():
-    with (
-        fx.patch_options(assume_checks=False),
-        pytest.raises(fx.Unsupported, match="data-dependent"),
-    ):
+    with fx.patch_options(assume_checks=False), pytest.raises(fx.Unsupported, match="data-dependent"):
         fx.optimize(fullgraph=True)(raising())(GOOD)
 
 

@@ -95,11 +95,7 @@ def test_forward_itself_and_methods():
     assert len(counting.graphs) == len(others.graphs) == 1
 
 
-BROKEN = {
-    "range": (t(4, 17), t(8)),
-    "formula": (t(4, 3), t(7)),
-    "equality": (t(4, 3), t(10)),
-}
+BROKEN = {"range": (t(4, 17), t(8)), "formula": (t(4, 3), t(7)), "equality": (t(4, 3), t(10))}
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -201,8 +197,4 @@ def test_a_program_can_tell_that_it_is_exported():
         return x + torch.compiler.is_exporting() + 2 * torch.compiler.is_compiling()
 
     assert fx.export(program, (torch.zeros(3),))(torch.zeros(3)).tolist() == [3.0, 3.0, 3.0]
-    assert fx.optimize(lambda graph, _: graph.forward)(program)(torch.zeros(3)).tolist() == [
-        2.0,
-        2.0,
-        2.0,
-    ]
+    assert fx.optimize(lambda graph, _: graph.forward)(program)(torch.zeros(3)).tolist() == [2.0, 2.0, 2.0]

@@ -351,8 +351,7 @@ def too_far(x, i):
 
 
 @pytest.mark.parametrize(
-    "fn",
-    [indexed, shifted, in_turn, added_in_front, written_behind, changed_item, same_item, too_far],
+    "fn", [indexed, shifted, in_turn, added_in_front, written_behind, changed_item, same_item, too_far]
 )
 def test_index_that_changes(fn):
     """Each index in turn, from both ends, compiled once or twice; the same items, exceptions and effects as in eager."""

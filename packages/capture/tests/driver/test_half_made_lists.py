@@ -68,9 +68,7 @@ def filled_by_statements(x, n):
 PROGRAMS = [plain, numbered, with_conditions, nested, two_loops, below_others]
 
 
-@pytest.mark.parametrize(
-    "program", [*PROGRAMS, left_by_an_exception, over_tensors, filled_by_statements]
-)
+@pytest.mark.parametrize("program", [*PROGRAMS, left_by_an_exception, over_tensors, filled_by_statements])
 @pytest.mark.parametrize("n", [0, 1, 9])
 def test_result(program, n):
     check(program, X, n)

@@ -74,10 +74,7 @@ def of_a_new_list(x, items):
     return list(it)[-1] is it, new.consumed, x + 1
 
 
-@pytest.mark.parametrize(
-    "program",
-    [in_a_loop, at_the_end, backwards, in_a_generator, of_a_new_list],
-)
+@pytest.mark.parametrize("program", [in_a_loop, at_the_end, backwards, in_a_generator, of_a_new_list])
 @pytest.mark.parametrize("items", [[], [5], collections.UserList([5])])
 def test_over_breaks(program, items):
     check(program, X, items)

@@ -448,8 +448,7 @@ def adds_in_place(x):
 
 
 @pytest.mark.parametrize(
-    ("program", "graphs"),
-    [(stores, 2), (stores_items, 2), (asks, 3), (asks_in_try, 2), (adds_in_place, 3)],
+    ("program", "graphs"), [(stores, 2), (stores_items, 2), (asks, 3), (asks_in_try, 2), (adds_in_place, 3)]
 )
 def test_breaks_in_methods_of_stores_and_subscripts(program, graphs):
     check(program, X, graphs=graphs)

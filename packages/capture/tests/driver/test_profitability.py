@@ -78,12 +78,7 @@ def test_slow_pieces_are_left_alone_and_said_once():
 
 
 @pytest.mark.parametrize(
-    ("fn", "options"),
-    [
-        (whole, {}),
-        (breaking, {"leave_unprofitable": False}),
-        (whole, {"fullgraph": True}),
-    ],
+    ("fn", "options"), [(whole, {}), (breaking, {"leave_unprofitable": False}), (whole, {"fullgraph": True})]
 )
 def test_what_is_never_tried(fn, options):
     backend = Backend(0.002)
@@ -178,10 +173,7 @@ def test_errors_pass_through_timed_calls():
 
 def test_a_warning_that_is_an_error_is_raised_by_the_call():
     compiled = compiled_by(Backend(0.002), breaking)
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(TracingWarning, match="plain Python from now on"),
-    ):
+    with warnings.catch_warnings(), pytest.raises(TracingWarning, match="plain Python from now on"):
         warnings.simplefilter("error")
         for _ in range(CALLS):
             compiled(X)
@@ -224,9 +216,7 @@ def driven(times):
 
 def test_doubt_is_followed_by_more_calls_and_ends_compiled():
     ticks = iter(range(1000))
-    optimized, plain = driven(
-        lambda plain: (10, 1000)[next(ticks) // 2 % 2] * (1 if plain else 1.2)
-    )
+    optimized, plain = driven(lambda plain: (10, 1000)[next(ticks) // 2 % 2] * (1 if plain else 1.2))
     assert optimized.trial is None and plain == 32
 
 

@@ -13,31 +13,8 @@ import fxstack_capture as fx
 
 X = torch.ones(3)
 MEMBERS = (
-    *(
-        "name",
-        "obj",
-        "errno",
-        "strerror",
-        "filename",
-        "value",
-        "code",
-        "msg",
-        "lineno",
-        "text",
-        "start",
-    ),
-    *(
-        "end",
-        "object",
-        "reason",
-        "pos",
-        "doc",
-        "path",
-        "exceptions",
-        "message",
-        "__notes__",
-        "held",
-    ),
+    *("name", "obj", "errno", "strerror", "filename", "value", "code", "msg", "lineno", "text", "start"),
+    *("end", "object", "reason", "pos", "doc", "path", "exceptions", "message", "__notes__", "held"),
 )
 
 

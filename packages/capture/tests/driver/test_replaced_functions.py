@@ -41,9 +41,7 @@ def double():
 
 
 @pytest.mark.parametrize("by", [broken, lambda *_, **__: 3, mock.Mock()])
-@pytest.mark.parametrize(
-    "where", [(json, "dumps"), (os.path, "join"), (json.JSONEncoder, "encode")]
-)
+@pytest.mark.parametrize("where", [(json, "dumps"), (os.path, "join"), (json.JSONEncoder, "encode")])
 def test_frames_run_plainly_meanwhile(double, by, where, monkeypatch):
     monkeypatch.setattr(*where, by)
     with pytest.warns(TracingWarning, match=rf"nothing is compiled while .*{where[1]}.*: "):
@@ -145,15 +143,11 @@ def _call(fn):
         (weakref, "ref", lambda *given: weakref.ReferenceType(*given)),
     ],
 )
-@pytest.mark.parametrize(
-    "given", [lambda x: x * 2, torch.nn.Linear(3, 3)], ids=["function", "module"]
-)
+@pytest.mark.parametrize("given", [lambda x: x * 2, torch.nn.Linear(3, 3)], ids=["function", "module"])
 def test_one_whole_graph_is_an_error_that_names_it(owner, name, by, given, monkeypatch):
     fn = fx.optimize(backend, fullgraph=True)(given)
     monkeypatch.setattr(owner, name, by)
-    with pytest.raises(
-        fx.Unsupported, match=rf"nothing is compiled while [\w.]*\.{name} is replaced"
-    ):
+    with pytest.raises(fx.Unsupported, match=rf"nothing is compiled while [\w.]*\.{name} is replaced"):
         _call(fn)
     monkeypatch.undo()
     assert torch.equal(_call(fn), given(X))

@@ -50,9 +50,7 @@ def partials(factor):
 
 def kept(factor):
     values = []
-    return saved_tensors_hooks(
-        lambda t: values.append(t * factor) or len(values) - 1, values.__getitem__
-    )
+    return saved_tensors_hooks(lambda t: values.append(t * factor) or len(values) - 1, values.__getitem__)
 
 
 def on_cpu(_factor):

@@ -174,9 +174,7 @@ def test_every_thread_has_its_own():
             thread.start()
             thread.join()
         (plain, held), (found, kept) = results["plain", name], results["compiled", name]
-        assert [(y.tolist(), *rest) for y, *rest in plain] == [
-            (y.tolist(), *rest) for y, *rest in found
-        ]
+        assert [(y.tolist(), *rest) for y, *rest in plain] == [(y.tolist(), *rest) for y, *rest in found]
         assert held["count"] == kept["count"] == 4
     assert not hasattr(THREAD, "count")
     assert len(backend.graphs) <= 8

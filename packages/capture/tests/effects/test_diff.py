@@ -110,10 +110,7 @@ def test_clear_and_refill():
         d.clear()
         d["b"] = 3
 
-    assert effects(f, {"a": 1, "b": 2}) == [
-        (DictDelete, "d", "a"),
-        (DictSet, "d", "b", 3),
-    ]
+    assert effects(f, {"a": 1, "b": 2}) == [(DictDelete, "d", "a"), (DictSet, "d", "b", 3)]
 
 
 def test_list_slice():
@@ -157,10 +154,7 @@ def test_ordered_dict():
     def f(d):
         d.move_to_end("a")
 
-    assert effects(f, collections.OrderedDict(a=1, b=2)) == [
-        (DictDelete, "d", "a"),
-        (DictSet, "d", "a", 1),
-    ]
+    assert effects(f, collections.OrderedDict(a=1, b=2)) == [(DictDelete, "d", "a"), (DictSet, "d", "a", 1)]
 
 
 def test_slots():
@@ -168,10 +162,7 @@ def test_slots():
         s.v = 5
         del s.w
 
-    assert effects(f, Slotted()) == [
-        (SlotSet, "s", Slotted, "v", 5),
-        (SlotDelete, "s", Slotted, "w"),
-    ]
+    assert effects(f, Slotted()) == [(SlotSet, "s", Slotted, "v", 5), (SlotDelete, "s", Slotted, "w")]
 
 
 def test_globals():

@@ -19,9 +19,7 @@ from fxstack_capture.options import CaptureOptions
 def frame_of(fn, args, kwargs):
     names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
     if any(name.startswith(".") for name in names):
-        return real_frame(
-            fn, fn.__code__, dict(zip(names, args, strict=True)), fn.__closure__ or ()
-        )
+        return real_frame(fn, fn.__code__, dict(zip(names, args, strict=True)), fn.__closure__ or ())
     bound = inspect.signature(fn).bind(*args, **kwargs)
     bound.apply_defaults()
     return real_frame(fn, fn.__code__, dict(bound.arguments), fn.__closure__ or ())

@@ -81,9 +81,7 @@ class _Compare:
             if found:
                 return found
         if isinstance(a, (set, frozenset)):
-            return (
-                None if sorted(map(_text, a)) == sorted(map(_text, b)) else f"{path}: sets {a} {b}"
-            )
+            return None if sorted(map(_text, a)) == sorted(map(_text, b)) else f"{path}: sets {a} {b}"
         if callable(a) and not hasattr(a, "__dict__"):
             return (
                 None
@@ -110,14 +108,7 @@ class _Compare:
         return None
 
     def tensors(self, a, b, path):
-        facts = lambda t: (
-            t.shape,
-            t.dtype,
-            t.stride(),
-            t.requires_grad,
-            t.is_leaf,
-            t.storage_offset(),
-        )
+        facts = lambda t: (t.shape, t.dtype, t.stride(), t.requires_grad, t.is_leaf, t.storage_offset())
         if facts(a) != facts(b):
             return f"{path}: {facts(a)} is not {facts(b)}"
         if not torch.allclose(a.detach(), b.detach(), equal_nan=True, rtol=1e-4, atol=1e-5):

@@ -22,9 +22,7 @@ def codes_of(module):
 
 def reassemble(code):
     out = write(read(code), code.co_firstlineno)
-    return code.replace(
-        co_code=out.code, co_linetable=out.linetable, co_exceptiontable=out.exceptiontable
-    )
+    return code.replace(co_code=out.code, co_linetable=out.linetable, co_exceptiontable=out.exceptiontable)
 
 
 def listing(code):
@@ -33,14 +31,11 @@ def listing(code):
     index = {op: i for i, op in enumerate(body.ops)}
     ops = [(o.name, o.target and index[o.target] or o.arg, o.position) for o in body.ops]
     return ops, [
-        (index[p.first], p.end and index[p.end], index[p.handler], p.depth, p.lasti)
-        for p in body.protected
+        (index[p.first], p.end and index[p.end], index[p.handler], p.depth, p.lasti) for p in body.protected
     ]
 
 
-@pytest.mark.parametrize(
-    "module", [ast, dataclasses, textwrap, dis, inspect], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("module", [ast, dataclasses, textwrap, dis, inspect], ids=lambda m: m.__name__)
 def test_round_trip(module):
     for code in codes_of(module):
         again = reassemble(code)
@@ -52,11 +47,7 @@ def test_round_trip(module):
 
 
 def test_long_jumps_keep_working():
-    source = (
-        "def f(n):\n  t = 0\n  for i in range(n):\n"
-        + "    t = t + i * 3 - t\n" * 400
-        + "  return t\n"
-    )
+    source = "def f(n):\n  t = 0\n  for i in range(n):\n" + "    t = t + i * 3 - t\n" * 400 + "  return t\n"
     scope = {}
     exec(source, scope)
     f = scope["f"]
@@ -70,6 +61,4 @@ def test_origin_names_the_operation_read():
     first, second = dis.Bytecode(code), dis.Bytecode(reassemble(code))
     names = {i.offset: i.opname for i in first}
     if "STORE_FAST_LOAD_FAST" not in dis.opmap:
-        assert all(
-            names[out.origin[i.offset]] == i.opname for i in second if i.offset in out.origin
-        )
+        assert all(names[out.origin[i.offset]] == i.opname for i in second if i.offset in out.origin)

@@ -241,25 +241,8 @@ def added(x, scale, other):
 
 
 PROGRAMS = [
-    *(
-        simple,
-        on_the_stack,
-        keywords,
-        branch,
-        ternary_and_or,
-        tensor_while,
-        in_loop,
-        in_comprehension,
-    ),
-    *(
-        loop_with_break,
-        caught,
-        in_handler,
-        nested_handlers,
-        bare_raise,
-        through_finally,
-        with_swallowed,
-    ),
+    *(simple, on_the_stack, keywords, branch, ternary_and_or, tensor_while, in_loop, in_comprehension),
+    *(loop_with_break, caught, in_handler, nested_handlers, bare_raise, through_finally, with_swallowed),
     *(with_passed, cells, unbound, deleted, sees_locals, generator_suspended, class_inside, deep),
 ]
 

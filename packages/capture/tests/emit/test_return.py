@@ -112,15 +112,8 @@ VALUES = {
     "tensor": lambda x: x * 2,
     "input": lambda x: (x, x.relu()),
     "constants": lambda x: (1, 2.5, -0.0, 1j, "s", b"b", None, ..., True, x + 1),
-    "containers": lambda x: [
-        (x + 1, [2]),
-        {"a": {1, 2}, "b": frozenset("c")},
-        collections.deque([1, x], 4),
-    ],
-    "orders": lambda x: (
-        collections.OrderedDict(b=x + 1, a=2),
-        collections.defaultdict(list, k=[x]),
-    ),
+    "containers": lambda x: [(x + 1, [2]), {"a": {1, 2}, "b": frozenset("c")}, collections.deque([1, x], 4)],
+    "orders": lambda x: (collections.OrderedDict(b=x + 1, a=2), collections.defaultdict(list, k=[x])),
     "small": lambda x: (slice(1, None, 2), range(3), bytearray(b"q"), x.shape, x + 1),
     "named": lambda x: Pair(x + 1, Pair(1, 2)),
     "classes": lambda x: (Point, len, torch.float32, x.dtype, dataclasses, x + 1),
@@ -174,15 +167,7 @@ def test_functions_keep_closures_defaults_and_names():
 
     def run(f):
         inner, part, read = f(X)
-        return [
-            inner(X),
-            part(),
-            read(),
-            inner.__name__,
-            inner.__qualname__,
-            inner.note,
-            inner.__defaults__,
-        ]
+        return [inner(X), part(), read(), inner.__name__, inner.__qualname__, inner.note, inner.__defaults__]
 
     from replacing import Replaced, same
 

@@ -294,9 +294,7 @@ class TestClassUnchanged:
         class C(Base):
             def n(self): ...
 
-        check = ClassUnchanged(
-            ("m", "n", "value", "none", "absent"), (Base.m, C.n, 1, None, NOT_FOUND)
-        )
+        check = ClassUnchanged(("m", "n", "value", "none", "absent"), (Base.m, C.n, 1, None, NOT_FOUND))
         C.none = None
         return Base, C, check
 

@@ -117,9 +117,7 @@ def test_asking_changes_nothing():
     found, items = vars(thing), list(vars(thing).items())
     _native.dict_state(found)
     assert vars(thing) is found
-    assert all(
-        x is y for old, new in zip(items, found.items(), strict=True) for x, y in zip(old, new)
-    )
+    assert all(x is y for old, new in zip(items, found.items(), strict=True) for x, y in zip(old, new))
     thing.d = 4
     assert list(found) == ["a", "b", "c", "d"]
     assert found["d"] == 4

@@ -106,9 +106,7 @@ def test_state_words():
     tree = compile_guards([Guard(X, TorchStateIs(snapshot()))], f.__code__)
     with torch.no_grad():
         message = first_failure(tree, f, {"x": 1, "y": 2}).message
-    assert (
-        message == "x: torch's global state must be as before, but grad mode was True, is now False"
-    )
+    assert message == "x: torch's global state must be as before, but grad mode was True, is now False"
 
 
 def test_nothing_fails():

@@ -73,9 +73,7 @@ def test_ready_made_filters_are_those_of_torch(name, monkeypatch):
 
 def entries_of(fn, *args):
     seen = []
-    ours(lambda gm, _: gm.forward, lambda entries: seen.extend(entries) or [True] * len(entries))(
-        fn
-    )(*args)
+    ours(lambda gm, _: gm.forward, lambda entries: seen.extend(entries) or [True] * len(entries))(fn)(*args)
     return seen
 
 

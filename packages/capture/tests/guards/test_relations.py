@@ -4,13 +4,7 @@ import pytest
 import torch
 
 from fxstack_capture.guards.explain import first_failure
-from fxstack_capture.guards.records import (
-    AllDistinct,
-    NoOverlap,
-    SameObject,
-    SharesStorage,
-    TypeIs,
-)
+from fxstack_capture.guards.records import AllDistinct, NoOverlap, SameObject, SharesStorage, TypeIs
 from fxstack_capture.sources import Item, Local
 
 X, Y = Local("x"), Local("y")
@@ -64,9 +58,7 @@ def test_owned_values_in_relations(g):
     """Values that an access makes anew live until the relations have been checked."""
     from collections import deque
 
-    tree = g.tree(
-        *((Item(X, i), TypeIs(list)) for i in range(3)), (Item(X, 0), AllDistinct(items(3)[1:]))
-    )
+    tree = g.tree(*((Item(X, i), TypeIs(list)) for i in range(3)), (Item(X, 0), AllDistinct(items(3)[1:])))
     d = deque([[], [], []])
     assert g.passes(tree, d, None)
     d[2] = d[0]

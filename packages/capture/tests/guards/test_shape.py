@@ -45,12 +45,7 @@ def test_integer_expressions(g, expr):
         if not expected.is_Integer:
             continue
         arguments = [x, y, z]
-        assert g.holds(shape(sympy.Eq(expr, expected, evaluate=False)), arguments), (
-            x,
-            y,
-            z,
-            expected,
-        )
+        assert g.holds(shape(sympy.Eq(expr, expected, evaluate=False)), arguments), (x, y, z, expected)
         assert not g.holds(shape(sympy.Eq(expr, expected + 1, evaluate=False)), arguments), (
             x,
             y,
@@ -150,11 +145,7 @@ def test_random_expressions_agree_with_sympy(g):
     ]  # fmt: skip
 
     def grow(depth):
-        return (
-            rng.choice(leaves)
-            if depth == 0
-            else rng.choice(joins)(grow(depth - 1), grow(depth - 1))
-        )
+        return rng.choice(leaves) if depth == 0 else rng.choice(joins)(grow(depth - 1), grow(depth - 1))
 
     for _ in range(25):
         left, right = grow(3), grow(2)
@@ -162,10 +153,7 @@ def test_random_expressions_agree_with_sympy(g):
         tree = g.tree((Item(X, 0), shape(expr)))
         for _ in range(5):
             values = [rng.randint(1, 20) for _ in symbols]
-            assert g.passes(tree, values, None) == bool(expr.subs(dict(zip(symbols, values)))), (
-                expr,
-                values,
-            )
+            assert g.passes(tree, values, None) == bool(expr.subs(dict(zip(symbols, values)))), (expr, values)
 
 
 def test_unknown_functions_are_named():
@@ -174,9 +162,7 @@ def test_unknown_functions_are_named():
 
 
 def test_the_guard_is_named_when_it_cannot_be_compiled(g):
-    with pytest.raises(
-        ValueError, match="cannot compile the guard ShapeHolds on x: no native form of sin"
-    ):
+    with pytest.raises(ValueError, match="cannot compile the guard ShapeHolds on x: no native form of sin"):
         g.tree((X, shape(sympy.sin(a) > 0)))
 
 
@@ -184,6 +170,4 @@ def test_the_guard_is_named_when_it_cannot_be_compiled(g):
 def test_the_number_behind_a_formula(g, size):
     source = Affine(Size(X, 0), 2, 1)
     check = ShapeHolds(sympy.Le(a, 3, evaluate=False), ((a, source),), "")
-    assert g.holds(check, torch.zeros(size), source=source) == (
-        size % 2 == 1 and (size - 1) // 2 <= 3
-    )
+    assert g.holds(check, torch.zeros(size), source=source) == (size % 2 == 1 and (size - 1) // 2 <= 3)

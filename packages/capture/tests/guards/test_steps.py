@@ -96,14 +96,7 @@ def replaced_dict(cls, **attributes):
 
 @pytest.mark.parametrize("make", [inline, materialised, many_first, replaced_dict])
 @pytest.mark.parametrize(
-    "cls",
-    [
-        Plain,
-        Intercepting,
-        types.SimpleNamespace,
-        type("L", (list,), {}),
-        type("E", (Exception,), {}),
-    ],
+    "cls", [Plain, Intercepting, types.SimpleNamespace, type("L", (list,), {}), type("E", (Exception,), {})]
 )
 def test_instance_attributes(finds, misses, make, cls):
     if make is replaced_dict and cls is types.SimpleNamespace:
@@ -178,9 +171,7 @@ def test_c_level_attributes(finds, g):
     code = f.__code__
     assert finds(SlotAttr(X, types.FunctionType, "__code__"), f, code)
     assert finds(SlotAttr(X, types.FunctionType, "__globals__"), f, globals())
-    assert g.holds(
-        Equals(3), functools.partial(f, 3), source=Item(SlotAttr(X, functools.partial, "args"), 0)
-    )
+    assert g.holds(Equals(3), functools.partial(f, 3), source=Item(SlotAttr(X, functools.partial, "args"), 0))
     assert finds(SlotAttr(X, types.MethodType, "__func__"), types.MethodType(f, 1), f)
 
 
@@ -201,14 +192,7 @@ def test_builtin_attributes_of_functions(finds, misses):
     def f(a=1, *, k=2):
         return finds
 
-    for name in (
-        "__code__",
-        "__defaults__",
-        "__kwdefaults__",
-        "__closure__",
-        "__globals__",
-        "__name__",
-    ):
+    for name in ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__", "__name__"):
         assert finds(BuiltinAttr(X, name), f, getattr(f, name))
     assert finds(BuiltinAttr(X, "__defaults__"), lambda: 0, None)
     assert finds(BuiltinAttr(X, "__code__"), types.MethodType(f, 1), f.__code__)

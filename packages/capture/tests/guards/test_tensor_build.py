@@ -103,9 +103,7 @@ def test_where_the_cache_is(monkeypatch):
 
 def test_the_compiling_process_delivers_by_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", compiler(tmp_path, 'for last; do :; done; echo made > "$last"'))
-    monkeypatch.setattr(
-        tensor_build.threading, "Thread", lambda **_: type("T", (), {"start": id})()
-    )
+    monkeypatch.setattr(tensor_build.threading, "Thread", lambda **_: type("T", (), {"start": id})())
     checks = TensorChecks(tmp_path / "cache")
     assert not checks.poll()
     assert checks._process.wait() == 0

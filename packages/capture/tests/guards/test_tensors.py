@@ -75,9 +75,7 @@ def test_facts_tell_tensors_apart(g, name):
 
 def test_other_values_are_no_tensors(g):
     tree = g.tree((X, tensor_facts(BASE)))
-    assert not any(
-        g.passes(tree, value, None) for value in (None, 1, [BASE], torch.Tensor, BASE.numpy())
-    )
+    assert not any(g.passes(tree, value, None) for value in (None, 1, [BASE], torch.Tensor, BASE.numpy()))
 
 
 def test_dynamic_sizes_and_strides(g):

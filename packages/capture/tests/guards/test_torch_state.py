@@ -79,9 +79,7 @@ CHANGES = {
     "torch-function modes": FunctionMode,
     "number of torch-dispatch modes": DispatchMode,
     "depth of the functorch stack": vmap_level,
-    "saved-tensor hooks": lambda: torch.autograd.graph.saved_tensors_hooks(
-        lambda t: t, lambda t: t
-    ),
+    "saved-tensor hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
     "default device": lambda: torch.device("meta"),
 }
 

@@ -70,9 +70,7 @@ class Beside(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        known = all(
-            x.layout is torch.strided and type(x) in (Tensor, torch.nn.Parameter) for x in tensors
-        )
+        known = all(x.layout is torch.strided and type(x) in (Tensor, torch.nn.Parameter) for x in tensors)
         if func._schema.name in SKIPPED or not known:
             return func(*args, **kwargs)
         before = described((args, kwargs))
@@ -181,9 +179,7 @@ def of_tensors(a: Tensor, b: Tensor) -> tuple[str, str] | None:
 
 
 def of_aliases(a: Tensor, b: Tensor, fake_given, given) -> tuple[str, str] | None:
-    mine, theirs = (
-        [x for x in tree_leaves(g) if isinstance(x, Tensor)] for g in (fake_given, given)
-    )
+    mine, theirs = ([x for x in tree_leaves(g) if isinstance(x, Tensor)] for g in (fake_given, given))
     same = [x is a for x in mine], [x is b for x in theirs]
     if same[0] != same[1]:
         return "identity", f"is argument {same[0]}, not {same[1]}"
@@ -274,9 +270,7 @@ def name_of(op) -> str:
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
-def of_operators(
-    ops=op_db, dtypes=DTYPES, layouts=tuple(LAYOUTS), samples: int = 6
-) -> Iterator[Program]:
+def of_operators(ops=op_db, dtypes=DTYPES, layouts=tuple(LAYOUTS), samples: int = 6) -> Iterator[Program]:
     """Every operator, dtype and layout."""
     for op, dtype in itertools.product(ops, dtypes):
         if dtype not in op.supported_dtypes("cpu"):

@@ -150,9 +150,7 @@ def joint(symbolic=False):
             for size, hint in zip(x.meta["val"].shape, (4, 3)):
                 node = graph.placeholder(str(size))
                 node.meta["val"] = size
-                specs.append(
-                    InputSpec(InputKind.SYMBOL, node.name, str(size), f"x.shape[{len(specs)}]")
-                )
+                specs.append(InputSpec(InputKind.SYMBOL, node.name, str(size), f"x.shape[{len(specs)}]"))
                 symbols.append(SymbolSpec(str(size), hint, 2, None, f"x.shape[{len(symbols)}]"))
     specs += [InputSpec(InputKind.USER_INPUT, x.name), InputSpec(InputKind.PARAMETER, w.name, "w")]
     specs += [InputSpec(InputKind.TANGENT, t.name, outs[0])]
@@ -176,10 +174,7 @@ def forward():
     graph.output((y, y, size))
     x.meta["val"] = y.meta["val"] = value
     s0.meta["val"] = size.meta["val"] = number
-    inputs = [
-        InputSpec(InputKind.SYMBOL, "s0", str(number)),
-        InputSpec(InputKind.USER_INPUT, "x"),
-    ]
+    inputs = [InputSpec(InputKind.SYMBOL, "s0", str(number)), InputSpec(InputKind.USER_INPUT, "x")]
     outputs = [
         OutputSpec(OutputKind.USER_OUTPUT, "exp"),
         OutputSpec(OutputKind.SAVED, "exp"),
@@ -203,10 +198,7 @@ def backward():
         InputSpec(InputKind.SAVED, "sym_size_int", "sym_size_int"),
         InputSpec(InputKind.TANGENT, "t", "exp"),
     ]
-    outputs = [
-        OutputSpec(OutputKind.GRADIENT, "mul", "x"),
-        OutputSpec(OutputKind.GRADIENT, None, "w"),
-    ]
+    outputs = [OutputSpec(OutputKind.GRADIENT, "mul", "x"), OutputSpec(OutputKind.GRADIENT, None, "w")]
     return stage_graph(GraphModule({}, graph), Stage.BACKWARD, inputs, outputs)
 
 

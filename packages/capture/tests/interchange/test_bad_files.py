@@ -52,9 +52,7 @@ def test_a_flipped_byte_is_noticed(tmp_path):
 
 
 def test_another_format(tmp_path):
-    assert "its format is not 'fxstack-interchange'" in error_of(
-        tmp_path, lambda d: d | {"format": "onnx"}
-    )
+    assert "its format is not 'fxstack-interchange'" in error_of(tmp_path, lambda d: d | {"format": "onnx"})
 
 
 @pytest.mark.parametrize("version", ["2.0", "1.1", "0.9"])
@@ -301,9 +299,7 @@ def test_constants_that_are_missing_or_damaged(tmp_path):
     document, constants = parts(tmp_path, GRAPHS["functional"])
     text = canonical_json(document)
     _, none = parts(tmp_path)
-    assert "constants described and constants stored differ" in load_error(
-        tmp_path, pack(text, none)
-    )
+    assert "constants described and constants stored differ" in load_error(tmp_path, pack(text, none))
     assert "damaged" in load_error(tmp_path, pack(text, constants[:-1]))
     assert "damaged" in load_error(tmp_path, pack(text, b"\xff" * 20))
 

@@ -25,15 +25,10 @@ INDEX = [0, 1, 2, 3]
 BINARY = """mul_ add_ sub_ div_ pow_ atan2_ copysign_ fmod_ remainder_ xlogy_ logical_and_ eq_ lt_ bitwise_and_ hypot_
     heaviside_ nextafter_ floor_divide_ float_power_ clamp_min_ gcd_ add mul bitwise_or heaviside lt fmax lcm dot
     outer""".split()
-UNARY = (
-    "sqrt_ exp_ sigmoid_ round_ sin_ erfinv_ cumsum cumprod_ neg bitwise_not logical_not_".split()
-)
+UNARY = "sqrt_ exp_ sigmoid_ round_ sin_ erfinv_ cumsum cumprod_ neg bitwise_not logical_not_".split()
 CALLS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     **{name: lambda a, b, name=name: getattr(a, name)(b) for name in BINARY},
-    **{
-        name: lambda a, b, name=name: getattr(a, name)(*(0,) * name.startswith("cum"))
-        for name in UNARY
-    },
+    **{name: lambda a, b, name=name: getattr(a, name)(*(0,) * name.startswith("cum")) for name in UNARY},
     "lerp_": lambda a, b: a.lerp_(b, 0.5),
     "addcmul_": lambda a, b: a.addcmul_(b, b),
     "addcdiv": lambda a, b: a.addcdiv(b, b),

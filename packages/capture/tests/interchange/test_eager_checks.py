@@ -38,10 +38,7 @@ def test_refused(func, args):
         (aten.celu.default, (fake(1000, 1000), 1.0)),
         (aten.floor_divide.default, (fake(3, dtype=torch.int64), fake(3, dtype=torch.int64))),
         (aten.linalg_cholesky_ex.default, (fake(3, 3),)),
-        (
-            aten.linalg_ldl_solve.default,
-            (fake(3, 3), fake(3, dtype=torch.int32), fake(3, 2)),
-        ),
+        (aten.linalg_ldl_solve.default, (fake(3, 3), fake(3, dtype=torch.int32), fake(3, 2))),
     ],
 )
 def test_accepted(func, args):

@@ -125,9 +125,7 @@ def test_loaded_values_can_be_computed_with(tmp_path):
 
 
 def test_metadata_survives(tmp_path):
-    node = next(
-        n for n in round_trip(captured(), tmp_path).graph_module.graph.nodes if n.name == "add"
-    )
+    node = next(n for n in round_trip(captured(), tmp_path).graph_module.graph.nodes if n.name == "add")
     assert node.meta["nn_module_stack"]["a"] == ("layers.0", "torch.nn.modules.linear.Linear")
     assert node.meta["source_fn_stack"][0] == ("linear", "torch._C._nn.linear")
     assert node.meta["recompute"] == "must_save"

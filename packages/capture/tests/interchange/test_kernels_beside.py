@@ -34,11 +34,5 @@ def test_operators_of_two_dtypes(process):
 def test_operators_on_symbolic_sizes(process):
     layouts = ("permuted",)
     assert_same(
-        process,
-        "of_operators",
-        2 * SAMPLED,
-        dtypes=["float32"],
-        layouts=layouts,
-        samples=1,
-        symbols=True,
+        process, "of_operators", 2 * SAMPLED, dtypes=["float32"], layouts=layouts, samples=1, symbols=True
     )

@@ -238,8 +238,7 @@ def test_of_what_indices_select():
         source = laid_out_somehow(draw, shape, torch.float32)
         selected = [draw.choice([1, 2, 3]) for _ in range(draw.choice([0, 1, 1, 2]))]
         indices = [
-            draw.choice([None, laid_out_somehow(draw, selected, torch.int64) * 0])
-            for _ in source.shape
+            draw.choice([None, laid_out_somehow(draw, selected, torch.int64) * 0]) for _ in source.shape
         ]
         if all(index is None for index in indices):
             continue

@@ -63,14 +63,9 @@ SYMBOLS = {name: sympy.Symbol(name, integer=True, positive=True) for name in ("s
 expressions = st.recursive(
     st.one_of(st.sampled_from(list(SYMBOLS.values())), st.integers(1, 9).map(sympy.Integer)),
     lambda inner: st.one_of(
+        st.builds(lambda f, a, b: f(a, b), st.sampled_from([sympy.Add, sympy.Mul, Max, Min]), inner, inner),
         st.builds(
-            lambda f, a, b: f(a, b), st.sampled_from([sympy.Add, sympy.Mul, Max, Min]), inner, inner
-        ),
-        st.builds(
-            lambda f, a, n: f(a, sympy.Integer(n)),
-            st.sampled_from([FloorDiv, Mod]),
-            inner,
-            st.integers(2, 7),
+            lambda f, a, n: f(a, sympy.Integer(n)), st.sampled_from([FloorDiv, Mod]), inner, st.integers(2, 7)
         ),
     ),
     max_leaves=6,
@@ -114,10 +109,7 @@ def random_graph(choices, constants):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(0, 99), st.floats()),
-        max_size=10,
-    ),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(0, 99), st.floats()), max_size=10),
     st.lists(st.lists(st.floats(width=32), min_size=1, max_size=4), max_size=3),
 )
 def test_graphs(tmp_path_factory, choices, constants):

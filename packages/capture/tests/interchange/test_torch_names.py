@@ -26,11 +26,7 @@ def bound():
 def test_a_name_that_is_there(bound):
     assert bound["Tensor"] is torch.Tensor
     assert bound["setter"] is torch._C._set_grad_enabled
-    assert [alias for _, alias, _ in entries(NAMES)] == [
-        "there_is_no_such_name",
-        "Tensor",
-        "setter",
-    ]
+    assert [alias for _, alias, _ in entries(NAMES)] == ["there_is_no_such_name", "Tensor", "setter"]
 
 
 @pytest.mark.parametrize("use", [lambda a: a(), lambda a: a.part.of_it(1), list, lambda a: a(int)])
@@ -86,7 +82,5 @@ def test_tested_versions_say_nothing(version, recwarn):
 
 @pytest.mark.parametrize("version", ["2.16.0", "3.0.0", "2.100.0.dev20270101"])
 def test_newer_versions_are_named(version):
-    with pytest.warns(
-        UserWarning, match=r"was tested with torch 2\.11 to 2\.15, and this is torch"
-    ):
+    with pytest.warns(UserWarning, match=r"was tested with torch 2\.11 to 2\.15, and this is torch"):
         warn_of_untested(version)

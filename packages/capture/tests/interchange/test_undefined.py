@@ -11,16 +11,13 @@ ATEN = torch.ops.aten
 def attention(weights):
     words, projection, square = torch.randn(2, 5, 8), torch.randn(24, 8), torch.randn(8, 8)
     return ATEN._native_multi_head_attention.default(
-        *(words, words, words, 8, 2, projection, projection[:, 0], square, square[0]),
-        *(None, weights),
+        *(words, words, words, 8, 2, projection, projection[:, 0], square, square[0]), *(None, weights)
     )
 
 
 def norm_backward(*mask):
     x, ones = torch.randn(4, 6, 5, 5), torch.ones(6)
-    return ATEN.native_batch_norm_backward.default(
-        x, x, ones, ones, ones, ones, ones, True, 1e-5, list(mask)
-    )
+    return ATEN.native_batch_norm_backward.default(x, x, ones, ones, ones, ones, ones, True, 1e-5, list(mask))
 
 
 def layer(grad):

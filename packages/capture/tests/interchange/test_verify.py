@@ -81,9 +81,7 @@ def test_kinds_that_a_stage_does_not_have():
 def test_targets_must_exist():
     def change(graph):
         first, *rest = graph.signature.outputs
-        return resigned(
-            graph, outputs=(OutputSpec(OutputKind.MUTATED_INPUT, first.name, "nowhere"), *rest)
-        )
+        return resigned(graph, outputs=(OutputSpec(OutputKind.MUTATED_INPUT, first.name, "nowhere"), *rest))
 
     assert "a mutated_input of 'nowhere', which is not an input" in broken(functional(), change)[1]
 

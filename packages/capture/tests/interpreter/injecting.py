@@ -59,14 +59,7 @@ def objects(x):
     queue.append(second)
     with torch.no_grad():
         total = functools.reduce(lambda a, b: a + b, queue)
-    return (
-        total * pair.limit,
-        pair.both,
-        vars(pair)["third"],
-        name,
-        type(pair).__name__,
-        f"{name:>9}",
-    )
+    return (total * pair.limit, pair.both, vars(pair)["third"], name, type(pair).__name__, f"{name:>9}")
 
 
 def tensors(x):
@@ -114,12 +107,7 @@ def _watch(patch, at, error):
 
     def of_frame(self, program):
         return tuple(
-            (
-                wrapped(
-                    "handler", getattr(handler, "__qualname__", type(handler).__name__), handler
-                ),
-                operand,
-            )
+            (wrapped("handler", getattr(handler, "__qualname__", type(handler).__name__), handler), operand)
             for handler, operand in steps_of(self, program)
         )
 

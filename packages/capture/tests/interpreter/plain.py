@@ -11,12 +11,7 @@ import types
 from types import SimpleNamespace
 
 from fxstack_capture.callers import calls_program
-from fxstack_capture.interpreter import (
-    BytecodeInterpreter,
-    TraceGenerator,
-    frame_rules,
-    super_arguments,
-)
+from fxstack_capture.interpreter import BytecodeInterpreter, TraceGenerator, frame_rules, super_arguments
 from fxstack_capture.interpreter.stopping import RETURNED
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.trace import Returned
@@ -199,9 +194,7 @@ def interpreted_root(fn, *args):
     from fxstack_capture.trace import DeferredLocal
 
     code = fn.__code__
-    values = {
-        name: DeferredLocal(value, Local(name)) for name, value in zip(code.co_varnames, args)
-    }
+    values = {name: DeferredLocal(value, Local(name)) for name, value in zip(code.co_varnames, args)}
     return interpreter().run_root(fn, code, values, None)
 
 

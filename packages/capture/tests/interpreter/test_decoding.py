@@ -24,18 +24,14 @@ def codes(module):
 @pytest.mark.parametrize("module", [inspect, dis], ids=lambda module: module.__name__)
 def test_exception_tables_agree_with_dis(module):
     for code in codes(module):
-        expected = [
-            (e.start, e.end, e.target, e.depth, e.lasti) for e in dis._parse_exception_table(code)
-        ]
+        expected = [(e.start, e.end, e.target, e.depth, e.lasti) for e in dis._parse_exception_table(code)]
         found = [(r.start, r.end, r.target, r.depth, r.lasti) for r in exception_regions(code)]
         assert found == expected
 
 
 def test_names_of_slots_agree_with_dis():
     for code in codes(inspect):
-        assert list(local_names(code)) == [
-            code._varname_from_oparg(i) for i in range(len(local_names(code)))
-        ]
+        assert list(local_names(code)) == [code._varname_from_oparg(i) for i in range(len(local_names(code)))]
 
 
 def test_jumps_agree_with_dis():

@@ -207,9 +207,7 @@ def assertion():
 def group_split():
     log = []
     try:
-        raise ExceptionGroup(
-            "g", [ValueError(1), ExceptionGroup("h", [KeyError(2), ValueError(3)])]
-        )
+        raise ExceptionGroup("g", [ValueError(1), ExceptionGroup("h", [KeyError(2), ValueError(3)])])
     except* ValueError as group:
         log.append(repr(group))
     except* KeyError as group:
@@ -324,9 +322,7 @@ def test_with_leaves_by_return_break_and_continue():
     check(program)
 
 
-@pytest.mark.parametrize(
-    "manager", [5, object(), type("Half", (), {"__enter__": lambda self: 1})()]
-)
+@pytest.mark.parametrize("manager", [5, object(), type("Half", (), {"__enter__": lambda self: 1})()])
 def test_with_something_else(manager):
     def program():
         with manager:

@@ -55,9 +55,7 @@ def test_arguments_enter_when_loaded():
     entered = []
     interp = interpreter()
     enter = interp.trace.objects.enter
-    interp.trace.objects.enter = lambda obj, source: (
-        entered.append(source.name) or enter(obj, source)
-    )
+    interp.trace.objects.enter = lambda obj, source: entered.append(source.name) or enter(obj, source)
 
     def program(a, b, c):
         if a:

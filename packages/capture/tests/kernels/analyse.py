@@ -42,9 +42,7 @@ def schema():
     found = []
 
     def backend(graph, _inputs):
-        found.extend(
-            str(node.target._schema) for node in graph.graph.nodes if "triton" in str(node.target)
-        )
+        found.extend(str(node.target._schema) for node in graph.graph.nodes if "triton" in str(node.target))
         return lambda x, y: (x,)
 
     def program(x, y):

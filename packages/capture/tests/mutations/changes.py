@@ -10,20 +10,7 @@ import types
 
 import torch
 
-NUMBERS = [
-    "0",
-    "1",
-    "-1",
-    "7",
-    "True",
-    "2.5",
-    "-0.0",
-    "0.0",
-    "float('nan')",
-    "2**70",
-    "None",
-    "'t'",
-]
+NUMBERS = ["0", "1", "-1", "7", "True", "2.5", "-0.0", "0.0", "float('nan')", "2**70", "None", "'t'"]
 STRINGS = ["'other'", "'base'", "''", "Text('box')", "None", "3"]
 FUNCTIONS = [
     "double",
@@ -71,25 +58,8 @@ TENSORS = [
     "torch.ones(4, device='cpu').view(torch.int32)",
     "torch.ones(2, 4, 1, 1).to(memory_format=torch.channels_last)[..., 0, 0]",
 ]
-OBJECTS = [
-    "box",
-    "other",
-    "Box(9.0)",
-    "Other()",
-    "None",
-    "sized",
-    "dynamic",
-    "config",
-    "slotted",
-    "net",
-]
-MODULES = [
-    "nn.Linear(4, 4)",
-    "nn.Identity()",
-    "nn.Tanh()",
-    "Block(False)",
-    "nn.Sequential(nn.ReLU())",
-]
+OBJECTS = ["box", "other", "Box(9.0)", "Other()", "None", "sized", "dynamic", "config", "slotted", "net"]
+MODULES = ["nn.Linear(4, 4)", "nn.Identity()", "nn.Tanh()", "Block(False)", "nn.Sequential(nn.ReLU())"]
 CONTAINERS = [
     "[1, 2.0, torch.ones(4)]",
     "(1, 2.0, 3)",
@@ -315,11 +285,7 @@ def structural(expression, value, rng):
 
 
 def _everything(scope):
-    names = [
-        n
-        for n, v in scope.items()
-        if not n.startswith("__") and not isinstance(v, types.ModuleType)
-    ]
+    names = [n for n, v in scope.items() if not n.startswith("__") and not isinstance(v, types.ModuleType)]
     return [(name, scope[name], True) for name in names if name not in ("main", "args")]
 
 
@@ -328,9 +294,7 @@ def change(scope, places, rng):
     for _ in range(20):
         try:
             statements = _statements(scope, places, rng)
-        except (
-            Exception
-        ):  # an earlier change: a place is gone, or a class answers ``isinstance`` by an error
+        except Exception:  # an earlier change: a place is gone, or a class answers ``isinstance`` by an error
             continue
         if statements:
             return rng.choice(statements)
@@ -356,7 +320,5 @@ def _statements(scope, places, rng):
         alternatives = values_like(value)
         statements += [f"{expression} = {rng.choice(alternatives)}" for _ in range(4)]
         statements += [f"del {expression}"]
-        statements += [
-            f"{expression} = {rng.choice(rng.choice([NUMBERS, OBJECTS, TENSORS, CONTAINERS]))}"
-        ]
+        statements += [f"{expression} = {rng.choice(rng.choice([NUMBERS, OBJECTS, TENSORS, CONTAINERS]))}"]
     return statements

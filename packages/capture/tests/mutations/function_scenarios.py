@@ -115,7 +115,4 @@ SETTING_CHANGES = (
     "A = torch.ones(4); B = torch.arange(4.0)",
 )
 
-SCENARIOS = [
-    ("functions", FUNCTIONS, FUNCTION_CHANGES),
-    ("settings", SETTINGS, SETTING_CHANGES),
-]
+SCENARIOS = [("functions", FUNCTIONS, FUNCTION_CHANGES), ("settings", SETTINGS, SETTING_CHANGES)]

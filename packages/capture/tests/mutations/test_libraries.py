@@ -73,24 +73,9 @@ CASES = [
     ("lin(X)", "nn.Module", "__call__", "lambda self, x: x * 4"),
     ("lin(X)", "nn.Module", "_call_impl", "lambda self, x: x * 4"),
     ("lin(X)", "nn.Module", "__getattr__", "lambda self, name: torch.ones(4, 4)"),
-    (
-        "lin(X)",
-        "torch.nn.modules.linear",
-        "F",
-        "types.SimpleNamespace(linear=lambda a, b, c: a * 9)",
-    ),
-    (
-        "X * collections.Counter('aab')['q']",
-        "collections.Counter",
-        "__missing__",
-        "lambda self, k: 33",
-    ),
-    (
-        "X * collections.UserDict(a=1)['a']",
-        "collections.UserDict",
-        "__getitem__",
-        "lambda self, k: 33",
-    ),
+    ("lin(X)", "torch.nn.modules.linear", "F", "types.SimpleNamespace(linear=lambda a, b, c: a * 9)"),
+    ("X * collections.Counter('aab')['q']", "collections.Counter", "__missing__", "lambda self, k: 33"),
+    ("X * collections.UserDict(a=1)['a']", "collections.UserDict", "__getitem__", "lambda self, k: 33"),
     ("Custom.apply(X)", "torch.autograd.Function", "apply", "classmethod(lambda cls, x: x * 7)"),
     # of tensors
     ("X.add(1)", "torch.Tensor", "add", "lambda x, y: x * 5"),

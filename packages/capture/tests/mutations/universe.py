@@ -273,10 +273,7 @@ SNIPPETS = [
     ("x = x + DICT['a'] + DICT['b']", "DICT globals"),
     ("x = x + DICT.get('zz', 0.5) + ('q' in DICT)", "DICT"),
     ("x = x + len(DICT) + (3 in DICT)", "DICT"),
-    (
-        "for k, v in DICT.items():\n        x = x * 0.5 + (v if isinstance(v, float) else len(str(k)))",
-        "DICT",
-    ),
+    ("for k, v in DICT.items():\n        x = x * 0.5 + (v if isinstance(v, float) else len(str(k)))", "DICT"),
     ("x = x + NESTED['l'][1][0] + NESTED['d']['e']", "NESTED NESTED['l'] NESTED['d']"),
     ("x = x + sum(sorted(SET)) + (2 in SET)", "SET"),
     ("x = x + len(FROZEN) + ('a' in FROZEN)", "globals"),

@@ -77,9 +77,7 @@ print(outcome[0])
 def run_alone(program):
     package = next(iter(sys.modules["fxstack_capture"].__path__))
     program = ALONE.format(package=package) + program
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-500:]
     return done.stdout
 

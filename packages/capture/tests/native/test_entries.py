@@ -143,9 +143,7 @@ def test_a_tree_has_one_entry(owner):
     Entry(owner, guards, as_int.__code__)
 
 
-@pytest.mark.parametrize(
-    "call", [native.install, native.remove, native.skip, native.entries, native.reset]
-)
+@pytest.mark.parametrize("call", [native.install, native.remove, native.skip, native.entries, native.reset])
 def test_wrong_types_are_refused(call):
     with pytest.raises(TypeError):
         call(f, 1)

@@ -34,10 +34,7 @@ def test_kwargs_named_like_positional_only_parameters():
 
 def test_callbacks_from_c_code():
     assert intercept(lambda f, a, k: -a[0], sorted, ([3, 1, 2],), {"key": lambda v: v}) == [3, 2, 1]
-    assert (
-        intercept(lambda f, a, k: a[0] * a[1], functools.reduce, (lambda x, y: 0, [1, 2, 3, 4]))
-        == 24
-    )
+    assert intercept(lambda f, a, k: a[0] * a[1], functools.reduce, (lambda x, y: 0, [1, 2, 3, 4])) == 24
     assert intercept(describe, list, (map(str_of, [1]),)) == [("str_of", (1,), {})]
 
 
@@ -88,10 +85,7 @@ def test_calls_of_generator_functions():
 
     for fn in (g, co, ag):
         assert intercept(describe, fn, (1,)) == (fn.__name__, (1,), {})
-    assert intercept(lambda f, a, k: iter([a[0]] * 2), list, (map(list, map(g, [1, 2])),)) == [
-        [1, 1],
-        [2, 2],
-    ]
+    assert intercept(lambda f, a, k: iter([a[0]] * 2), list, (map(list, map(g, [1, 2])),)) == [[1, 1], [2, 2]]
 
 
 def test_real_generators_run_and_their_calls_are_intercepted():
@@ -186,11 +180,7 @@ def test_passthrough_turns_everything_off_until_it_returns():
         return inner(x)
 
     assert intercept(describe, entry, (1,), None, here) == (1, "off")
-    assert intercept(describe, entry, (1,), passthrough=Passthrough(("/elsewhere/",))) == (
-        "entry",
-        (1,),
-        {},
-    )
+    assert intercept(describe, entry, (1,), passthrough=Passthrough(("/elsewhere/",))) == ("entry", (1,), {})
     assert intercept(describe, entry, (1,), passthrough=here) == (1, "off")
 
 

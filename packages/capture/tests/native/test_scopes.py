@@ -130,12 +130,7 @@ def test_wrapped_classes_and_builtins():
 
 
 def test_run_with_arguments():
-    assert native.run_with(lambda *_: native.SKIP, Owner(), f, (1,), {"k": 4}) == (
-        1,
-        2,
-        4,
-        "compile",
-    )
+    assert native.run_with(lambda *_: native.SKIP, Owner(), f, (1,), {"k": 4}) == (1, 2, 4, "compile")
     with pytest.raises(TypeError, match="args must be a tuple"):
         native.run_with(print, Owner(), f, [1])
     with pytest.raises(TypeError, match="kwargs must be a dict"):

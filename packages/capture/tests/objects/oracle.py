@@ -17,11 +17,7 @@ def reveal(objects, obj, seen=None):
     kind = type(obj)
     if kind.__name__ in ("SymInt", "SymFloat", "SymBool"):
         return "symbolic"
-    if (
-        obj is None
-        or kind in (bool, int, float, complex, str, bytes, range, slice)
-        or isinstance(obj, type)
-    ):
+    if obj is None or kind in (bool, int, float, complex, str, bytes, range, slice) or isinstance(obj, type):
         return repr(obj)
     if kind in (types.FunctionType, types.BuiltinFunctionType, types.ModuleType):
         return obj.__name__

@@ -133,9 +133,7 @@ CHANGES = {
     "tuple": lambda t: setattr(t, "pair", (1, [9])),
     "inside tuple": lambda t: t.pair[1].__setitem__(0, 9),
     "order": lambda t: t.od.move_to_end("a"),
-    "class of the object": lambda t: setattr(
-        t, "__class__", type("Thing2", (Thing,), {"scale": 9})
-    ),
+    "class of the object": lambda t: setattr(t, "__class__", type("Thing2", (Thing,), {"scale": 9})),
     "getattribute": lambda t: setattr(
         Thing, "__getattribute__", lambda s, n: 6 if n == "n" else object.__getattribute__(s, n)
     ),

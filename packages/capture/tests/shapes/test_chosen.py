@@ -69,9 +69,7 @@ def incumbent(dynamic=None):
     ],
 )  # fmt: skip
 def test_as_many_graphs(fn, calls, settings, dynamic):
-    if BEFORE_213 and any(
-        name == "dynamic_values" or ":" in value for name, value in settings.items()
-    ):
+    if BEFORE_213 and any(name == "dynamic_values" or ":" in value for name, value in settings.items()):
         pytest.skip("torch 2.11 has neither values nor dimensions of sources")
     if settings == {"dynamic_sources": "x"}:  # the name in our messages, which torch does not know
         assert graphs(ours(dynamic), fn, calls, **settings) == [1, 1]

@@ -92,9 +92,7 @@ def test_refused(case):
 
 def test_one_tensor_under_two_rules():
     x = t(4)
-    with pytest.raises(
-        ShapeContractError, match="different things of one tensor, which is passed as y"
-    ):
+    with pytest.raises(ShapeContractError, match="different things of one tensor, which is passed as y"):
         bind({"x": {0: B}, "y": None}, x=x, y=x)
 
 

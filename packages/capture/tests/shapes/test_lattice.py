@@ -71,9 +71,7 @@ def test_profiles_round_trip(h):
     assert texts(FrameHistory.from_json(h.to_json())) == h.to_json()
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", '{"a": true}', '{"a": "x"}', '{"a": {"inferred": "b"}}', "{"]
-)
+@pytest.mark.parametrize("text", ["[]", '{"a": true}', '{"a": "x"}', '{"a": {"inferred": "b"}}', "{"])
 def test_bad_profiles(text):
     with pytest.raises(ValueError):
         FrameHistory.from_json(text)

@@ -8,12 +8,7 @@ import sympy
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv, NamedSource
-from fxstack_capture.shapes.symbolic.linear_inequalities import (
-    RELATIONS,
-    Question,
-    line_of,
-    question,
-)
+from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, Question, line_of, question
 from fxstack_capture.sources import Local
 
 S = sympy.Symbol("s", integer=True)

@@ -9,15 +9,7 @@ from fxstack_capture.shapes.symbolic.overflow_guards import OverflowGuards, unbo
 N = sympy.Symbol("n", integer=True, positive=True)
 U = sympy.Symbol("u", integer=True)
 
-SMALL = (
-    N,
-    N * 2**50,
-    N**10 + U,
-    PowByNatural(2, N),
-    LShift(N, 50),
-    sympy.Gt(N**10, U),
-    FloorDiv(N**9, 7),
-)
+SMALL = (N, N * 2**50, N**10 + U, PowByNatural(2, N), LShift(N, 50), sympy.Gt(N**10, U), FloorDiv(N**9, 7))
 LARGE = (
     *(N * 2**60, N**10 * 2**30, N**30, sympy.Integer(2**64), PowByNatural(2, N * 2), LShift(N, 60)),
     *(sympy.Gt(N * 2**60, U), FloorDiv(N * 2**60, 7), N**9 * U + 2**62, PowByNatural(N, 2**40)),

@@ -90,8 +90,7 @@ def test_what_failed_is_said():
     marked = torch.ones(3)
     fx.mark_dynamic(marked, 0)
     with pytest.raises(
-        fx.RecompileError,
-        match=r"no other marks than none, but they are _dynamo_dynamic_indices \[0\]",
+        fx.RecompileError, match=r"no other marks than none, but they are _dynamo_dynamic_indices \[0\]"
     ):
         compiled(marked)  # fmt: skip
 

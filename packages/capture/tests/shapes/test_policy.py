@@ -70,9 +70,11 @@ def test_marks_are_normalised():
     mark_static(x, (0, -2))
     marks = marks_of(x)
     assert marks.dynamic[2].max == 7 and marks.static == {0, 1}
-    assert [
-        p.kind for p in plan_tensor(x, X, FrameHistory(), CaptureOptions(dynamic=True)).sizes
-    ] == [Kind.STATIC, Kind.STATIC, Kind.OWN]
+    assert [p.kind for p in plan_tensor(x, X, FrameHistory(), CaptureOptions(dynamic=True)).sizes] == [
+        Kind.STATIC,
+        Kind.STATIC,
+        Kind.OWN,
+    ]
 
 
 def test_mark_out_of_range():

@@ -50,9 +50,7 @@ TEXT = (
     *(
         "bert roberta distilbert albert electra deberta deberta-v2 mpnet camembert xlm-roberta convbert squeezebert"
     ).split(),
-    *(
-        "fnet ernie rembert roformer nystromformer mobilebert funnel layoutlm megatron-bert ibert"
-    ).split(),
+    *("fnet ernie rembert roformer nystromformer mobilebert funnel layoutlm megatron-bert ibert").split(),
     *(
         "gpt2 gpt_neo gpt_neox gptj opt bloom llama mistral mixtral qwen2 qwen3 qwen2_moe phi phi3 gemma gemma2"
     ).split(),
@@ -112,8 +110,7 @@ OWN: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
     },
     **dict.fromkeys(
-        ("swin", "swinv2"),
-        {**_STAGES, "num_attention_heads": None, "window_size": 4, "patch_size": 4},
+        ("swin", "swinv2"), {**_STAGES, "num_attention_heads": None, "window_size": 4, "patch_size": 4}
     ),
     **dict.fromkeys(
         ("convnext", "convnextv2"),
@@ -135,9 +132,7 @@ class Case:
 def configuration(kind: str) -> Any:
     """The library's default configuration of a type, made tiny where attributes of known names allow it."""
     config = transformers.AutoConfig.for_model(kind)
-    known = {name: size for name, size in SIZES.items() if hasattr(config, name)} | OWN.get(
-        kind, {}
-    )
+    known = {name: size for name, size in SIZES.items() if hasattr(config, name)} | OWN.get(kind, {})
     return type(config)(**{name: size for name, size in known.items() if size is not None})
 
 

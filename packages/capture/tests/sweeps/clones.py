@@ -92,9 +92,7 @@ def with_clones(native):
     clones: dict[types.CodeType, object] = {}
 
     def callback(func, code, local_values, cells):
-        clone = code.replace(
-            co_stacksize=code.co_stacksize + 7, co_consts=(*code.co_consts, "fxstack clone")
-        )
+        clone = code.replace(co_stacksize=code.co_stacksize + 7, co_consts=(*code.co_consts, "fxstack clone"))
         entry = native.Entry(owner, None, clone)
         clones[code] = entry
         return entry
@@ -111,9 +109,7 @@ def with_intercepts(native):
 
     def callback(func, args, kwargs):
         calls[0] += 1
-        native.never_intercept(
-            func.__code__
-        )  # its own frame runs now; what it calls comes back here
+        native.never_intercept(func.__code__)  # its own frame runs now; what it calls comes back here
         return native.intercept(callback, func, args, kwargs)
 
     def run(suite, result):
@@ -139,17 +135,12 @@ def child(name: str, how: str) -> None:
 def outcomes_of(name: str, how: str) -> dict:
     command = [sys.executable, __file__, "--child", how, name]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=150, errors="replace"
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, errors="replace")
     except subprocess.TimeoutExpired:
         return {"outcomes": {"*": "timeout"}, "hits": 0}
     _noise, mark, report = done.stdout.rpartition("\n@@@")
     if not mark:
-        return {
-            "outcomes": {"*": f"process ended with {done.returncode}: {done.stderr[-300:]}"},
-            "hits": 0,
-        }
+        return {"outcomes": {"*": f"process ended with {done.returncode}: {done.stderr[-300:]}"}, "hits": 0}
     return json.loads(report)
 
 
@@ -179,10 +170,7 @@ def main() -> int:
         tests, hits, changed = compare(name, how)
         total += hits
         note = f" (known: {EXPECTED[name]})" if changed and name in EXPECTED else ""
-        print(
-            f"{name:28s} {tests:5d} tests {hits:9d} frames {len(changed):3d} different{note}",
-            flush=True,
-        )
+        print(f"{name:28s} {tests:5d} tests {hits:9d} frames {len(changed):3d} different{note}", flush=True)
         for line in changed:
             print("    " + line)
         bad += bool(changed) and name not in EXPECTED

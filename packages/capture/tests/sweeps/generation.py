@@ -15,9 +15,7 @@ from architectures import auto, configuration
 from beside import Tally, captured, difference, seeded
 
 KINDS = (
-    *(
-        "gpt2 llama mistral mixtral qwen2 qwen3 gemma2 phi gpt_neox opt bloom falcon olmo2 granite"
-    ).split(),
+    *("gpt2 llama mistral mixtral qwen2 qwen3 gemma2 phi gpt_neox opt bloom falcon olmo2 granite").split(),
     *("mamba stablelm cohere bart mbart pegasus").split(),
 )
 WAYS = {
@@ -56,9 +54,7 @@ def try_one(kind: str, way: str, tally: Tally) -> None:
         return
     alternate.forward, seen = captured(alternate.forward)
     wrong = difference(generate(alternate), expected)
-    print(
-        f"| {kind} | {way} | {wrong or 'equal'} | {seen.graphs} graphs, {len(seen.breaks)} breaks |"
-    )
+    print(f"| {kind} | {way} | {wrong or 'equal'} | {seen.graphs} graphs, {len(seen.breaks)} breaks |")
     seen.graphs = 1 if seen.graphs else 0  # the first token and the others are graphs of their own
     tally.add(f"{kind} {way}", wrong, seen)
 

@@ -39,9 +39,7 @@ def measure(count):
     seconds = time.process_time() - started
     exact = all(map(torch.equal, found, branches(tensors)))
     guards = len(native.entries(branches.__code__)[0].tree.meta)
-    print(
-        f"{count:5} tensors, {guards:5} guards, {seconds:6.1f} s, {'exact' if exact else 'WRONG'}"
-    )
+    print(f"{count:5} tensors, {guards:5} guards, {seconds:6.1f} s, {'exact' if exact else 'WRONG'}")
     return exact
 
 

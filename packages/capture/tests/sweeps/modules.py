@@ -21,9 +21,7 @@ def use(module, call, sample, training: bool) -> list:
     inputs = sample.forward_input
     outputs = [call(*clones(inputs.args), **clones(inputs.kwargs)) for _ in range(2)]
     if training:
-        sums = [
-            o.sum() for o in tree_leaves(outputs) if isinstance(o, torch.Tensor) and o.requires_grad
-        ]
+        sums = [o.sum() for o in tree_leaves(outputs) if isinstance(o, torch.Tensor) and o.requires_grad]
         if sums:
             sum(s.abs() for s in sums).backward()
     grads = {name: p.grad for name, p in module.named_parameters()}

@@ -55,10 +55,7 @@ def main(first=0, last=2_000, changes=30, seconds=60, percent=0):
             print(found, end="\n\n", flush=True)
         if (seed + 1 - first) % 100 == 0 or seed + 1 == last:
             spent = time.perf_counter() - started
-            print(
-                f"{seed + 1 - first} programs, {made} changes, {bad} wrong, {spent:.0f} s",
-                flush=True,
-            )
+            print(f"{seed + 1 - first} programs, {made} changes, {bad} wrong, {spent:.0f} s", flush=True)
     return bad
 
 

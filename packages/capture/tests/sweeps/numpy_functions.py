@@ -71,9 +71,7 @@ def outcome(pair, args):
         if theirs.dtype == object or theirs.dtype != ours.dtype or theirs.shape != ours.shape:
             return "not compared"
         limit = max((TOLERANCE.get(dtype, 1e-8) for dtype in (*inputs, theirs.dtype)), default=0)
-        if not np.allclose(
-            theirs, ours, rtol=limit, atol=limit, equal_nan=theirs.dtype.kind in "fc"
-        ):
+        if not np.allclose(theirs, ours, rtol=limit, atol=limit, equal_nan=theirs.dtype.kind in "fc"):
             return "differs"
     return "same"
 

@@ -13,14 +13,7 @@ import torch
 from beside import Tally, captured, clones, difference, seeded
 from torch.testing._internal.common_methods_invocations import op_db
 
-UNDEFINED = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "empty_permuted",
-    "new_empty",
-    "new_empty_strided",
-}
+UNDEFINED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 """Operators whose results are whatever was in memory."""
 
 

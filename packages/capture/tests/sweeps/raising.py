@@ -58,9 +58,7 @@ BESIDE = {
         torch.nn.functional.embedding_bag(ONES, torch.rand(5, 3), ONES[:1] * 0, mode=mode)
         for mode in ("sum", "mean", "max")
     ],
-    "ctc": lambda: torch.nn.functional.ctc_loss(
-        LOGITS, ONES.view(2, 2), ONES[:2] * 6, ONES[:2] * 2
-    ),
+    "ctc": lambda: torch.nn.functional.ctc_loss(LOGITS, ONES.view(2, 2), ONES[:2] * 6, ONES[:2] * 2),
     "sequences": lambda: torch._pack_padded_sequence(torch.rand(4, 2, 3), ONES[:2] * 4, False),
     "masked": lambda: torch.masked_scatter(torch.rand(3), torch.rand(3) > 2, torch.rand(1)),
     "pivots": lambda: torch.lu_unpack(torch.eye(3), torch.arange(1, 4, dtype=torch.int32)),

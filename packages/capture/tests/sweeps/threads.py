@@ -122,9 +122,7 @@ class Stress:
     def run(self, seconds: float, beside: list[str]) -> None:
         jobs = [self.work] * THREADS
         jobs += [self.reset] * ("resets" in beside) + [self.change_stance] * ("stances" in beside)
-        threads = [
-            threading.Thread(target=self.guarded, args=(job, seed)) for seed, job in enumerate(jobs)
-        ]
+        threads = [threading.Thread(target=self.guarded, args=(job, seed)) for seed, job in enumerate(jobs)]
         for thread in threads:
             thread.start()
         time.sleep(seconds)

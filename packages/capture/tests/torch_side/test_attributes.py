@@ -71,10 +71,7 @@ def test_user_attributes():
     with pytest.raises(AttributeError):
         trace.torch.load_attr(x, "tag")
     assert real.tag == "old"
-    assert [(w.name, w.deleted) for w in trace.torch.attribute_writes] == [
-        ("tag", False),
-        ("tag", True),
-    ]
+    assert [(w.name, w.deleted) for w in trace.torch.attribute_writes] == [("tag", False), ("tag", True)]
 
 
 def test_grad_is_an_input_of_its_own():

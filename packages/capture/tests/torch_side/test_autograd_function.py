@@ -304,9 +304,7 @@ def test_a_number_that_changes(kind):
         return (Reversed.apply(weight * 2, strength) ** 2).sum()
 
     graphs = []
-    compiled = fxstack_capture.optimize(lambda graph, _: graphs.append(graph) or graph.forward)(
-        loss
-    )
+    compiled = fxstack_capture.optimize(lambda graph, _: graphs.append(graph) or graph.forward)(loss)
     for strength in map(kind, (0.5, 1.25, 2.5, 3.75)):
         plain, ours = (torch.arange(3.0, requires_grad=True) for _ in range(2))
         loss(plain, strength).backward()

@@ -7,11 +7,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from fxstack_capture import Unsupported, native, optimize
 
@@ -55,11 +51,7 @@ SAVE_MM = {"mm": "must_save", "sin": "prefer_recompute"}
 TAGS = {
     "a list": (selected(by_list), SAVE_MM),
     "a partial of a partial": (
-        selected(
-            functools.partial(
-                create_selective_checkpoint_contexts, functools.partial(from_set, {MM})
-            )
-        ),
+        selected(functools.partial(create_selective_checkpoint_contexts, functools.partial(from_set, {MM}))),
         SAVE_MM,
     ),
     "counting": (

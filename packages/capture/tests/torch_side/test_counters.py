@@ -82,9 +82,7 @@ def test_number_is_that_of_the_tensor_at_every_call(start, dtype):
     for first in (1.0, start, 2.0, start):
         n, alternate = torch.tensor(first, dtype=dtype), torch.tensor(first, dtype=dtype)
         expected = counting(x, n, 1)
-        torch.testing.assert_close(
-            compiled(x, alternate, 1), expected, rtol=0, atol=0, equal_nan=True
-        )
+        torch.testing.assert_close(compiled(x, alternate, 1), expected, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(alternate, n, rtol=0, atol=0, equal_nan=True)
 
 

@@ -57,9 +57,7 @@ def test_gradients():
 
     compiled = fx.optimize(dynamic=True, fullgraph=True)(fn)
     for size in (3, 4):
-        x, like = (
-            torch.arange(float(size * size)).reshape(size, size).requires_grad_() for _ in "xy"
-        )
+        x, like = (torch.arange(float(size * size)).reshape(size, size).requires_grad_() for _ in "xy")
         compiled(x).backward()
         fn(like).backward()
         assert torch.equal(x.grad, like.grad)

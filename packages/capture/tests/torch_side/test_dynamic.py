@@ -115,10 +115,7 @@ def test_dynamic_false_never():
 
 def test_symbols_are_inputs_found_once():
     captured = trace_calls(
-        lambda x, y: x.new_zeros(x.shape[0] * y.shape[0]) + y.shape[0] + x.shape[0],
-        t(3),
-        t(5),
-        dynamic=True,
+        lambda x, y: x.new_zeros(x.shape[0] * y.shape[0]) + y.shape[0] + x.shape[0], t(3), t(5), dynamic=True
     )
     assert sorted(s.name for s in captured.code.inputs) == ["a0", "a0.size(0)", "a1.size(0)"]
 
@@ -221,11 +218,7 @@ def test_mark_dynamic():
     marks.mark_dynamic(x, 0, min=3, max=9)
     captured = trace_calls(lambda x: x * 2, x)
     assert holds(captured, t(3, 5)) and holds(captured, t(9, 5))
-    assert (
-        not holds(captured, t(2, 5))
-        and not holds(captured, t(10, 5))
-        and not holds(captured, t(4, 6))
-    )
+    assert not holds(captured, t(2, 5)) and not holds(captured, t(10, 5)) and not holds(captured, t(4, 6))
 
 
 def test_torchs_own_marks_are_honoured():

@@ -43,9 +43,7 @@ def backward(loss_of, *leaves):
 
 def test_backward_writes_gradients_of_leaves():
     tracer, (x, _w), _ = backward(lambda x, w: (x * w).sum(), leaf(3), torch.ones(3))
-    assert [(write.tensor is x, write.name) for write in tracer.attribute_writes] == [
-        (True, "grad")
-    ]
+    assert [(write.tensor is x, write.name) for write in tracer.attribute_writes] == [(True, "grad")]
 
 
 def test_backward_guards_that_there_are_no_hooks():

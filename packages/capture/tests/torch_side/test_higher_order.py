@@ -68,9 +68,7 @@ def writes_last(a):
 
 
 def sets_grad_mode(x):
-    return torch.cond(
-        x.sum() > 0, lambda a: torch.set_grad_enabled(False) or a * 2, torch.sin, (x,)
-    )
+    return torch.cond(x.sum() > 0, lambda a: torch.set_grad_enabled(False) or a * 2, torch.sin, (x,))
 
 
 @pytest.mark.parametrize(
@@ -79,31 +77,14 @@ def sets_grad_mode(x):
         (local_list, "changes what was there before"),
         (global_list, "changes what was there before"),
         (global_list_again, "changes what was there before"),
-        (
-            lambda x: torch.cond(x.sum() > 0, lambda a: a.add_(1) * 2, torch.sin, (x,)),
-            "writes to a tensor",
-        ),
-        (
-            lambda x: torch.cond(x.sum() > 0, lambda a: a, torch.sin, (x,)),
-            "returns memory of its inputs",
-        ),
-        (
-            lambda x: torch.cond(x.sum() > 0, lambda a: a[:1] * 1, torch.sin, (x,)),
-            "different kinds",
-        ),
-        (
-            lambda x: torch.cond(x.sum() > 0, lambda a: 3, lambda a: 4, (x,)),
-            "not return tensors alone",
-        ),
+        (lambda x: torch.cond(x.sum() > 0, lambda a: a.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
+        (lambda x: torch.cond(x.sum() > 0, lambda a: a, torch.sin, (x,)), "returns memory of its inputs"),
+        (lambda x: torch.cond(x.sum() > 0, lambda a: a[:1] * 1, torch.sin, (x,)), "different kinds"),
+        (lambda x: torch.cond(x.sum() > 0, lambda a: 3, lambda a: 4, (x,)), "not return tensors alone"),
         (lambda x: map_(lambda a: a.view(-1), x[None]), "returns memory of its inputs"),
+        (lambda x: while_loop(lambda a: a < 3, lambda a: (a + 1,), (x,)), "condition is not one value"),
         (
-            lambda x: while_loop(lambda a: a < 3, lambda a: (a + 1,), (x,)),
-            "condition is not one value",
-        ),
-        (
-            lambda x: torch.func.vmap(
-                lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,))
-            )(x[None]),
+            lambda x: torch.func.vmap(lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)))(x[None]),
             "transform",
         ),
     ],
@@ -115,9 +96,7 @@ def test_what_a_function_must_not_do(fn, why):
 
 
 def test_a_branch_may_write_to_what_it_made():
-    module = captured(
-        lambda x: torch.cond(x.sum() > 0, lambda a: a.cos().add_(1), torch.sin, (x,)), X
-    )
+    module = captured(lambda x: torch.cond(x.sum() > 0, lambda a: a.cos().add_(1), torch.sin, (x,)), X)
     assert torch.equal(module(X)[0], X.cos() + 1)
 
 

@@ -131,12 +131,7 @@ def dis_all(x, y):
 @p()
 def tens(x, y):
     with LogMode("m"):
-        return (
-            torch.tensor([1.0, 2.0]),
-            torch.arange(3),
-            torch.full((2,), 1.0),
-            torch.randn(2).shape,
-        )
+        return (torch.tensor([1.0, 2.0]), torch.arange(3), torch.full((2,), 1.0), torch.randn(2).shape)
 
 
 @pytest.mark.parametrize(("fn", "make", "graphs", "calls"), PROGRAMS)
@@ -202,9 +197,7 @@ def _doubled(x: torch.Tensor) -> torch.Tensor:
 def test_modes_around_calls_are_objects_like_others(make: Any) -> None:
     graphs: list[Any] = []
     compiled = fx.optimize(lambda module, _: graphs.append(module) or module.forward)(_doubled)
-    assert _around([make() for _ in range(4)], compiled) == _around(
-        [make() for _ in range(4)], _doubled
-    )
+    assert _around([make() for _ in range(4)], compiled) == _around([make() for _ in range(4)], _doubled)
     assert len(graphs) == 1
 
 
@@ -217,9 +210,7 @@ def test_the_state_of_a_mode_is_guarded() -> None:
 
 def test_errors_leave_the_stack_of_modes_as_it_was() -> None:
     class Refuses(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             raise KeyError("no")
 
     def program(x: torch.Tensor) -> torch.Tensor:

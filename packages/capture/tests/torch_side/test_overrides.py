@@ -158,14 +158,7 @@ def einsum(x, y):
 
 @p()
 def norm(x, y):
-    return (
-        x.norm(),
-        x.mean(),
-        x.std(),
-        torch.softmax(x, -1),
-        x.float().to(torch.float64),
-        x.to("cpu"),
-    )
+    return (x.norm(), x.mean(), x.std(), torch.softmax(x, -1), x.float().to(torch.float64), x.to("cpu"))
 
 
 @p()

@@ -89,18 +89,9 @@ def test_reading_needs_no_guard_about_memory():
     ("change", "undo"),
     [
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
-        (
-            lambda: torch.set_default_dtype(torch.float64),
-            lambda: torch.set_default_dtype(torch.float32),
-        ),
-        (
-            lambda: torch.set_autocast_enabled("cpu", True),
-            lambda: torch.set_autocast_enabled("cpu", False),
-        ),
-        (
-            lambda: torch.use_deterministic_algorithms(True),
-            lambda: torch.use_deterministic_algorithms(False),
-        ),
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (lambda: torch.set_autocast_enabled("cpu", True), lambda: torch.set_autocast_enabled("cpu", False)),
+        (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
     ],
     ids=["grad", "dtype", "autocast", "deterministic"],
 )

@@ -26,11 +26,7 @@ REFUSED = {
     ),
     "index_add": (lambda x, y: x.index_add(0, ints([0, 1]), y), rand(3, 4), rand(2, 1)),
     "index_put": (lambda x, y: x.index_put((ints([0, 1]),), y), rand(3, 4), rand(3, 4)),
-    "apart": (
-        apart,
-        rand(3, 4, 5),
-        rand(4, 2),
-    ),
+    "apart": (apart, rand(3, 4, 5), rand(4, 2)),
     "assignment": (lambda x, y: x.__setitem__(ints([0, 1]), y), rand(3, 4), rand(3, 4)),
     "masks": (lambda x, y: x[y > 1], rand(3), rand(2)),
     "index_select": (lambda x, y: x.index_select(0, y.long()), rand(3, 4), rand(1, 1)),
@@ -38,11 +34,7 @@ REFUSED = {
 }
 TAKEN = {
     "an empty batch": (lambda x, y: F.interpolate(x, size=(2, 3)) + y, rand(0, 3, 4, 4), rand(1)),
-    "index_put": (
-        apart,
-        rand(3, 4, 5),
-        rand(2, 4),
-    ),
+    "index_put": (apart, rand(3, 4, 5), rand(2, 4)),
     "one value": (lambda x, y: x.index_put((ints([0, 1]),), y), rand(3, 4), rand(1)),
     "one row": (lambda x, y: x.index_copy(0, ints([1]), y), rand(3, 4), rand(1, 4)),
     "mask": (lambda x, y: x.index_put((y > 2,), x.new_zeros(())), rand(3, 4), rand(3, 4)),

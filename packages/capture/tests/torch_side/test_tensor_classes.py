@@ -210,9 +210,7 @@ def test_a_replaced_torch_function_is_seen() -> None:
         factor = 2
 
         @classmethod
-        def __torch_function__(
-            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = super().__torch_function__(func, types, args, kwargs)
             return result.as_subclass(torch.Tensor) * cls.factor
 

@@ -69,11 +69,7 @@ def test_equals_eager(name):
     compiled = fxstack_capture.optimize(
         lambda gm, _: (graphs.append(gm), gm)[1], options=CaptureOptions(**options)
     )(fn)
-    for x in (
-        torch.tensor([1.0, 2.0, 3.0]),
-        torch.tensor([5.0, 0.0, 1.0]),
-        torch.tensor([0.0, 1.5, 1.0]),
-    ):
+    for x in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 0.0, 1.0]), torch.tensor([0.0, 1.5, 1.0])):
         torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0)
     assert count is None or len(graphs) == count
 
@@ -110,9 +106,7 @@ def _with_shape_ids(mark, *sizes):
     return tensors
 
 
-@pytest.mark.parametrize(
-    "mark", [fxstack_capture.mark_unbacked, torch._dynamo.decorators.mark_unbacked]
-)
+@pytest.mark.parametrize("mark", [fxstack_capture.mark_unbacked, torch._dynamo.decorators.mark_unbacked])
 def test_sizes_with_one_shape_id_are_equal(mark):
     graphs = []
 

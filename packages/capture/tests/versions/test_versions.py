@@ -42,7 +42,5 @@ def test_unknown_pythons_are_named(version):
 
 def test_the_free_threaded_build_is_refused():
     refuse_free_threading(disabled=False)
-    with pytest.raises(
-        ImportError, match="needs a Python with the GIL, and this is the free-threaded"
-    ):
+    with pytest.raises(ImportError, match="needs a Python with the GIL, and this is the free-threaded"):
         refuse_free_threading(disabled=True)

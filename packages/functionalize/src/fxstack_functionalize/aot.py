@@ -64,10 +64,7 @@ def trace_inference(
 
 
 def trace_joint(
-    gm: GraphModule,
-    example_inputs: Sequence[Any],
-    *,
-    decompositions: Decompositions | None = None,
+    gm: GraphModule, example_inputs: Sequence[Any], *, decompositions: Decompositions | None = None
 ) -> StageGraph:
     """Return forward and backward of ``gm`` in one ATen graph (``Stage.JOINT``).
 
@@ -109,9 +106,7 @@ def aot(
         UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
     """
     options = options or AotOptions()
-    stages = _stages(
-        (fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options
-    )
+    stages = _stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
     again = partial(
         aot,
         fw_compiler=fw_compiler,
@@ -122,9 +117,7 @@ def aot(
     )
     if any(map(is_wrapper, example_inputs)) or makes_wrappers(gm):
         plain = partial(again, options=options)
-        return compile_wrapped(
-            gm, example_inputs, Compiling(plain, stages, decompositions, options)
-        )
+        return compile_wrapped(gm, example_inputs, Compiling(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
     request = _request(options)
     if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):

@@ -34,15 +34,7 @@ BUILTINS = frozenset(re.findall(r"\w+", PURE_BUILTINS))
 """Builtins without effects."""
 
 TYPES = frozenset(
-    {
-        torch.Tensor,
-        torch.nn.Parameter,
-        torch.Size,
-        torch.dtype,
-        torch.device,
-        torch.finfo,
-        torch.iinfo,
-    }
+    {torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device, torch.finfo, torch.iinfo}
 )
 PREDICATES = (torch.cuda.is_available, torch.is_tensor, torch.is_floating_point, torch.is_complex)
 FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
@@ -72,10 +64,7 @@ def _attributes(following: Sequence[dis.Instruction]) -> Iterator[str]:
 
 
 def load(
-    function: FunctionType,
-    read: Read,
-    allowed_builtins: Collection[str],
-    error: Callable[[str], Exception],
+    function: FunctionType, read: Read, allowed_builtins: Collection[str], error: Callable[[str], Exception]
 ) -> tuple[Any, str, list[str]]:
     """Return the value that ``read`` gives now, its name, and the attributes of it that are left, once modules are followed.
 

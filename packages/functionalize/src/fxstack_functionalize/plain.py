@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 def aot_function(
-    fn: Callable[..., Any],
-    fw_compiler: Compiler,
-    bw_compiler: Compiler | None = None,
-    **aot_arguments: Any,
+    fn: Callable[..., Any], fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: Any
 ) -> Callable[..., Any]:
     """Return ``fn`` compiled ahead of time at its first call; ``aot_arguments`` are those of ``aot``.
 
@@ -48,10 +45,7 @@ def aot_function(
 
 
 def aot_module(
-    module: torch.nn.Module,
-    fw_compiler: Compiler,
-    bw_compiler: Compiler | None = None,
-    **aot_arguments: Any,
+    module: torch.nn.Module, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: Any
 ) -> torch.nn.Module:
     """Return a module that shares ``module``'s parameters and buffers and runs it compiled ahead of time.
 
@@ -66,9 +60,7 @@ def aot_module(
     return _AotModule(module, _checked(fw_compiler, bw_compiler, aot_arguments))
 
 
-def _checked(
-    fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]
-) -> dict[str, Any]:
+def _checked(fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments for ``aot``, which is called much later than the mistake was made."""
     arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **others}
     signature(aot).bind(None, (), **arguments)
@@ -121,12 +113,9 @@ class _Cache:
                 self.compiled[key] = compiled
         return compiled(*tensors)
 
-    def _key(
-        self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]
-    ) -> Hashable:
+    def _key(self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]) -> Hashable:
         constants = tuple(
-            _describe(leaf) if isinstance(leaf, torch.Tensor) else _constant(leaf)
-            for leaf in leaves
+            _describe(leaf) if isinstance(leaf, torch.Tensor) else _constant(leaf) for leaf in leaves
         )
         storages: dict[int, int] = {}
         owned = [*self.root.parameters(), *self.root.buffers()]

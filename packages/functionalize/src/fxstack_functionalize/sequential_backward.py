@@ -87,10 +87,7 @@ def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) 
         return ()
     parts[0] |= ends
     return tuple(
-        (
-            tuple(sorted(part)),
-            tuple(index for index, group in sources.items() if part.intersection(group)),
-        )
+        (tuple(sorted(part)), tuple(index for index, group in sources.items() if part.intersection(group)))
         for part in parts
     )
 

@@ -47,7 +47,7 @@ NAMES = {
         "torch._C": """
             _DisableAutocast _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
             _get_mkldnn_enabled _is_any_autocast_enabled _set_deterministic_algorithms _set_mkldnn_enabled
-        """,
+        """
     },
     "higher-order operators": {
         "torch._higher_order_ops.effects": "_get_effect has_effects",
@@ -57,7 +57,7 @@ NAMES = {
     "other tracers around a compiled call": {
         "torch.fx.experimental.proxy_tensor": """
             _MakefxTracer _ProxyTensor _set_make_fx_tracer
-        """,
+        """
     },
     "removing mutation": {
         "torch": """
@@ -73,9 +73,7 @@ NAMES = {
             FunctionalTensor FunctionalTensorMode PythonFunctionalizeAPI
         """,
     },
-    "storages of tensors": {
-        "torch._C": "_storage_address",
-    },
+    "storages of tensors": {"torch._C": "_storage_address"},
     "symbolic sizes": {
         "torch.utils._sympy.printers": "PythonPrinter",
         "torch.utils._sympy.symbol": "SymT symbol_is_type",

@@ -76,9 +76,7 @@ def _candidates(
         yield args, {**kwargs, "dtype": dtype}
     real = dtype.to_real()
     with mode:
-        converted = pytree.tree_map_only(
-            torch.Tensor, lambda x: _converted(x, real), (args, kwargs)
-        )
+        converted = pytree.tree_map_only(torch.Tensor, lambda x: _converted(x, real), (args, kwargs))
     yield converted
 
 

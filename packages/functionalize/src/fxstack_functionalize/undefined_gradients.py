@@ -133,9 +133,7 @@ class _Without:
         left = {node.name for node in self._graph.find_nodes(op="placeholder")}
         names = {old.name: new.name for old, new in self._copies.items()}
         inputs = tuple(spec for spec in stage.signature.inputs if spec.name in left)
-        outputs = tuple(
-            replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs
-        )
+        outputs = tuple(replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs)
         signature = replace(stage.signature, inputs=inputs, outputs=outputs)
         return StageGraph(make_graph_module(stage.graph_module, self._graph), signature)
 

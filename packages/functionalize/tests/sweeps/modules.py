@@ -43,10 +43,7 @@ def compare(info, sample, training):
     module = info.module_cls(*build.args, **build.kwargs)
     module.train(training)
     sides = []
-    for wrap in (
-        lambda m: m,
-        lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything),
-    ):
+    for wrap in (lambda m: m, lambda m: aot_module(m, fw_compiler=run_graph, partitioner=save_everything)):
         args, kwargs = pytree.tree_map_only(
             torch.Tensor,
             lambda t: t.detach().clone().requires_grad_(t.requires_grad),

@@ -59,9 +59,7 @@ def run_dtype(dtype, samples, chosen, examples):
         grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
         try:
             torch.manual_seed(0)
-            for sample in itertools.islice(
-                op.sample_inputs("cpu", dtype, requires_grad=grad), samples
-            ):
+            for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), samples):
                 what = run_sample(op, dtype, sample, examples)
                 seen[what.split(":")[0]] += 1
                 if what not in ("equal", "eager raises"):

@@ -73,9 +73,7 @@ class Saves(torch.autograd.Function):
 def measure(name, fn, inputs):
     graph = as_graph(fn, len(inputs))
     ours = aot(graph, inputs, fw_compiler=instant, partitioner=save_everything)
-    theirs = aot_module_simplified(
-        graph, inputs, fw_compiler=boxed_instant, bw_compiler=boxed_instant
-    )
+    theirs = aot_module_simplified(graph, inputs, fw_compiler=boxed_instant, bw_compiler=boxed_instant)
     ours(*inputs), theirs(*inputs)
     results = (torch.empty(4),) * 20
     floor = microseconds(lambda: (torch.empty(4), *results[1:]))
@@ -94,8 +92,4 @@ if __name__ == "__main__":
         microseconds.__defaults__ = (5, 1)
     measure("inference, 1 input", increment, [torch.randn(4)])
     measure("training forward, 1 input", increment, [torch.randn(4, requires_grad=True)])
-    measure(
-        "training forward, 20 inputs",
-        product,
-        [torch.randn(4, requires_grad=True) for _ in range(20)],
-    )
+    measure("training forward, 20 inputs", product, [torch.randn(4, requires_grad=True) for _ in range(20)])

@@ -40,14 +40,10 @@ def layers(count, width=32, heads=4):
     def run(x, *weights):
         for first in range(0, len(weights), 4):
             into, out, up, down = weights[first : first + 4]
-            q, k, v = (
-                part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (x @ into).chunk(3, -1)
-            )
+            q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (x @ into).chunk(3, -1))
             mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = torch.nn.functional.layer_norm(x + mixed.transpose(1, 2).flatten(2) @ out, (width,))
-            x = torch.nn.functional.layer_norm(
-                x + torch.nn.functional.gelu(x @ up) @ down, (width,)
-            )
+            x = torch.nn.functional.layer_norm(x + torch.nn.functional.gelu(x @ up) @ down, (width,))
         return (x.pow(2).mean(),)
 
     shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)] * count
@@ -93,6 +89,4 @@ if __name__ == "__main__":
     for length in [int(word) for word in sys.argv[1:]] or (1250, 5000, 20000):
         graph, inputs = chain(length)
         seconds = cost(lambda graph=graph, inputs=inputs: trace_joint(graph, inputs))
-        print(
-            f"{length} operators: {seconds:.2f} s, {seconds / length * 1e6:.0f} us each", flush=True
-        )
+        print(f"{length} operators: {seconds:.2f} s, {seconds / length * 1e6:.0f} us each", flush=True)

@@ -145,9 +145,7 @@ class _NumberDemand:
 
     def check(self, arg: Any, symbols: Values) -> None:
         if not isinstance(arg, int):
-            raise TypeError(
-                f"input {self.name} of a compiled graph is a size, but {arg!r} is no int"
-            )
+            raise TypeError(f"input {self.name} of a compiled graph is a size, but {arg!r} is no int")
         if symbols.setdefault(self.expr, arg) != arg:
             raise ArgumentError(
                 f"input {self.name} of a compiled graph is the size {self.expr}, which is {symbols[self.expr]} in this call, "

@@ -105,9 +105,7 @@ def _compiled(
 ) -> Callable[..., tuple[Any, ...]]:
     if chosen.freezing and inference and not boxed and not on_cuda(graph_module):
         thawed = replace(chosen, freezing=False)
-        compiler = partial(
-            compile_graph, options=thawed, on_failure=on_failure, check_arguments=False
-        )
+        compiler = partial(compile_graph, options=thawed, on_failure=on_failure, check_arguments=False)
         return frozen(graph_module, compiler)
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)

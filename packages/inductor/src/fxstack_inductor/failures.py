@@ -34,9 +34,7 @@ SCRIPT = (
     "with the script that options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment "
     "writes for each graph"
 )
-TRACEBACK = (
-    "with the program, and the traceback that FXSTACK_RAISE_FAILURES=1 in the environment gives"
-)
+TRACEBACK = "with the program, and the traceback that FXSTACK_RAISE_FAILURES=1 in the environment gives"
 
 
 @dataclass(frozen=True, slots=True)

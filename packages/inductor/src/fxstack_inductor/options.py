@@ -44,9 +44,7 @@ class InductorOptions:
     max_kernel_buffers: int = 48
     max_kernel_ops: int = 400
     grain: int = 16384
-    cache_dir: Path = field(
-        default_factory=lambda: Path(platformdirs.user_cache_dir("fxstack")) / "inductor"
-    )
+    cache_dir: Path = field(default_factory=lambda: Path(platformdirs.user_cache_dir("fxstack")) / "inductor")
     cache_limit: int = 2 << 30
     use_cache: bool = True
     compiler: str | None = None
@@ -80,8 +78,6 @@ def options_from_environment(environ: Mapping[str, str] | None = None) -> Induct
     """The default options, changed by what the environment sets."""
     source = os.environ if environ is None else environ
     changes = {
-        name: parse(source[variable])
-        for variable, (name, parse) in ENVIRONMENT.items()
-        if variable in source
+        name: parse(source[variable]) for variable, (name, parse) in ENVIRONMENT.items() if variable in source
     }
     return InductorOptions(**changes)

@@ -16,23 +16,15 @@ if TYPE_CHECKING:
 
 
 NAMES = {
-    "autograd": {
-        "torch._C": "_AutoDispatchBelowAutograd",
-    },
+    "autograd": {"torch._C": "_AutoDispatchBelowAutograd"},
     "global settings of torch and devices": {
-        "torch._C": "_cuda_getCurrentRawStream _cuda_getDevice _get_mkldnn_enabled",
+        "torch._C": "_cuda_getCurrentRawStream _cuda_getDevice _get_mkldnn_enabled"
     },
-    "higher-order operators": {
-        "torch._ops": "HigherOrderOperator",
-    },
-    "storages of tensors": {
-        "torch._C": "_storage_Use_Count",
-    },
-    "symbolic sizes": {
-        "torch.utils._sympy.printers": "PythonPrinter",
-    },
+    "higher-order operators": {"torch._ops": "HigherOrderOperator"},
+    "storages of tensors": {"torch._C": "_storage_Use_Count"},
+    "symbolic sizes": {"torch.utils._sympy.printers": "PythonPrinter"},
     "torch's operators and their decompositions": {
-        "torch._decomp": "core_aten_decompositions decomposition_table",
+        "torch._decomp": "core_aten_decompositions decomposition_table"
     },
     "tracing torch's operators": {
         "torch._C": "TensorBase",

@@ -106,11 +106,7 @@ def test_a_damaged_file_is_measured_anew(tmp_path, text):
 
 
 def test_what_fails_is_named_and_skipped():
-    failures = {
-        FIRST: "PassManager::run failed",
-        SECOND: torch.OutOfMemoryError("too little"),
-        None: 2.0,
-    }
+    failures = {FIRST: "PassManager::run failed", SECOND: torch.OutOfMemoryError("too little"), None: 2.0}
     planned, rules = planner(gelu)
     (kernel,) = product_kernels(planned(rules))
     choice = measure(kernel, FakeTimer(failures), *rules.values())

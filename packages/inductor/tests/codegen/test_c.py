@@ -11,19 +11,7 @@ import fxstack_inductor as fi
 
 X = torch.linspace(-8, 8, 20_000)
 VECTOR = dataclasses.replace(FAST, optimization=3)
-FUNCTIONS = (
-    "exp",
-    "log1p",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "expm1",
-    "sigmoid",
-    "atan",
-    "exp2",
-    "asinh",
-)
+FUNCTIONS = ("exp", "log1p", "tanh", "erf", "sin", "cos", "expm1", "sigmoid", "atan", "exp2", "asinh")
 
 
 def ulps(got, exact):
@@ -55,11 +43,7 @@ def test_any_number_of_threads(threads):
     try:
         options = dataclasses.replace(VECTOR, grain=16)
         x = torch.randn(37, 1001)
-        check(
-            lambda x: (x.exp().sum(), x.sum(0), x.softmax(1), x * 2, x[:2].amax(1)),
-            x,
-            options=options,
-        )
+        check(lambda x: (x.exp().sum(), x.sum(0), x.softmax(1), x * 2, x[:2].amax(1)), x, options=options)
     finally:
         torch.set_num_threads(before)
 

@@ -36,12 +36,7 @@ def of_columns(x):
     """Two results of each of two sums over the same columns, one after the other (a batch norm's statistics)."""
     mean = x.float().mean(0)
     spread = (x - mean).square().mean(0)
-    return (
-        mean.exp().to(x.dtype),
-        (mean * 2).to(x.dtype),
-        spread.exp().to(x.dtype),
-        spread.to(x.dtype),
-    )
+    return (mean.exp().to(x.dtype), (mean * 2).to(x.dtype), spread.exp().to(x.dtype), spread.to(x.dtype))
 
 
 PROGRAMS["columns, twice"] = of_columns

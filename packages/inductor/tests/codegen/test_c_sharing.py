@@ -33,9 +33,7 @@ def kernel_of(extents, steps, *, outer, dtype=torch.float32, offset=0):
         stores.append(Store(f"b{k}", index, 0))
         buffers.append(BufferRef(f"b{k}", dtype, integer(1 << 20)))
     value = (IndexValue(ZERO, torch.int64),)
-    return Kernel(
-        "k", tuple(loops[:outer]), tuple(loops[outer:]), value, tuple(stores), tuple(buffers), ()
-    )
+    return Kernel("k", tuple(loops[:outer]), tuple(loops[outer:]), value, tuple(stores), tuple(buffers), ())
 
 
 def shared(kernel):
@@ -127,9 +125,7 @@ def test_sizes_that_are_not_known_are_conditions_or_blocks_computed_in_the_call(
     assert shared(rows).unit == "line_block(s0, 16)"
     assert not shared(rows).conditions
     heads = kernel_of((8, 64, 32), [(64, 1, SIZE * 512)], outer=1)
-    assert (
-        shared(kernel_of((64, 16), [(16, SIZE)], outer=1)) is None
-    )  # nothing says that rows are apart
+    assert shared(kernel_of((64, 16), [(16, SIZE)], outer=1)) is None  # nothing says that rows are apart
     assert shared(heads) is None
     aligned = kernel_of((SIZE, 5, 32), [(32, SIZE * 32 + SIZE, 1)], outer=1)
     assert shared(aligned).conditions == ("(s0*33) % 16 == 0",)

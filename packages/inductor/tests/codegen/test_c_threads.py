@@ -62,9 +62,7 @@ def test_a_part_that_is_not_shared_runs_once():
         x.narrow(0, 0, 1).zero_()
         return (result,)
 
-    run = fi.compile_graph(
-        trace(fn, torch.randn(33), torch.randn(33)), [torch.randn(33)] * 2, SHARED
-    )
+    run = fi.compile_graph(trace(fn, torch.randn(33), torch.randn(33)), [torch.randn(33)] * 2, SHARED)
     before = torch.get_num_threads()
     torch.set_num_threads(7)
     try:

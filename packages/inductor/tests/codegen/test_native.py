@@ -125,9 +125,7 @@ def test_an_error_in_a_call_is_the_callees():
 def test_a_call_that_the_shim_refuses_raises_what_eager_raises(capfd):
     graph = trace(lambda x, w: (x @ w).sin(), X, W)
     compiled = fi.compile_graph(graph, (), FAST, check_arguments=False)
-    with pytest.raises(
-        RuntimeError, match="mat1 and mat2 shapes cannot be multiplied|size mismatch"
-    ):
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied|size mismatch"):
         compiled(X, torch.randn(3, 8))
     torch.testing.assert_close(compiled(X, W)[0], (X @ W).sin())
     capfd.readouterr()
@@ -273,9 +271,7 @@ def test_but_needs_no_compiler(monkeypatch):
 
 
 def test_a_refused_call_that_makes_tensors_raises_what_eager_raises(capfd):
-    compiled = fi.compile_graph(
-        trace(convolved, IMAGE, FILTER, BIAS), (), FAST, check_arguments=False
-    )
+    compiled = fi.compile_graph(trace(convolved, IMAGE, FILTER, BIAS), (), FAST, check_arguments=False)
     with pytest.raises(RuntimeError, match="expected input.* to have 5 channels"):
         compiled(IMAGE, torch.randn(4, 5, 3, 3), BIAS)
     capfd.readouterr()
@@ -310,9 +306,7 @@ def test_a_tensor_of_another_rank_is_refused(shape, symbolic):
 @pytest.mark.parametrize("fn", [lambda x: x.sin() + 1, lambda x: (x.t(), x * 2)])
 def test_a_tensor_of_another_size_is_refused(fn):
     compiled = fi.compile_graph(trace(fn, X), (), FAST)
-    with pytest.raises(
-        ValueError, match=r"must be float32\[6, 8\] on cpu, but it is float32\[2, 8\]"
-    ):
+    with pytest.raises(ValueError, match=r"must be float32\[6, 8\] on cpu, but it is float32\[2, 8\]"):
         compiled(X[:2])
 
 

@@ -22,9 +22,7 @@ from fxstack_inductor.targets.triton_load import load_native
 from fxstack_inductor.targets.triton_target import lower_triton
 
 S = of_atom(Var("s0", VarKind.INTEGER))
-pytestmark = pytest.mark.skipif(
-    isinstance(native_table(), Refused), reason="host programs are Python here"
-)
+pytestmark = pytest.mark.skipif(isinstance(native_table(), Refused), reason="host programs are Python here")
 
 
 def machine_code(source, _capability, _options):

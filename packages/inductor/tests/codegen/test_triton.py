@@ -90,9 +90,7 @@ def small_tiles(monkeypatch):
 
 
 def test_a_looped_reduction_equals_eager():
-    check(
-        lambda x: (x - x.mean(-1, keepdim=True)).exp().sum(-1), randn(2, 9000), rtol=1e-4, atol=1e-4
-    )
+    check(lambda x: (x - x.mean(-1, keepdim=True)).exp().sum(-1), randn(2, 9000), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -118,9 +116,7 @@ def test_negative_integer_division_floors():
 
 def test_nan_wins_maxima_and_arg_reductions():
     x = torch.tensor([[1.0, float("nan"), 3.0], [2.0, 1.0, float("inf")]])
-    check(
-        lambda x: (x.amax(1), x.argmax(1), x.relu(), torch.maximum(x, x.flip(1))), x, equal_nan=True
-    )
+    check(lambda x: (x.amax(1), x.argmax(1), x.relu(), torch.maximum(x, x.flip(1))), x, equal_nan=True)
 
 
 def test_gathers_through_computed_indices():
@@ -221,9 +217,7 @@ def test_scans_equal_eager(fn):
     check(fn, randn(5, 37))
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool]
-)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.bool])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_running_extremes_keep_the_last_of_equals_and_nan(dtype, dim):
     check(lambda x: (*x.cummax(dim), *x.cummin(dim)), scanned(6, 11, dtype=dtype), equal_nan=True)
@@ -272,9 +266,7 @@ def test_scans_of_one_long_row_are_calls():
 
 def test_log_sums_of_infinities():
     inf = float("inf")
-    x = torch.tensor(
-        [[-inf, -inf, 1.0, 2.0], [inf, 1.0, inf, -inf], [0.0, -inf, 3.0, float("nan")]]
-    )
+    x = torch.tensor([[-inf, -inf, 1.0, 2.0], [inf, 1.0, inf, -inf], [0.0, -inf, 3.0, float("nan")]])
     check(lambda x: torch.logcumsumexp(x, 1), x, equal_nan=True)
 
 
@@ -291,9 +283,7 @@ PLACES = torch.tensor([3, 0, 3, 6, 3, 1])
         lambda x, i: x.index_add(0, i, x[:6] * 2),
         lambda x, i: x.index_put((i[3:] - 7, i[:3]), x[:3, 0]),
         lambda x, i: torch.ops.aten.embedding_dense_backward(x[:6], i, 7, 2, False),
-        lambda x, i: (
-            (x * 9).long().scatter_reduce(0, i[None, :5].contiguous(), (x[:1] * 9).long(), "amax")
-        ),
+        lambda x, i: (x * 9).long().scatter_reduce(0, i[None, :5].contiguous(), (x[:1] * 9).long(), "amax"),
     ],
 )
 def test_scatters_equal_eager(fn):

@@ -90,9 +90,7 @@ def test_each_device_has_its_stream_and_record():
 def test_sizes_give_the_grid_and_are_arguments():
     graph = make_fx(lambda x: x * 2, tracing_mode="symbolic")(torch.randn(100, 30))
     host = lower_triton(graph, InductorOptions()).host
-    assert re.search(
-        r"stream0, .*s\d+\*s\d+ \+ 1023\)? // 1024\), p_x_1, p_mul__0, s\d+, s\d+\)", host
-    )
+    assert re.search(r"stream0, .*s\d+\*s\d+ \+ 1023\)? // 1024\), p_x_1, p_mul__0, s\d+, s\d+\)", host)
 
 
 REFUSED = {
@@ -165,9 +163,7 @@ def recorded(tmp_path_factory):
     inputs = (whole[1:], torch.randn(64, 64), torch.randn(4, 64))
 
     def run():
-        return Recorded(
-            folder, lambda x, y, z: (x + 1, (y * y).sum(1), z.relu()), *inputs, params=3
-        )
+        return Recorded(folder, lambda x, y, z: (x + 1, (y * y).sum(1), z.relu()), *inputs, params=3)
 
     return run, run(), inputs
 

@@ -31,9 +31,7 @@ def empty(*shape):
 @pytest.fixture
 def always(monkeypatch):
     """Every product that can be a kernel is one."""
-    monkeypatch.setattr(
-        "fxstack_inductor.targets.triton_target.worth", lambda _plan, chosen, _gpu: {*chosen}
-    )
+    monkeypatch.setattr("fxstack_inductor.targets.triton_target.worth", lambda _plan, chosen, _gpu: {*chosen})
 
 
 CASES = {
@@ -68,10 +66,7 @@ CASES = {
         lambda x, w, b, i: (x @ w) + b[i],
         *(half(M, K), half(K, N), half(5, N), torch.randint(0, 5, (M,), generator=RANDOM)),
     ),
-    "widened": (
-        lambda x, w: x.float() @ w.float().mT * 0.5,
-        *(half(2, M, K), half(2, N, K)),
-    ),
+    "widened": (lambda x, w: x.float() @ w.float().mT * 0.5, *(half(2, M, K), half(2, N, K))),
     "one row": (lambda x, w, y: F.linear(x, w) + y, half(1, K), half(N, K), half(1, N)),
     "one row, computed": (
         lambda x, w: F.linear(x.float().cos().to(x.dtype), w).relu(),
@@ -93,16 +88,12 @@ def test_equals_eager(name):
     assert "tl.dot" in lower(graph, target="cuda").triton
     actual = compile_graph(graph, inputs, InductorOptions(target="cuda"))(*inputs)
     expected = fn(*inputs)
-    for got, wanted in zip(
-        actual, expected if isinstance(expected, tuple) else (expected,), strict=True
-    ):
+    for got, wanted in zip(actual, expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert (got.dtype, got.stride()) == (wanted.dtype, wanted.stride())
         torch.testing.assert_close(got, wanted, rtol=3e-2, atol=0.2)
 
 
-@pytest.mark.parametrize(
-    "name", ["gelu", "residual", "batches", "gate", "transposed", "one row", "float16"]
-)
+@pytest.mark.parametrize("name", ["gelu", "residual", "batches", "gate", "transposed", "one row", "float16"])
 def test_tiles_finished_in_halves_equal_eager(name, always, monkeypatch):
     monkeypatch.setattr("fxstack_inductor.codegen.triton.product_tiles.ELEMENTS", 0)
     fn, *inputs = CASES[name]
@@ -116,12 +107,7 @@ CHOICES = {
     "nothing is": (lambda x, w: x @ w, *LARGE, 0),
     "the library adds a bias": (lambda x, w: torch.addmm(w[0], x, w), *LARGE, 0),
     "a bias and more": (lambda x, w: torch.addmm(w[0], x, w).relu(), *LARGE, 1),
-    "a deep product is the library's": (
-        lambda x, w: (w @ x).relu(),
-        empty(8192, 8192),
-        empty(8192, 8192),
-        0,
-    ),
+    "a deep product is the library's": (lambda x, w: (w @ x).relu(), empty(8192, 8192), empty(8192, 8192), 0),
     "a reduction takes another kernel": (lambda x, w: (x @ w).softmax(-1), *LARGE, 0),
     "float32": (lambda x, w: (x @ w).relu(), *(t.float() for t in LARGE), 0),
     "float32 of bfloat16": (lambda x, w: x.float() @ w.float(), *LARGE, 1),
@@ -142,9 +128,7 @@ def test_chosen_where_it_pays(name):
 
 def test_the_option_turns_it_off():
     graph = graph_of(lambda x, w: F.gelu(x @ w), *LARGE)
-    assert (
-        "tl.dot" not in lower(graph, options=InductorOptions(templates=False), target="cuda").triton
-    )
+    assert "tl.dot" not in lower(graph, options=InductorOptions(templates=False), target="cuda").triton
 
 
 def test_no_mask_where_tiles_divide_the_sides():
@@ -163,10 +147,7 @@ def test_kernels_of_equal_text_and_other_types_are_two():
     """A conversion to float32 reads alike for both half precisions."""
     inputs = half(8, 8), half(8, 8).half()
     lowered = lower(graph_of(lambda x, y: (x.float(), y.float()), *inputs), target="cuda")
-    assert {tuple(f.signature.values())[0] for f in lowered.source.functions.values()} == {
-        "*bf16",
-        "*fp16",
-    }
+    assert {tuple(f.signature.values())[0] for f in lowered.source.functions.values()} == {"*bf16", "*fp16"}
     assert len({f.name for f in lowered.source.functions.values()}) == 2
 
 

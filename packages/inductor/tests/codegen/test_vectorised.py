@@ -18,9 +18,7 @@ PROGRAMS = {
     "masked softmax": lambda x, m: x.masked_fill(m, float("-inf")).softmax(-1),
     "mean of masks": lambda x, m: m.float().mean(1) + x.sum(1),
     "double": lambda x, m: x.double().sqrt() * m,
-    "losses": lambda x, m: F.binary_cross_entropy_with_logits(x, m.float(), reduction="none").sum(
-        0
-    ),
+    "losses": lambda x, m: F.binary_cross_entropy_with_logits(x, m.float(), reduction="none").sum(0),
     "bounds of bounds": lambda x, m: (F.hardsigmoid(x), F.hardswish(x), F.relu6(x).clamp(1, 2)),
     "float16": lambda x, m: (x.half() * m).exp(),
     "float16 rows": lambda x, m: x.half().softmax(1),

@@ -95,9 +95,7 @@ def test_nothing_is_faster_than_a_launch():
 
 
 def test_newer_gpus_are_predicted_faster():
-    times = [
-        seconds(lambda x: x.exp(), LARGE, target=f"cuda:{n}") for n in ("A100", "H100", "H200")
-    ]
+    times = [seconds(lambda x: x.exp(), LARGE, target=f"cuda:{n}") for n in ("A100", "H100", "H200")]
     assert times == sorted(times, reverse=True)
 
 

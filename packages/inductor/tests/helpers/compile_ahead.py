@@ -34,11 +34,7 @@ def scans(x, n):
 
 def scatters(x, i):
     summed = torch.zeros(500, 64).index_put((i,), x.exp(), accumulate=True)
-    return (
-        summed,
-        x.bfloat16().index_add(0, i, x.bfloat16()),
-        x.long().scatter_add(0, i[:, None], x.long()),
-    )
+    return (summed, x.bfloat16().index_add(0, i, x.bfloat16()), x.long().scatter_add(0, i[:, None], x.long()))
 
 
 def one_row(x, w):
@@ -50,9 +46,7 @@ def products(x, w, b, y):
 
 
 def sizes(x, y):
-    return (x.softmax(-1) + y).permute(2, 0, 1).reshape(x.shape[2], -1), (x @ y.mT).relu().mean(
-        (1, 2)
-    )
+    return (x.softmax(-1) + y).permute(2, 0, 1).reshape(x.shape[2], -1), (x @ y.mT).relu().mean((1, 2))
 
 
 def quantise(x):

@@ -46,20 +46,7 @@ INNER = {
 }
 SPECIAL = (
     *(0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, math.pi / 2, math.pi, 10.0, 88.0, 89.0, 127.5, 709.0, 1e5),
-    *(
-        1e-3,
-        1e-8,
-        1e-30,
-        1e-38,
-        1e-40,
-        1e-45,
-        1e30,
-        3e38,
-        math.inf,
-        math.nan,
-        16777217.0,
-        0.99999994,
-    ),
+    *(1e-3, 1e-8, 1e-30, 1e-38, 1e-40, 1e-45, 1e30, 3e38, math.inf, math.nan, 16777217.0, 0.99999994),
 )
 PLACES = range(-12, 13)
 CLOSE = {torch.float32: 3e-5, torch.float64: 1e-12}
@@ -87,9 +74,7 @@ def wrong(got, f, inner):
             place = torch.nextafter(place, torch.full_like(place, towards))
             around.append(f(place))
     near = torch.stack(around).double()
-    low, high = (
-        near.nan_to_num(nan=s * math.inf, posinf=math.inf, neginf=-math.inf) for s in (1, -1)
-    )
+    low, high = (near.nan_to_num(nan=s * math.inf, posinf=math.inf, neginf=-math.inf) for s in (1, -1))
     low, high, result = low.min(0).values, high.max(0).values, got.double()
     room = tolerance * torch.maximum(low.abs(), high.abs()).nan_to_num(posinf=0.0) + 1e-44
     loose = ((result >= low - room) & (result <= high + room)) | (got.isnan() & near.isnan().any(0))

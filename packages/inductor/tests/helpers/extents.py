@@ -274,9 +274,7 @@ def differences(name, dtype, options, made=None):
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
         if len(made) == 1:
             shape, count = tuple(made[0][0].shape), len(made[0][1])
-            return [
-                f"{name} {dtype} {shape} at {count}: {type(error).__name__}: {str(error)[-300:]}"
-            ]
+            return [f"{name} {dtype} {shape} at {count}: {type(error).__name__}: {str(error)[-300:]}"]
         found = True
     if not found:
         return []

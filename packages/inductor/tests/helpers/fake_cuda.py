@@ -32,6 +32,4 @@ class FakeCuda:
 
     @property
     def calls(self):
-        return list((Call * 64).in_dll(self.library, "fake_calls"))[
-            : self.number("fake_count").value
-        ]
+        return list((Call * 64).in_dll(self.library, "fake_calls"))[: self.number("fake_count").value]

@@ -25,9 +25,7 @@ def trace(fn, *inputs, symbolic=False):
 def copies(inputs):
     """The same tensors elsewhere, strides kept."""
     return [
-        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
-        if isinstance(x, torch.Tensor)
-        else x
+        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) if isinstance(x, torch.Tensor) else x
         for x in inputs
     ]
 

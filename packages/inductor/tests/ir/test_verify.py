@@ -31,9 +31,7 @@ def broken(kernel, position, value):
 
 def test_forward_reference(kernel):
     bad = broken(kernel, 1, Reduce("sum", (5,), torch.float32))
-    with pytest.raises(
-        fi.VerificationError, match="after a pass: v1 uses a value that comes after it"
-    ):
+    with pytest.raises(fi.VerificationError, match="after a pass: v1 uses a value that comes after it"):
         verify(bad, "a pass")
 
 
@@ -48,8 +46,7 @@ def test_unknown_buffer_and_reduction(kernel):
         problems(dataclasses.replace(kernel, stores=(Store("z", kernel.stores[0].index, 0),)))
     )
     assert any(
-        "unknown reduction" in p
-        for p in problems(broken(kernel, 1, Reduce("median", (0,), torch.float32)))
+        "unknown reduction" in p for p in problems(broken(kernel, 1, Reduce("median", (0,), torch.float32)))
     )
 
 

@@ -65,9 +65,7 @@ def test_a_sum_of_products_is_computed_in_place():
     assert externs(compiled) == ["aten.mm.default", *["aten.addmm.default"] * 2]
     assert len(kernels(compiled)) == 1
     assert compiled.lowered.host.count(", out=t0_mm)") == 1
-    calls = [
-        line for line in compiled.lowered.text.split("\n") if "fx.aoti_torch_cpu_addmm" in line
-    ]
+    calls = [line for line in compiled.lowered.text.split("\n") if "fx.aoti_torch_cpu_addmm" in line]
     assert all("addmm_out(w[1], w[1]" in c or "addmm_out(w[2], w[2]" in c for c in calls)
 
 
@@ -118,18 +116,14 @@ def test_a_recurrent_weight_has_one_gradient_buffer():
     def run(x, inner, own):
         state = x.new_zeros(2, 4)
         for step in x.unbind(1):
-            state = (
-                torch.nn.functional.linear(step, inner) + torch.nn.functional.linear(state, own)
-            ).tanh()
+            state = (torch.nn.functional.linear(step, inner) + torch.nn.functional.linear(state, own)).tanh()
         return state
 
     compiled = check_gradients(run, torch.randn(2, 5, 3), torch.randn(4, 3), torch.randn(4, 4))
     assert externs(compiled).count("aten.addmm.default") >= 4 + 4
 
 
-@pytest.mark.parametrize(
-    "fn", [turned_apart, turned_and_read, used_twice, broadcast, scaled, the_same]
-)
+@pytest.mark.parametrize("fn", [turned_apart, turned_and_read, used_twice, broadcast, scaled, the_same])
 def test_other_sums_stay(fn):
     assert "aten.addmm.default" not in externs(check(fn, A, B, C))
 

@@ -56,13 +56,7 @@ def test_group_norm(shape, dtype, affine):
 def test_symbolic_batch():
     x, *rest = operands((4, 5, 6), torch.float32)
     others = [(torch.randn(n, 5, 9), *rest) for n in (2, 33)]
-    check(
-        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, True),
-        x,
-        *rest,
-        symbolic=True,
-        others=others,
-    )
+    check(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, True), x, *rest, symbolic=True, others=others)
 
 
 def changed(fn, *inputs):

@@ -21,9 +21,7 @@ def test_padding():
 
 
 def test_reordering():
-    check(
-        lambda a: (a.flip(0), torch.roll(a, (1, 3), (0, 1)), a.repeat(2, 3), a.tril(), a.triu(2)), X
-    )
+    check(lambda a: (a.flip(0), torch.roll(a, (1, 3), (0, 1)), a.repeat(2, 3), a.tril(), a.triu(2)), X)
 
 
 def test_scatter_of_slices():
@@ -47,9 +45,7 @@ def test_scatter_of_diagonals(offset):
 
 
 def test_look_ups():
-    check(
-        lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, ROWS
-    )
+    check(lambda w, i: (F.embedding(i, w), w[i], w[:, i], w[i, i], w.index_select(0, i[0])), X, ROWS)
     check(lambda w, i: w[i - 6].sum(-1), X, ROWS)
     check(lambda w, i: w.gather(0, i), X[:, :3], ROWS)
 

@@ -10,9 +10,7 @@ import fxstack_inductor as fi
 
 F = torch.nn.functional
 X = torch.linspace(-4, 4, 60).reshape(3, 20)
-SPECIAL = torch.tensor(
-    [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38]
-)
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38])
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
@@ -41,11 +39,7 @@ def test_extremes_keep_nan_on_either_side():
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_arithmetic(dtype):
     x, y = X.to(dtype), (X.flip(0) + 0.3).to(dtype)
-    check(
-        lambda x, y: (x + y, x - y * 2, x * y, x / y, y - x, x**2, x**3, x**0.5, x.add(y, alpha=3)),
-        x,
-        y,
-    )
+    check(lambda x, y: (x + y, x - y * 2, x * y, x / y, y - x, x**2, x**3, x**0.5, x.add(y, alpha=3)), x, y)
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -57,9 +51,7 @@ def test_integers_wrap_around(dtype):
 
 def test_booleans():
     p, q = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
-    check(
-        lambda p, q: (p + q, p * q, p & q, p | q, p ^ q, ~p, p == q, p.sum(), p + 1, p * 2.5), p, q
-    )
+    check(lambda p, q: (p + q, p * q, p & q, p | q, p ^ q, ~p, p == q, p.sum(), p + 1, p * 2.5), p, q)
 
 
 @pytest.mark.parametrize("left", [*FLOATS, torch.int64, torch.int8, torch.bool])
@@ -69,16 +61,7 @@ def test_promotion(left, right):
     y = torch.tensor([1, 0, 2, 1]).to(right)
     zero_d = torch.tensor(2).to(right)
     check(
-        lambda x, y, z: (
-            x + y,
-            x * z,
-            x + 1,
-            x * 2.5,
-            x == y,
-            x < z,
-            x / 2,
-            torch.where(x > 0, x, y),
-        ),
+        lambda x, y, z: (x + y, x * z, x + 1, x * 2.5, x == y, x < z, x / 2, torch.where(x > 0, x, y)),
         x,
         y,
         zero_d,
@@ -115,15 +98,7 @@ def test_integer_division_by_zero_raises_what_eager_raises():
 
 def test_conversions():
     x = torch.tensor([0.0, 0.4, 1.6, -2.7, 100.0])
-    kinds = [
-        torch.int64,
-        torch.int32,
-        torch.int8,
-        torch.bool,
-        torch.float64,
-        torch.bfloat16,
-        torch.float16,
-    ]
+    kinds = [torch.int64, torch.int32, torch.int8, torch.bool, torch.float64, torch.bfloat16, torch.float16]
     check(lambda x: tuple(x.to(kind) for kind in kinds), x)
 
 
@@ -185,9 +160,7 @@ NUMBERS = {
 def test_numbers_beside_half_precision_are_rounded_where_eager_rounds_them(dtype):
     numbers = (0.3, -0.7, 1 / 3, 3.1)
     x = torch.cat([torch.randn(180) * 3, torch.tensor([*numbers, 1.5, -0.0, 100, -2, 7])])
-    x = x.repeat_interleave(64).to(
-        dtype
-    )  # whole vectors of equal numbers: eager's tails round otherwise
+    x = x.repeat_interleave(64).to(dtype)  # whole vectors of equal numbers: eager's tails round otherwise
     options = fi.InductorOptions(optimization=1, use_cache=False, eager_rounding=True)
 
     def together(x):
@@ -207,13 +180,7 @@ def test_signs_of_zero_are_eager_s():
     pairs = (torch.fmax, torch.fmin, torch.copysign, torch.Tensor.clamp_min, torch.Tensor.clamp_max)
 
     def signs(a, b):
-        ones = (
-            *(getattr(F, name)(a) for name in names),
-            a.clamp(min=0),
-            a.clamp(0, 1),
-            -a,
-            a.half() ** 0.5,
-        )
+        ones = (*(getattr(F, name)(a) for name in names), a.clamp(min=0), a.clamp(0, 1), -a, a.half() ** 0.5)
         return tuple(x.signbit() for x in (*ones, *(f(a, b) for f in pairs)))
 
     check(signs, a, b)

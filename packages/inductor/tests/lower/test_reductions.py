@@ -14,13 +14,7 @@ AXES = [c for n in (1, 2, 3) for c in itertools.combinations(range(3), n)]
 @pytest.mark.parametrize("axes", AXES)
 def test_axes(axes):
     check(
-        lambda x: (
-            x.sum(axes),
-            x.mean(axes, keepdim=True),
-            x.amax(axes),
-            x.var(axes),
-            (x > 1).any(axes[0]),
-        ),
+        lambda x: (x.sum(axes), x.mean(axes, keepdim=True), x.amax(axes), x.var(axes), (x > 1).any(axes[0])),
         X,
     )
 
@@ -37,9 +31,7 @@ def test_integers(dtype):
 
 
 def test_arg_reductions_take_the_first_and_nan_wins():
-    x = torch.tensor(
-        [[1.0, 3.0, 3.0, 2.0], [float("nan"), 1.0, float("nan"), 9.0], [2.0, 2.0, 2.0, 2.0]]
-    )
+    x = torch.tensor([[1.0, 3.0, 3.0, 2.0], [float("nan"), 1.0, float("nan"), 9.0], [2.0, 2.0, 2.0, 2.0]])
     check(lambda x: (x.argmax(1), x.argmin(1), x.argmax(), x.argmax(0), *x.max(1), *x.min(0)), x)
 
 
@@ -104,13 +96,7 @@ def test_two_reductions_of_one_tensor_share_a_pass():
 
 
 def test_batch_norm():
-    x, w, b, m, v = (
-        torch.randn(4, 3, 5, 5),
-        torch.rand(3),
-        torch.rand(3),
-        torch.zeros(3),
-        torch.ones(3),
-    )
+    x, w, b, m, v = (torch.randn(4, 3, 5, 5), torch.rand(3), torch.rand(3), torch.zeros(3), torch.ones(3))
     check(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False), x, w, b, m, v)
 
 

@@ -5,9 +5,7 @@ import torch
 from inductor_checks import check, check_gradients, externs, fused
 
 X = torch.randn(6, 33, 20)
-TIES = torch.tensor(
-    [[1.0, 3.0, 3.0, torch.nan, 2.0, torch.nan], [-0.0, 0.0, -1.0, 0.0, -0.0, -2.0]]
-)
+TIES = torch.tensor([[1.0, 3.0, 3.0, torch.nan, 2.0, torch.nan], [-0.0, 0.0, -1.0, 0.0, -0.0, -2.0]])
 SCANS = {
     "cumsum": torch.cumsum,
     "cumprod": torch.cumprod,
@@ -85,9 +83,7 @@ def test_gradients(name):
 
 def test_symbolic_sizes():
     fn = lambda x: (x.cumsum(0), x.cumsum(1) * 2, *x.cummax(1))
-    check(
-        fn, torch.randn(5, 9), symbolic=True, others=[(torch.randn(3, 70),), (torch.randn(2, 2),)]
-    )
+    check(fn, torch.randn(5, 9), symbolic=True, others=[(torch.randn(3, 70),), (torch.randn(2, 2),)])
 
 
 def test_masked_scatter():

@@ -35,9 +35,7 @@ def test_scatter_add_in_eagers_order(dim):
 def test_scatter_reduce(reduce, include_self, dtype):
     x, src = (X * 3).to(dtype), (torch.randn(6, 5, 4) * 3).to(dtype)
     index = places(1, 6, 5, 4)
-    check(
-        lambda x, i, s: x.scatter_reduce(1, i, s, reduce, include_self=include_self), x, index, src
-    )
+    check(lambda x, i, s: x.scatter_reduce(1, i, s, reduce, include_self=include_self), x, index, src)
 
 
 def test_extremes_keep_nan():
@@ -147,11 +145,7 @@ def test_few_and_no_elements(shape):
 
 def test_symbolic_sizes():
     def inputs(rows, columns, count):
-        return (
-            torch.randn(rows, columns),
-            torch.randint(0, rows, (count,)),
-            torch.randn(count, columns),
-        )
+        return (torch.randn(rows, columns), torch.randint(0, rows, (count,)), torch.randn(count, columns))
 
     fn = lambda x, i, s: (x.index_add(0, i, s), x.index_put((i,), s * 2))
     check(fn, *inputs(9, 40, 6), symbolic=True, others=[inputs(5, 33, 12), inputs(31, 3, 2)])
@@ -165,9 +159,7 @@ def test_gradients_of_gathers():
 
 def test_channels_last_results():
     image = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    check(
-        lambda x, i, s: x.index_add(1, i, s), image, torch.tensor([2, 0]), torch.randn(2, 2, 4, 5)
-    )
+    check(lambda x, i, s: x.index_add(1, i, s), image, torch.tensor([2, 0]), torch.randn(2, 2, 4, 5))
 
 
 def test_scatters_that_follow_each_other_copy_once():

@@ -13,12 +13,7 @@ def test_views_fuse():
 
 def test_reshapes_that_split_and_merge():
     check(
-        lambda x: (
-            x.reshape(24, 10) + 1,
-            x.reshape(2, 12, 2, 5).sin(),
-            x.transpose(0, 2).reshape(-1) + 1,
-        ),
-        X,
+        lambda x: (x.reshape(24, 10) + 1, x.reshape(2, 12, 2, 5).sin(), x.transpose(0, 2).reshape(-1) + 1), X
     )
 
 

@@ -134,13 +134,9 @@ def test_kernels_that_do_not_compile_are_written_too(tmp_path, monkeypatch):
     compiler.chmod(0o755)
     options = fi.InductorOptions(compiler=str(compiler), use_cache=False)
     graph = trace(lambda x: (x.sin() * 2,), X)
-    with pytest.raises(
-        fi.CompilerFailedError, match=r"no such register\n+a script that shows it alone: "
-    ):
+    with pytest.raises(fi.CompilerFailedError, match=r"no such register\n+a script that shows it alone: "):
         fi.compile_graph(graph, (), options)
-    options = fi.InductorOptions(
-        compiler=str(compiler), use_cache=False, repro_dir=tmp_path / "made"
-    )
+    options = fi.InductorOptions(compiler=str(compiler), use_cache=False, repro_dir=tmp_path / "made")
     with pytest.raises(fi.CompilerFailedError, match=r"written: .*graph_0\.py"):
         fi.compile_graph(graph, (), options)
     assert "check: ok" in run_script(tmp_path / "made" / "graph_0.py").stdout

@@ -7,14 +7,7 @@ import pytest
 from fxstack_inductor.errors import CompilerFailedError
 from fxstack_inductor.runtime import cubins
 
-ENTRY = {
-    "name": "kernel_0",
-    "signature": {},
-    "constants": {},
-    "warps": 4,
-    "stages": 1,
-    "debug": False,
-}
+ENTRY = {"name": "kernel_0", "signature": {}, "constants": {}, "warps": 4, "stages": 1, "debug": False}
 
 
 @pytest.fixture

@@ -60,9 +60,7 @@ def test_a_refused_launch_raises_the_drivers_words_once(cuda):
     launchers, record, launch = added(cuda)
     cuda.number("fake_status").value = 1
     launch(record, 0, 1, 0, 0)
-    with pytest.raises(
-        CudaError, match=r"could not be launched: invalid argument \(CUDA error 1\)"
-    ):
+    with pytest.raises(CudaError, match=r"could not be launched: invalid argument \(CUDA error 1\)"):
         launchers.check()
     launchers.check()
 

@@ -92,10 +92,7 @@ def test_an_input_that_moves_is_copied_from_then_on(recorder):
 
 def test_inputs_at_two_places_have_two_recordings(recorder):
     """As a backward's are where the program holds the last results while a forward runs."""
-    call, places = (
-        GraphedCall(lambda x: (x + 1,), recorder),
-        torch.arange(3.0)[:, None].repeat(1, BIG),
-    )
+    call, places = (GraphedCall(lambda x: (x + 1,), recorder), torch.arange(3.0)[:, None].repeat(1, BIG))
     for k in (0, 1, 2, 1, 2, 1, 2):
         assert call(places[k])[0][0].item() == k + 1
     assert recorder.captured == 2

@@ -63,10 +63,7 @@ def broken_compiler(folder, script):
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        (
-            "echo 'probe.c:1:10: fatal error: math.h: No such file or directory' >&2; exit 1",
-            "math.h",
-        ),
+        ("echo 'probe.c:1:10: fatal error: math.h: No such file or directory' >&2; exit 1", "math.h"),
         ("exit 3", "ends with status 3"),
     ],
 )
@@ -74,9 +71,7 @@ def test_a_compiler_that_compiles_nothing_is_none(script, reason, tmp_path):
     with pytest.raises(fi.NoCompilerError) as error:
         fi.compile_graph(trace(lambda x: x + 1, X), (X,), broken_compiler(tmp_path, script))
     message = str(error.value)
-    assert message.startswith(
-        f"the C compiler {tmp_path}/cc does not compile a program of three lines ("
-    )
+    assert message.startswith(f"the C compiler {tmp_path}/cc does not compile a program of three lines (")
     assert reason in message
     assert "libc6-dev" in message
     assert "FXSTACK_CC" in message
@@ -84,22 +79,14 @@ def test_a_compiler_that_compiles_nothing_is_none(script, reason, tmp_path):
 
 def test_a_compiler_that_is_killed_says_by_what(tmp_path):
     real = find_toolchain(FAST).path
-    options = broken_compiler(
-        tmp_path, f'case "$*" in *probe*) exec {real} "$@";; esac; kill -9 $$'
-    )
-    with pytest.raises(
-        fi.CompilerFailedError, match="killed by signal 9, which happens where memory"
-    ):
+    options = broken_compiler(tmp_path, f'case "$*" in *probe*) exec {real} "$@";; esac; kill -9 $$')
+    with pytest.raises(fi.CompilerFailedError, match="killed by signal 9, which happens where memory"):
         fi.compile_graph(trace(lambda x: x + 1, X), (X,), options)
 
 
 def test_environment_sets_options(tmp_path):
     options = fi.options_from_environment(
-        {
-            "FXSTACK_CC": "clang",
-            "FXSTACK_INDUCTOR_CACHE_DIR": str(tmp_path),
-            "FXSTACK_INDUCTOR_NO_CACHE": "1",
-        }
+        {"FXSTACK_CC": "clang", "FXSTACK_INDUCTOR_CACHE_DIR": str(tmp_path), "FXSTACK_INDUCTOR_NO_CACHE": "1"}
     )
     assert options.compiler == "clang"
     assert options.cache_dir == tmp_path
@@ -121,9 +108,7 @@ print(len(found))
 @pytest.mark.skipif(not openmp_libraries(), reason="this torch brings no libgomp")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_one_openmp_runtime_is_loaded():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1"
 
 

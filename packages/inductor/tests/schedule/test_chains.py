@@ -50,9 +50,7 @@ def values(lowered):
 
 @pytest.mark.parametrize(("name", "symbolic"), [*((n, False) for n in WRITES), ("block", True)])
 def test_writes_are_looked_through_once(name, symbolic):
-    lowered = [
-        fi.lower(trace(chain(WRITES[name], n), X, symbolic=symbolic), (), FAST) for n in (5, 10)
-    ]
+    lowered = [fi.lower(trace(chain(WRITES[name], n), X, symbolic=symbolic), (), FAST) for n in (5, 10)]
     assert values(lowered[1]) <= 2.5 * values(lowered[0])
     assert values(lowered[1]) < 600
 

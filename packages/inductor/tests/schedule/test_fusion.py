@@ -57,9 +57,7 @@ def test_something_in_between_is_a_named_refusal():
 
 
 def test_reductions_over_different_axes_are_refused_by_name():
-    compiled = check(
-        lambda x: (lambda y: (y.sum(0), y.sum(1)))(x.exp() + x.sin()), torch.randn(20, 30)
-    )
+    compiled = check(lambda x: (lambda y: (y.sum(0), y.sum(1)))(x.exp() + x.sin()), torch.randn(20, 30))
     assert len(kernels(compiled)) == 2
     assert "reductions over different loops" in refusals(compiled)
 
@@ -201,6 +199,4 @@ def test_single_elements_of_a_cheap_tensor_do_not_put_it_into_memory():
 
 
 def test_sums_over_loops_without_points():
-    check(
-        lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0)
-    )
+    check(lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0))

@@ -106,8 +106,7 @@ def test_copied_at_the_end(fn, inputs):
 
 
 @pytest.mark.parametrize(
-    ("fn", "inputs"),
-    [(multiplied_before, (X, W)), (swapped, (X, Y)), (normalised, (X,))],
+    ("fn", "inputs"), [(multiplied_before, (X, W)), (swapped, (X, Y)), (normalised, (X,))]
 )
 def test_old_values_are_read_first(fn, inputs):
     compiled(fn, *inputs)

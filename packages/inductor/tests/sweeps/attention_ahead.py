@@ -57,8 +57,7 @@ def graph_of(dtype, depth, queries, keys, *, train):
         query = torch.empty(4, 16, queries, depth, dtype=dtype)
         pair = [torch.empty(4, 4, keys, depth, dtype=dtype) for _ in range(2)]
         tables = [
-            torch.empty(s, dtype=torch.int32)
-            for s in (*shapes[:2], *shapes[:2], *shapes[2:], *shapes[2:])
+            torch.empty(s, dtype=torch.int32) for s in (*shapes[:2], *shapes[:2], *shapes[2:], *shapes[2:])
         ]
         return make_fx(run)(query, *pair, torch.empty(16), *tables)
 
@@ -79,9 +78,7 @@ def rows(args, folder):
                     if kernel.kernel.attention is None:
                         continue
                     for capability in args.capabilities:
-                        made = compile_kernel(
-                            getattr(module, kernel.name), request_entry(kernel), capability
-                        )
+                        made = compile_kernel(getattr(module, kernel.name), request_entry(kernel), capability)
                         found = facts(made)
                         c = kernel.config
                         sizes = f"{c.bm}x{c.bn}, {c.num_warps} warps, {c.num_stages} stages"

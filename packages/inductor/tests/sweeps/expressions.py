@@ -24,18 +24,7 @@ warnings.filterwarnings("ignore")
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 DTYPES = [*FLOATS, *INTEGERS, torch.bool]
-SHAPES = [
-    (4, 6),
-    (1, 6),
-    (4, 1),
-    (3, 4, 6),
-    (6,),
-    (2, 3, 1, 6),
-    (),
-    (4, 4),
-    (4, 4, 4),
-    (2, 4, 2, 4),
-]
+SHAPES = [(4, 6), (1, 6), (4, 1), (3, 4, 6), (6,), (2, 3, 1, 6), (), (4, 4), (4, 4, 4), (2, 4, 2, 4)]
 
 
 def floating(x):
@@ -118,9 +107,7 @@ UNARY = {
     "gram": lambda x, r: floating(x) @ floating(x).mT if x.dim() > 1 else x,
     "accumulate": lambda x, r: accumulated(number(x), r),
     "extremes": lambda x, r: (
-        number(x).scatter_reduce(*chosen(x, r), number(x), r.choice(["amax", "sum"]))
-        if x.dim()
-        else x
+        number(x).scatter_reduce(*chosen(x, r), number(x), r.choice(["amax", "sum"])) if x.dim() else x
     ),
 }
 
@@ -172,9 +159,7 @@ BINARY = {
     "lookup": lambda a, b: (
         a.index_select(0, b.reshape(-1)[:4].nan_to_num(1).long() % a.shape[0]) if a.dim() else a
     ),
-    "lookup_last": lambda a, b: (
-        a[..., b.nan_to_num(1).long() % a.shape[-1]] if a.dim() and b.dim() else a
-    ),
+    "lookup_last": lambda a, b: a[..., b.nan_to_num(1).long() % a.shape[-1]] if a.dim() and b.dim() else a,
 }
 
 
@@ -186,13 +171,7 @@ def tensors(rng):
         x = torch.randn(shape[::-1]) * 3
         if dtype.is_floating_point and rng.random() < 0.2 and x.numel() > 2:
             x.view(-1)[0] = rng.choice([float("nan"), float("inf"), -0.0, 1e30])
-        x = (
-            (x > 0)
-            if dtype is torch.bool
-            else x.abs().to(dtype)
-            if dtype is torch.uint8
-            else x.to(dtype)
-        )
+        x = (x > 0) if dtype is torch.bool else x.abs().to(dtype) if dtype is torch.uint8 else x.to(dtype)
         made.append(x.permute(list(reversed(range(x.dim())))))
     return made
 
@@ -202,9 +181,7 @@ def perturbed(x, noise):
     if not noise or not x.is_floating_point() or not x.numel():
         return x
     largest = x.double().nan_to_num(0, 0, 0).abs().max()
-    return (
-        x.double() + largest * noise * torch.finfo(x.dtype).eps * (torch.rand(x.shape) - 0.5)
-    ).to(x.dtype)
+    return (x.double() + largest * noise * torch.finfo(x.dtype).eps * (torch.rand(x.shape) - 0.5)).to(x.dtype)
 
 
 class Program:
@@ -275,11 +252,7 @@ def close(got, want, planned, exact, margin):
     if strides(got) != strides(planned):
         return f"strides {got.stride()} instead of {planned.stride()}"
     if not want.is_floating_point():
-        return (
-            None
-            if torch.equal(got, want)
-            else f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
-        )
+        return None if torch.equal(got, want) else f"{got.flatten()[:4]} instead of {want.flatten()[:4]}"
     if torch.allclose(got, want, margin, margin, equal_nan=True):
         return None
     if exact is not None and exact.shape == got.shape:
@@ -297,9 +270,7 @@ def unsettled(program, k, got, want):
     """Whether result ``k`` differs only where eager's own does if each value is rounded a little otherwise."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
-    differs = ~torch.isclose(
-        got.double(), want.double(), program.margin, program.margin, equal_nan=True
-    )
+    differs = ~torch.isclose(got.double(), want.double(), program.margin, program.margin, equal_nan=True)
     for trial in range(8):
         noisy = program(*program.inputs, noise=2.0 + trial)[k]
         differs &= torch.isclose(
@@ -328,9 +299,7 @@ def check(programs, symbolic):
 
     inputs = [x for p in programs for x in p.inputs]
     mode = "symbolic" if symbolic else "fake"
-    raw = torch.func.functionalize(
-        make_fx(together, tracing_mode=mode)(*inputs), remove="mutations"
-    )
+    raw = torch.func.functionalize(make_fx(together, tracing_mode=mode)(*inputs), remove="mutations")
     graph = make_fx(raw, decomposition_table=fi.decompositions(), tracing_mode=mode)(*inputs)
     compiled = fi.compile_graph(graph, inputs, fi.InductorOptions(use_cache=False))
     defects = [str(f) for f in compiled.lowered.plan.program.fallbacks if f.defect]
@@ -365,16 +334,12 @@ def main():
         try:
             found = check([p for p in programs if p.steps], args.symbolic)
         except Exception as error:
-            found = [
-                f"seeds {first}..{first + args.batch - 1}: {type(error).__name__}: {str(error)[:300]}"
-            ]
+            found = [f"seeds {first}..{first + args.batch - 1}: {type(error).__name__}: {str(error)[:300]}"]
         bad += len(found)
         for line in found:
             print(line, flush=True)
     undecided = f"{len(set(UNDECIDED))} undecided ({sorted(set(UNDECIDED))[:5]})"
-    print(
-        f"{last - args.seed} programs, {bad} differences, {undecided}, {time.time() - start:.0f} s"
-    )
+    print(f"{last - args.seed} programs, {bad} differences, {undecided}, {time.time() - start:.0f} s")
     return 1 if bad else 0
 
 

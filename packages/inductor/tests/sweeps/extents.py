@@ -37,9 +37,7 @@ def main():
         args.compilers, args.step = "gcc", 20
     start, count, graphs, found, left = time.time(), 0, 0, 0, 0
     for compiler in filter(shutil.which, args.compilers.split(",")):
-        options = fi.InductorOptions(
-            optimization=0, use_cache=False, compiler=compiler, raise_failures=True
-        )
+        options = fi.InductorOptions(optimization=0, use_cache=False, compiler=compiler, raise_failures=True)
         for name in names:
             for dtype in dtypes:
                 if time.time() - start > args.seconds:
@@ -52,9 +50,7 @@ def main():
                 for problem in problems[:3]:
                     print(f"{compiler}: {problem}", flush=True)
     seconds = time.time() - start
-    print(
-        f"{count} cases in {graphs} graphs: {found} differences, {left} graphs left out, {seconds:.0f} s"
-    )
+    print(f"{count} cases in {graphs} graphs: {found} differences, {left} graphs left out, {seconds:.0f} s")
     return 1 if found else 0
 
 

@@ -29,16 +29,7 @@ warnings.filterwarnings("ignore")
 # Who asked for samples is found by reading the source of the whole stack, which takes a third of a sweep.
 common_utils.extract_test_fn = lambda: None
 # The database seeds the generator inside these, which a graph cannot show, or they return uninitialised memory.
-SEEDED = {
-    "multinomial",
-    "normal",
-    "bernoulli",
-    "cauchy",
-    "exponential",
-    "geometric",
-    "log_normal",
-    "uniform",
-}
+SEEDED = {"multinomial", "normal", "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "uniform"}
 TABLE = fi.decompositions()
 SEED = 42
 """What the database itself seeds some operators with, inside: so one sample of those has the same random numbers here."""
@@ -59,9 +50,7 @@ def function_of(op, samples, grad):
         results = []
         for x, args, kwargs in pytree.tree_unflatten(filled, spec):
             results += [
-                t
-                for t in pytree.tree_leaves(op.op(x, *args, **kwargs))
-                if isinstance(t, torch.Tensor)
+                t for t in pytree.tree_leaves(op.op(x, *args, **kwargs)) if isinstance(t, torch.Tensor)
             ]
         return tuple(results)
 
@@ -70,9 +59,7 @@ def function_of(op, samples, grad):
         results = run(*values)
         total = [r for r in results if r.requires_grad]
         wanted = [v for v in values if v.requires_grad]
-        grads = torch.autograd.grad(
-            total, wanted, [torch.ones_like(r) for r in total], allow_unused=True
-        )
+        grads = torch.autograd.grad(total, wanted, [torch.ones_like(r) for r in total], allow_unused=True)
         return tuple(g for g in grads if g is not None)
 
     return (run_grad if grad else run), tensors
@@ -82,9 +69,7 @@ def same_strides(tensor):
     """A copy with the same strides, unlike ``clone`` of a sliced tensor."""
     if tensor.layout is not torch.strided:
         return tensor.clone()
-    made = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
 
 

@@ -60,9 +60,7 @@ def small(samples: list, device: str) -> list:
 
 def cases(dtypes: list[str], names: str | None = None, part: str = "") -> list[tuple]:
     """Operators with a dtype each; those of a part in an order that mixes all kinds."""
-    named = [
-        (op.name + (f".{op.variant_test_name}" * bool(op.variant_test_name)), op) for op in op_db
-    ]
+    named = [(op.name + (f".{op.variant_test_name}" * bool(op.variant_test_name)), op) for op in op_db]
     found = [
         (name, op, dtype)
         for name, op in named
@@ -76,15 +74,11 @@ def cases(dtypes: list[str], names: str | None = None, part: str = "") -> list[t
     return found[own::parts]
 
 
-def sweep(
-    device: str, chosen: list[tuple], count: int = 6, grad: bool = False
-) -> Iterator[Result | None]:
+def sweep(device: str, chosen: list[tuple], count: int = 6, grad: bool = False) -> Iterator[Result | None]:
     """A result for each case, with running totals; None for those without samples."""
     options = fi.InductorOptions(target="cuda", use_cache=device != "cpu")
     threads = [torch.get_num_threads()]
-    settings = SimpleNamespace(
-        grad=grad, symbolic=False, traceback=False, options=options, threads=threads
-    )
+    settings = SimpleNamespace(grad=grad, symbolic=False, traceback=False, options=options, threads=threads)
     seen = wrong = 0
     for name, op, text in chosen:
         dtype = getattr(torch, text)

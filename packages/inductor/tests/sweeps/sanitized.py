@@ -77,9 +77,7 @@ void f(float* a, float* b) {
 }
 ''')
 """
-OPERATORS = (
-    "pool|pad|index|scatter|gather|norm|softmax|loss|cum|interpolate|cat|sort|unfold|shift|div"
-)
+OPERATORS = "pool|pad|index|scatter|gather|norm|softmax|loss|cum|interpolate|cat|sort|unfold|shift|div"
 MEMORY_PROGRAMS = {
     "expressions": ("expressions.py", "--seed", "990000", "--count", "64", "--batch", "32"),
     "symbolic expressions": (
@@ -116,10 +114,7 @@ class Sanitizer:
 SANITIZERS = {
     "memory": Sanitizer(
         flags=MEMORY_FLAGS,
-        libraries={
-            "gcc": ("libasan.so", "libubsan.so"),
-            "clang": ("libclang_rt.asan-x86_64.so",),
-        },
+        libraries={"gcc": ("libasan.so", "libubsan.so"), "clang": ("libclang_rt.asan-x86_64.so",)},
         options={
             "ASAN_OPTIONS": "detect_leaks=0:max_free_fill_size=4096:free_fill_byte=165:quarantine_size_mb=64",
             "UBSAN_OPTIONS": "print_stacktrace=1",

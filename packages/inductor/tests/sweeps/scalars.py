@@ -64,17 +64,13 @@ EXACT = {
 def floats(dtype, count):
     """Special numbers, their neighbours, ``count`` numbers of all exponents and as many of common size."""
     info, integer = torch.finfo(dtype), INTEGERS[dtype]
-    base = torch.tensor(
-        [*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.eps], dtype=dtype
-    )
+    base = torch.tensor([*SPECIAL, info.max, info.min, info.tiny, -info.tiny, info.eps], dtype=dtype)
     last = torch.tensor([1, -1], dtype=integer)
     near = torch.cat([(base.view(integer) + k).view(dtype) for k in last])
     least = torch.tensor([1, -(2 ** (8 * dtype.itemsize - 1)) + 1], dtype=integer).view(dtype)
     limits = torch.iinfo(integer)
     bits = torch.randint(limits.min, limits.max, (count,), dtype=integer).view(dtype)
-    return torch.cat(
-        [base, near, least, bits, (torch.randn(count, dtype=torch.float64) * 4).to(dtype)]
-    )
+    return torch.cat([base, near, least, bits, (torch.randn(count, dtype=torch.float64) * 4).to(dtype)])
 
 
 def numbers(dtype, count):
@@ -117,9 +113,7 @@ def ulps(got, reference):
 def kinds(x):
     """What kind of number each is; signs of zero count."""
     zero = x == 0
-    return torch.stack(
-        [zero & x.signbit(), zero & ~x.signbit(), x.isnan(), x.isposinf(), x.isneginf()]
-    )
+    return torch.stack([zero & x.signbit(), zero & ~x.signbit(), x.isnan(), x.isposinf(), x.isneginf()])
 
 
 def around(errors, values):
@@ -135,9 +129,7 @@ def around(errors, values):
 def show(values, where, results):
     at = int(where.flatten().nonzero()[0])
     shown = ", ".join(repr(v.flatten()[at].item()) for v in values)
-    return (
-        f"({shown}) -> {results[0].flatten()[at].item()!r}, not {results[1].flatten()[at].item()!r}"
-    )
+    return f"({shown}) -> {results[0].flatten()[at].item()!r}, not {results[1].flatten()[at].item()!r}"
 
 
 def difference(name, got, want, exact, values, limit):
@@ -187,9 +179,7 @@ def widened(x):
 
 
 def trace(function, values):
-    raw = torch.func.functionalize(
-        make_fx(function, tracing_mode="fake")(*values), remove="mutations"
-    )
+    raw = torch.func.functionalize(make_fx(function, tracing_mode="fake")(*values), remove="mutations")
     return make_fx(raw, decomposition_table=fi.decompositions(), tracing_mode="fake")(*values)
 
 
@@ -238,9 +228,7 @@ def main():
     parser.add_argument("--eager-rounding", action="store_true")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
-    args.options = fi.InductorOptions(
-        optimization=2, use_cache=False, eager_rounding=args.eager_rounding
-    )
+    args.options = fi.InductorOptions(optimization=2, use_cache=False, eager_rounding=args.eager_rounding)
     start, checked, bad = time.time(), 0, 0
     chosen = [op for op in op_db if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
     chosen = [op for op in chosen if re.search(args.ops, name_of(op))]

@@ -106,9 +106,7 @@ def main():
     parser.add_argument("--points", type=int, default=3000)
     args = parser.parse_args()
     bad = 0
-    print(
-        "| function | float32: ours | eager | at | special | float64: ours | eager | at | special |"
-    )
+    print("| function | float32: ours | eager | at | special | float64: ours | eager | at | special |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in (*UNARY, *BINARY):
         cells = []

@@ -32,9 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fxstack_partition", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     table = commands.add_parser("compare", help="a table, and an HTML page or pictures on request")
-    table.add_argument(
-        "graphs", nargs="+", help="interchange files (.fxg, .fxg.xz) or corpus names"
-    )
+    table.add_argument("graphs", nargs="+", help="interchange files (.fxg, .fxg.xz) or corpus names")
     table.add_argument("--partitioners", nargs="+", default=["save_all", "min_cut", "budget"])
     table.add_argument("--budgets", nargs="+", type=_budget, default=[0.2, 0.5])
     table.add_argument("--html", type=Path, help="write one page with tables and plots")

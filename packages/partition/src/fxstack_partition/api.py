@@ -13,9 +13,7 @@ _DEFAULTS = PartitionOptions()
 
 
 def partition(
-    joint: StageGraph,
-    name: str | Partitioner = "min_cut",
-    options: PartitionOptions = _DEFAULTS,
+    joint: StageGraph, name: str | Partitioner = "min_cut", options: PartitionOptions = _DEFAULTS
 ) -> Partition:
     """Cut ``joint`` into a forward and a backward graph.
 
@@ -39,9 +37,7 @@ def partition(
         part = chosen(joint, options)
     if not str(getattr(chosen, "__module__", "")).startswith("fxstack_partition."):
         if not isinstance(part, Partition):
-            msg = (
-                f"the partitioner {chosen!r} returned {part!r}, which is no Partition; see extract"
-            )
+            msg = f"the partitioner {chosen!r} returned {part!r}, which is no Partition; see extract"
             raise PartitionError(msg)
         check_partition(joint, part)
     return part

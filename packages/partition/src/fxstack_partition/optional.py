@@ -25,9 +25,7 @@ def scipy(part: str) -> Any:
 
 def flop_registry() -> Mapping[Any, Callable[..., Any]]:
     """Torch's formulas for the operations of matrix products, convolutions and attention, by operator."""
-    registry: Mapping[Any, Callable[..., Any]] = import_module(
-        "torch.utils.flop_counter"
-    ).flop_registry
+    registry: Mapping[Any, Callable[..., Any]] = import_module("torch.utils.flop_counter").flop_registry
     return registry
 
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from fxstack_partition.options import PartitionOptions
 
 
-def cut_with_rules(
-    joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions
-) -> Partition:
+def cut_with_rules(joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions) -> Partition:
     """Partition by the cheapest cut that ``rules`` allow."""
     facts = analyze_merged(joint, options)
     network = build(facts, rules, options)

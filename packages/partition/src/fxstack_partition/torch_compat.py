@@ -16,16 +16,11 @@ if TYPE_CHECKING:
 
 
 NAMES = {
-    "calls of torch's own Python": {
-        "torch.fx._lazy_graph_module": "_LazyGraphModule",
-    },
+    "calls of torch's own Python": {"torch.fx._lazy_graph_module": "_LazyGraphModule"},
     "higher-order operators": {
         "torch._ops": "HigherOrderOperator",
         "torch._prims.rng_prims": "run_and_save_rng_state run_with_rng_state",
     },
-    "tracing torch's operators": {
-        "torch._ops": "OpOverload",
-        "torch.utils._pytree": "tree_leaves",
-    },
+    "tracing torch's operators": {"torch._ops": "OpOverload", "torch.utils._pytree": "tree_leaves"},
 }
 bind(globals(), NAMES)

@@ -243,12 +243,7 @@ def _encoded_arg(op: Op, offsets: _Offsets) -> int:
 def _exception_entry(entry: Protected, offsets: dict[Op, int], length: int) -> bytes:
     start = offsets[entry.first]
     end = length if entry.end is None else offsets[entry.end]
-    numbers = (
-        start // 2,
-        (end - start) // 2,
-        offsets[entry.handler] // 2,
-        entry.depth << 1 | entry.lasti,
-    )
+    numbers = (start // 2, (end - start) // 2, offsets[entry.handler] // 2, entry.depth << 1 | entry.lasti)
     first, *rest = (_big_endian_varint(number) for number in numbers)
     return bytes((first[0] | 128,)) + first[1:] + b"".join(rest)
 

@@ -15,9 +15,7 @@ _LOOK_AT_ALL = frozenset(
 )
 """Names by which code gets at functions that read the caller's variables."""
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_LEAVES = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"}
-)
+_LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "RETURN_GENERATOR"})
 _ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 _WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
@@ -60,9 +58,7 @@ def flow_of(body: Body, user: CodeType) -> Flow:
     """
     following = successors(body)
     by_call = _read_by_calls(user)
-    reads = [
-        1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops
-    ]
+    reads = [1 << op.arg if op.name in _READS else by_call if op.name in _CALLS else 0 for op in body.ops]
     keeps = [~(1 << op.arg) if op.name in _WRITES else -1 for op in body.ops]
     live = [0] * len(body.ops)
     changed = True

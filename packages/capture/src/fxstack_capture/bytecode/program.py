@@ -66,16 +66,7 @@ class Instruction:
     ``yield from``.
     """
 
-    __slots__ = (
-        "around",
-        "delegating",
-        "following",
-        "keywords",
-        "offset",
-        "oparg",
-        "opname",
-        "start",
-    )
+    __slots__ = ("around", "delegating", "following", "keywords", "offset", "oparg", "opname", "start")
 
     def __init__(
         self,

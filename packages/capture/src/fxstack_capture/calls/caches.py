@@ -50,9 +50,7 @@ class _Entry:
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
-def call_cached(
-    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
@@ -109,12 +107,8 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(
-    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Entry | None:
-    if not keyword_mark() or not all(
-        map(functools.partial(_is_known, calls), (*args, *kwargs.values()))
-    ):
+def _entry(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+    if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)
     if typed is None:
@@ -162,11 +156,7 @@ def _is_lasting(calls: CallDispatcher, value: object) -> bool:
         return True
     if type(value) in (tuple, frozenset):
         return all(_is_lasting(calls, item) for item in value)  # type: ignore[attr-defined]
-    return (
-        is_constant_key(value)
-        and not calls.objects.is_new(value)
-        and type(value) is not FunctionType
-    )  # type: ignore[attr-defined]
+    return is_constant_key(value) and not calls.objects.is_new(value) and type(value) is not FunctionType  # type: ignore[attr-defined]
 
 
 def _short(value: object) -> str:

@@ -20,9 +20,7 @@ _object_new = object.__new__
 _object_init = object.__init__
 
 
-def call_class(
-    calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meta = type(cls)
     if meta is not type:
         custom = calls.objects.classes.lookup(meta, "__call__")
@@ -35,9 +33,7 @@ def call_class(
     return construct(calls, cls, args, kwargs)
 
 
-def construct(
-    calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``type.__call__``."""
     if has_finalizer(cls):
         # It acts when the object goes, which is when the program drops it.

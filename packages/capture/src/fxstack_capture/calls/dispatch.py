@@ -262,9 +262,7 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     name = getattr(fn, "__qualname__", None) or repr(fn)
     module = getattr(fn, "__module__", None)
     label = f"{module}.{name}" if module and module != "builtins" else name
-    raise graph_break(
-        "side-effect-call" if policy.has_side_effect(fn) else "unsupported-call", label
-    )
+    raise graph_break("side-effect-call" if policy.has_side_effect(fn) else "unsupported-call", label)
 
 
 @calls_program

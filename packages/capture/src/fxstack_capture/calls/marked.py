@@ -52,9 +52,7 @@ def is_marked(fn: FunctionType) -> bool:
     return is_allowed_by_torch(fn)
 
 
-def call_marked(
-    trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What such a function does in compiled code; most end the graph."""
     for name, rule_for in _MARKS.items():
         if fn.__dict__.get(name):
@@ -95,11 +93,7 @@ def _disabled(fn: FunctionType) -> Callable[..., Any]:
 
 
 _MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProxyType(
-    {
-        "_torchdynamo_disable": _disabled,
-        "_fxstack_disable": _disabled,
-        "_dynamo_marked_constant": called_once,
-    }
+    {"_torchdynamo_disable": _disabled, "_fxstack_disable": _disabled, "_dynamo_marked_constant": called_once}
 )
 """What the attributes mean that ``disable`` and ``assume_constant_result`` leave on functions."""
 

@@ -218,9 +218,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 
 @calls_program
-def _run_on(
-    trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     objects: Any = trace.objects
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
@@ -251,9 +249,7 @@ def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None
     """Whether plain numbers may give something else. What has called the program's code is not done again for it."""
     if isinstance(error, TypeError) and mentions_symbols(error):
         return True
-    return (
-        watched is None and not isinstance(error, StopIteration) and not trace.interp.raises(error)
-    )
+    return watched is None and not isinstance(error, StopIteration) and not trace.interp.raises(error)
 
 
 @calls_program
@@ -284,9 +280,7 @@ def _run(
 
 def _may_take(fn: Any, value: Any) -> bool:
     """Whether what ``fn`` does with an opaque object is known from its guards."""
-    return id(fn) in _IDENTITY_FUNCTIONS or (
-        type(value) is decimal.Decimal and id(fn) in _READS_DECIMALS
-    )
+    return id(fn) in _IDENTITY_FUNCTIONS or (type(value) is decimal.Decimal and id(fn) in _READS_DECIMALS)
 
 
 def _plain_numbers(

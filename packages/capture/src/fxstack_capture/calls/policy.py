@@ -45,9 +45,7 @@ from fxstack_capture.objects.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRET
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
 _EXCEPTIONS = tuple(
-    value
-    for value in vars(builtins).values()
-    if isinstance(value, type) and issubclass(value, BaseException)
+    value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)
 )
 _ITERTOOLS = tuple(value for value in vars(itertools).values() if isinstance(value, type))
 _SAMPLES: tuple[Any, ...] = (

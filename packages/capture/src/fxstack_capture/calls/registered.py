@@ -87,9 +87,7 @@ def called_once(fn: Any) -> Rule:
     return rule
 
 
-def _traced(
-    trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str
-) -> Any:
+def _traced(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str) -> Any:
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
     detail = f"{label_of(fn)}, whose result is assumed constant, {otherwise}"

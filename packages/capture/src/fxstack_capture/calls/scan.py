@@ -25,10 +25,7 @@ LAZY: Final = 4
 SYMBOLIC: Final = 8
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, Scalar)
-_SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}) - {
-    types.FunctionType,
-    type,
-}
+_SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}) - {types.FunctionType, type}
 _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Size})
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
@@ -63,12 +60,7 @@ def code_of(cls: type) -> int:
 
 
 def scan(
-    trace: Trace,
-    values: tuple[Any, ...],
-    found: list[Any],
-    *,
-    every: bool = True,
-    keys: bool = False,
+    trace: Trace, values: tuple[Any, ...], found: list[Any], *, every: bool = True, keys: bool = False
 ) -> int:
     """Flags of everything reachable through builtin containers.
 

@@ -29,9 +29,7 @@ class RuleTable:
         self._forwards: dict[int, Forward] = {}
         for part in parts:
             if twice := [fn for key, (fn, _) in part._rules.items() if key in self._rules]:
-                raise ValueError(
-                    f"more than one topic has a rule for {twice}; all but one would be lost"
-                )
+                raise ValueError(f"more than one topic has a rule for {twice}; all but one would be lost")
             self._rules.update(part._rules)
             self._forwards.update(part._forwards)
 

@@ -62,9 +62,7 @@ def new_trace(
 
 
 @contextmanager
-def attempt(
-    frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = None
-) -> Iterator[Attempt]:
+def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = None) -> Iterator[Attempt]:
     """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}

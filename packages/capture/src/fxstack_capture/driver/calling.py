@@ -29,9 +29,7 @@ def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
     raise TypeError(f"capture: expected a Python function or module, got {fn!r}")
 
 
-def frame_of_call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> RealFrame:
+def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> RealFrame:
     """The frame that the call would start."""
     function, leading = function_of(fn)
     bound = inspect.signature(function, follow_wrapped=False).bind(*leading, *args, **kwargs)

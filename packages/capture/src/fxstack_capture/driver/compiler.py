@@ -258,18 +258,14 @@ class FrameCompiler:
         if self.options.error_on_recompile:
             raise RecompileError(again.message)
 
-    def _compile(
-        self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation
-    ) -> Any:
+    def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         started = perf_counter()
         try:
             written = self._write(frame, code, state)
         except (Unsupported, ComptimeError, ShapeContractError):
             raise
         except (CannotRebuildError, CannotResumeError) as reason:
-            return self._not_traced(
-                code, state, str(reason), graph_break("escaping-object", str(reason))
-            )
+            return self._not_traced(code, state, str(reason), graph_break("escaping-object", str(reason)))
         except GraphBreak as reason:
             if reason.until is not None:
                 return self._postpone(frame, code, reason.until, reason.record.message)
@@ -412,12 +408,7 @@ class FrameCompiler:
     # --- verdicts --------------------------------------------------------------------------------
 
     def _install(
-        self,
-        frame: RealFrame,
-        code: CodeType,
-        state: CodeState,
-        written: Written,
-        again: Recompilation,
+        self, frame: RealFrame, code: CodeType, state: CodeState, written: Written, again: Recompilation
     ) -> Any:
         draft, demanded = written.draft, written.guards
         whole = self.options.fullgraph
@@ -433,15 +424,11 @@ class FrameCompiler:
             return self._failed(code, error)
         with put_back():
             failure = first_failure(tree, frame.function, frame.arguments)
-        if failure is not None and (
-            is_demand_of_unbacked(failure.guard) or state.may_have_changed()
-        ):
+        if failure is not None and (is_demand_of_unbacked(failure.guard) or state.may_have_changed()):
             self._record(code, Verdict.PLAIN, why=failure.message)
             return self._forbidden(code, failure.message)
         if failure is not None:
-            return self._failed(
-                code, RuntimeError(f"guards reject their own frame: {failure.message}")
-            )
+            return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
         graph = None
         if draft is not None and draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
@@ -485,13 +472,9 @@ class FrameCompiler:
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return filtered(
-            guards, self.options.guard_filter_fn, Frame(frame.function, frame.arguments)
-        )
+        return filtered(guards, self.options.guard_filter_fn, Frame(frame.function, frame.arguments))
 
-    def _note(
-        self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None
-    ) -> None:
+    def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
         raised = written.raised is not None
         self._record(
             code,

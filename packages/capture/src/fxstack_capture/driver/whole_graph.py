@@ -109,11 +109,7 @@ def capture_whole(
     captured = draft.captured
     emitted = draft.complete(captured.graph_module)
     runner = FunctionType(
-        emitted.code,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
+        emitted.code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     runner.__kwdefaults__ = function.__kwdefaults__
     stage = signature_of(captured)
@@ -126,11 +122,7 @@ class _Checking:
     """Checks that everything holds that the trace of a captured graph relied on, and its contract if it has one."""
 
     def __init__(
-        self,
-        fn: Callable[..., Any],
-        contract: CallContract | None,
-        guards: tuple[Guard, ...],
-        captured: str,
+        self, fn: Callable[..., Any], contract: CallContract | None, guards: tuple[Guard, ...], captured: str
     ) -> None:
         self._fn, self._contract, self._guards = fn, contract, guards
         self._captured = captured
@@ -162,9 +154,7 @@ class _Checking:
         return GuardError(name, failure, self._captured)
 
 
-def _described(
-    sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]
-) -> str:
+def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:
     """The inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``, the first of them."""
     shown = [
         f"{names.get(source, source).name}: {_in_words(example)}"

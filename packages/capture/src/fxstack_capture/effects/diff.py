@@ -78,9 +78,7 @@ def _changes(objects: ObjectModel, entry: Entry) -> list[Effect]:
 
 def _dictionary(state: LazyDict) -> Iterator[Effect]:
     for key, value in state.changes():
-        yield (
-            DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value)
-        )
+        yield (DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value))
 
 
 def _container(proxy: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:

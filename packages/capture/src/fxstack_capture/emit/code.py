@@ -28,26 +28,16 @@ def signature_of(code: CodeType) -> ast.arguments:
     double_star = ast.arg(rest.pop(0)) if code.co_flags & inspect.CO_VARKEYWORDS else None
     count = code.co_posonlyargcount
     return ast.arguments(
-        positional[:count],
-        positional[count:],
-        star,
-        keyword,
-        [None] * len(keyword),
-        double_star,
-        [],
+        positional[:count], positional[count:], star, keyword, [None] * len(keyword), double_star, []
     )
 
 
-def function_definition(
-    code: CodeType, builder: Builder, statements: list[ast.stmt]
-) -> ast.FunctionDef:
+def function_definition(code: CodeType, builder: Builder, statements: list[ast.stmt]) -> ast.FunctionDef:
     """The replacement as a tree: readable with ``ast.unparse``, once located it compiles."""
     constants, _ = builder.constants()
     scope: list[ast.stmt] = [ast.Nonlocal(list(code.co_freevars))] if code.co_freevars else []
     body = [*scope, *constants, *statements]
-    return _define(
-        code.co_name if code.co_name.isidentifier() else "function", signature_of(code), body
-    )
+    return _define(code.co_name if code.co_name.isidentifier() else "function", signature_of(code), body)
 
 
 def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
@@ -58,11 +48,7 @@ def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.Fu
 
 
 def compile_replacement(
-    code: CodeType,
-    builder: Builder,
-    statements: list[ast.stmt],
-    line: int,
-    first_local: str | None = None,
+    code: CodeType, builder: Builder, statements: list[ast.stmt], line: int, first_local: str | None = None
 ) -> tuple[CodeType, ast.FunctionDef]:
     """The replacement for ``code``, on line ``line`` of the user's file, and its tree.
 
@@ -124,9 +110,7 @@ def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) ->
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])
     marks = {name for name, _ in names}
-    visible.body = [s for s in definition.body if not (_binds(s, marks) or _only_names(s))] or [
-        ast.Pass()
-    ]
+    visible.body = [s for s in definition.body if not (_binds(s, marks) or _only_names(s))] or [ast.Pass()]
     ast.fix_missing_locations(visible)
     return "\n".join([*lines, ast.unparse(visible)])
 

@@ -28,9 +28,7 @@ class Replay:
         self._rebuilder = rebuilder
         self._writes: Statements = []
 
-    def prepare(
-        self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]
-    ) -> None:
+    def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
         """``redo`` are calls that restore torch's global state; they come last."""
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
@@ -109,9 +107,7 @@ def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: 
     return _calling(rebuilder, _dict_class(kind).__delitem__, target, key)
 
 
-def _list_replace(
-    rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type
-) -> Statements:
+def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
     items = tuple_of([rebuilder.expr(value) for value in e.items])
     if kind is list:
         where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
@@ -129,9 +125,7 @@ def _list_extend(rebuilder: Rebuilder, e: r.ListExtend, target: ast.expr, _: typ
     return _calling(rebuilder, list.extend, target, items)
 
 
-def _deque_replace(
-    rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type
-) -> Statements:
+def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
     items = tuple_of([rebuilder.expr(value) for value in e.items])
     clear = _calling(rebuilder, deque.clear, target)
     return clear + _calling(rebuilder, deque.extend, target, items)

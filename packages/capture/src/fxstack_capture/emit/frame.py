@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.effects import diff
-from fxstack_capture.emit.builder import (
-    Builder,
-    call,
-    drop,
-    item,
-    load,
-    loaded,
-    store,
-    stored,
-    tuple_of,
-)
+from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import Fallback
@@ -149,9 +139,7 @@ class FrameWriter:
                 called = restore.guarded(called)
             return called if fallback is None else fallback.guarded(called)
 
-        restore = (
-            Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
-        )
+        restore = Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
         checks = () if fallback is None else fallback.checks
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
@@ -220,9 +208,7 @@ def _is_drawn(source: Source) -> bool:
 
 def _pays(sources: tuple[Source, ...]) -> bool:
     """Whether the guards should collect the inputs: arguments are at hand already."""
-    return any(
-        not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source)
-    )
+    return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 
 
 def has_operations(captured: CapturedCode) -> bool:

@@ -28,9 +28,7 @@ class Suspension:
     free: tuple[str, ...]
 
 
-def suspended_at(
-    user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]
-) -> Suspension:
+def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]) -> Suspension:
     """The code of a generator function; ``offset`` is where the generator goes on when it gets a value."""
     body = read(user)
     index = body.at(offset)

@@ -39,10 +39,7 @@ class Loads:
         for made in draws:
             function = self.constant(_undisturbed(made.function), made.function.__name__)
             named = [ast.keyword(n, self.constant(v, n)) for n, v in made.kwargs.items()]
-            given = [
-                self.expr(made.generator),
-                *(self.constant(value, "argument") for value in made.args),
-            ]
+            given = [self.expr(made.generator), *(self.constant(value, "argument") for value in made.args)]
             self._known[made.result] = self.temporary(ast.Call(function, given, named), made.result)
 
     def states(self, draws: Iterable[Draw]) -> ast.expr:
@@ -137,9 +134,7 @@ def _key(loads: Loads, source: s.Key) -> ast.expr:
 def _at(function: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     def load_at(loads: Loads, source: s.KeyAt | s.ValueAt | s.Upcoming) -> ast.expr:
         getter = loads.constant(function, function.__name__)
-        return loads.temporary(
-            call(getter, loads.expr(source.of), ast.Constant(source.index)), source
-        )
+        return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.index)), source)
 
     return load_at
 

@@ -18,13 +18,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
-from fxstack_capture.bytecode.calls import (
-    HAS_PRECALL,
-    JUMP_IF_FALSE,
-    JUMP_IF_NONE,
-    calling,
-    calling_on_top,
-)
+from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_NONE, calling, calling_on_top
 from fxstack_capture.bytecode.flow import Flow, flow_of, handler_of
 from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
 from fxstack_capture.calls.polyfills.functions import End
@@ -225,9 +219,7 @@ def _call(
     """Call the function that continues the callee; what this needs as constants behind those of the user."""
     maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
     constants = (maker, None, not_nothing, End)
-    make, none, wrong, ended = (
-        Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants))
-    )
+    make, none, wrong, ended = (Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants)))
     slots = [layout.slot(INNER_ARGUMENT.format(i)) for i in range(callee.inputs)]
     inputs = [[Op("LOAD_FAST", slot), Op("DELETE_FAST", slot)] for slot in slots]
     cells = len(free_variables(callee.user))

@@ -49,9 +49,7 @@ class GuardFailure:
         return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
 
 
-def first_failure(
-    tree: Any, func: FunctionType, local_values: Mapping[str, object]
-) -> GuardFailure | None:
+def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
     """The failing guard of a tree for a call with these arguments; None when all hold.
 
     ``local_values`` is the dictionary that the compile callback receives.

@@ -136,9 +136,7 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
     )
 
 
-def filtered(
-    guards: tuple[Guard, ...], keep: GuardFilter | None, frame: Frame
-) -> tuple[Guard, ...]:
+def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: Frame) -> tuple[Guard, ...]:
     """The guards that ``keep`` (None: all) wants kept, in their order. Whatever it raises is raised.
 
     Raises:
@@ -171,8 +169,7 @@ def keep_tensor_guards_unsafe(
 ) -> list[bool]:
     """Keeps what is asked of tensors and of how they share memory; of parameters only with ``keep_parameters``."""
     return [
-        e.guard_type == "TENSOR_MATCH"
-        and (keep_parameters or not isinstance(e.value, torch.nn.Parameter))
+        e.guard_type == "TENSOR_MATCH" and (keep_parameters or not isinstance(e.value, torch.nn.Parameter))
         for e in entries
     ]
 
@@ -190,7 +187,6 @@ def skip_all_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
 def keep_portable_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
     """Keeps what is asked of sizes, of torch's global state, and of tensors that are not reached by global names."""
     return [
-        e.guard_type in ("GLOBAL_STATE", "SHAPE_ENV")
-        or (e.guard_type == "TENSOR_MATCH" and not e.is_global)
+        e.guard_type in ("GLOBAL_STATE", "SHAPE_ENV") or (e.guard_type == "TENSOR_MATCH" and not e.is_global)
         for e in entries
     ]

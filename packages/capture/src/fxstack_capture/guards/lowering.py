@@ -129,8 +129,7 @@ def _torch_state(_source: Source, check: records.TorchStateIs) -> LoweredCheck:
     state = check.state
     assert isinstance(state, TorchState)
     getters = tuple(
-        (getter.function, getter.args, value)
-        for getter, value in zip(GETTERS, state.values, strict=True)
+        (getter.function, getter.args, value) for getter, value in zip(GETTERS, state.values, strict=True)
     )
     return None, "TorchStateIs", (getters, state.function_modes, function_mode_at)
 

@@ -256,9 +256,7 @@ class GuardSet:
     def __init__(self) -> None:
         self._guards: dict[tuple[Source, Check], Guard] = {}
 
-    def add(
-        self, source: Source, check: Check, stack: tuple[tuple[str, int, str], ...] = ()
-    ) -> None:
+    def add(self, source: Source, check: Check, stack: tuple[tuple[str, int, str], ...] = ()) -> None:
         self._guards.setdefault((source, check), Guard(source, check, stack))
 
     def __iter__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204

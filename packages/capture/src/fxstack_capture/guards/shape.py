@@ -174,15 +174,11 @@ def _emit(expr: Any, registers: Any) -> Iterator[Instruction]:
     else:
         rule = _RULES.get(type(expr))
         if rule is None:
-            raise ValueError(
-                f"no native form of {type(expr).__name__} in the shape expression {expr}"
-            )
+            raise ValueError(f"no native form of {type(expr).__name__} in the shape expression {expr}")
         yield from rule(expr, registers)
 
 
-def shape_program(
-    expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]
-) -> tuple[Instruction, ...]:
+def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
     """The postfix program of ``expr``; each symbol is loaded from its register.
 
     Raises:

@@ -44,9 +44,7 @@ def _samples() -> Iterator[torch.Tensor]:
 
 
 def _full_facts(tensor: torch.Tensor) -> TensorIs:
-    return replace(
-        tensor_facts(tensor), storage_offset=tensor.storage_offset(), is_leaf=tensor.is_leaf
-    )
+    return replace(tensor_facts(tensor), storage_offset=tensor.storage_offset(), is_leaf=tensor.is_leaf)
 
 
 def _spoiled(facts: TensorIs) -> Iterator[TensorIs]:

@@ -48,9 +48,7 @@ GETTERS: tuple[Getter, ...] = (
     Getter("autocast cache", torch.is_autocast_cache_enabled),
     Getter("default dtype", torch.get_default_dtype),
     Getter("deterministic algorithms", torch_compat.get_deterministic_algorithms),
-    Getter(
-        "deterministic algorithms: warn only", torch_compat.get_deterministic_algorithms_warn_only
-    ),
+    Getter("deterministic algorithms: warn only", torch_compat.get_deterministic_algorithms_warn_only),
     Getter("fill uninitialized memory", torch_compat.get_deterministic_fill_uninitialized_memory),
     Getter("number of threads", torch.get_num_threads),
     Getter("torch function enabled", torch_compat.is_torch_function_enabled),

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources
 from fxstack_capture.guards.kept import kept_guards
-from fxstack_capture.guards.lowering import (
-    CHECKS,
-    RELATIONS,
-    RelationContext,
-    lower_root,
-    lower_step,
-)
+from fxstack_capture.guards.lowering import CHECKS, RELATIONS, RelationContext, lower_root, lower_step
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 
 if TYPE_CHECKING:
@@ -135,11 +129,7 @@ def compile_guards(
             raise type(error)(what) from error
     outputs = tuple(builder.register(source) for source in inputs)
     roots = tuple(
-        spec
-        for _cost, spec in (
-            *sorted(map(_spec, builder.roots), key=_first),
-            *map(_spec, builder.late),
-        )
+        spec for _cost, spec in (*sorted(map(_spec, builder.roots), key=_first), *map(_spec, builder.late))
     )
     relations = tuple(relation[1:] for relation in sorted(builder.relations, key=_first))
     count = len(numbered)

@@ -104,9 +104,7 @@ def _kept_of_class(check: records.ClassUnchanged) -> str:
 
 def _member_changes(check: records.MembersAre, value: Any, _read: Reader) -> str:
     there = [f"it has {name}" for name in check.absent if name in value]
-    filled = [
-        f"{name} is {short(value.get(name))}" for name in check.empty if value.get(name) != {}
-    ]
+    filled = [f"{name} is {short(value.get(name))}" for name in check.empty if value.get(name) != {}]
     return ", ".join((*there, *filled)) or "it changed and changed back"
 
 
@@ -122,9 +120,7 @@ def _length(value: Any) -> str:
 
 
 def _shape_found(check: records.ShapeHolds, _value: object, read: Reader) -> str:
-    values = ", ".join(
-        f"{source.name} = {short(read(source))}" for _symbol, source in check.symbols
-    )
+    values = ", ".join(f"{source.name} = {short(read(source))}" for _symbol, source in check.symbols)
     return f"now {values}"
 
 
@@ -156,9 +152,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.CellEmpty: lambda _c: "must be an empty cell",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
     records.ClassUnchanged: lambda c: f"must keep its {_kept_of_class(c)}",
-    records.SubclassIs: lambda c: (
-        f"must {'' if c.answer else 'not '}be a subclass of {short(c.cls)}"
-    ),
+    records.SubclassIs: lambda c: f"must {'' if c.answer else 'not '}be a subclass of {short(c.cls)}",
     records.TensorIs: _tensor_demand,
     records.MarksWithin: lambda c: f"must have no other marks than {_marks(c.names, c.dims)}",
     records.SameObject: lambda c: f"must be the same object as {c.other.name}",
@@ -168,9 +162,7 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.NoOverlap: lambda c: (
         f"must not share memory with any of {', '.join(s.name for s in c.others)}, nor they"
     ),
-    records.SharesStorage: lambda c: (
-        f"must share memory with {', '.join(s.name for s in c.others)}"
-    ),
+    records.SharesStorage: lambda c: f"must share memory with {', '.join(s.name for s in c.others)}",
     records.ShapeHolds: lambda c: f"must satisfy {c.text}",
     records.TorchStateIs: lambda _c: "torch's global state must be as before",
 }

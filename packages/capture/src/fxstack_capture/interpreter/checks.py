@@ -21,17 +21,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 _MOST_INSTRUCTIONS = 200
-_FORKS = (
-    "JUMP",
-    "RETURN",
-    "YIELD",
-    "FOR_ITER",
-    "SEND",
-    "RERAISE",
-    "BEFORE_WITH",
-    "LOAD_SPECIAL",
-    "AWAIT",
-)
+_FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
 _JUMPS = {"IF_TRUE": True, "IF_FALSE": False}
 
 

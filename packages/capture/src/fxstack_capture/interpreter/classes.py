@@ -20,9 +20,7 @@ def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict
     namespace = _prepare(interp, metaclass, (name, bases), keywords)
     cell = interp.run_body(body, namespace)
     if bases != tuple(given):
-        interp.trace.calls.call(
-            type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(given)), {}
-        )
+        interp.trace.calls.call(type(namespace).__setitem__, (namespace, "__orig_bases__", tuple(given)), {})
     cls = interp.trace.calls.call(metaclass, (name, bases, namespace), keywords)
     interp.trace.objects.note_new(cls)
     if isinstance(cls, type) and isinstance(cell, CellType):
@@ -81,10 +79,7 @@ def _metaclass(given: Any, bases: tuple[Any, ...]) -> Any:
 
 
 def _prepare(
-    interp: BytecodeInterpreter,
-    metaclass: Any,
-    header: tuple[str, tuple[Any, ...]],
-    keywords: dict[str, Any],
+    interp: BytecodeInterpreter, metaclass: Any, header: tuple[str, tuple[Any, ...]], keywords: dict[str, Any]
 ) -> Any:
     """The namespace that the metaclass wants the body to run in."""
     if metaclass is type:
@@ -110,8 +105,7 @@ def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
         found = None
     if found is None:
         raise RuntimeError(
-            f"__class__ not set defining {name!r} as {cls!r}."
-            " Was __classcell__ propagated to type.__new__?"
+            f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated to type.__new__?"
         )
     if found is not cls:
         raise TypeError(f"__class__ set to {found!r} defining {name!r} as {cls!r}")

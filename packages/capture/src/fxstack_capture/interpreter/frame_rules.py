@@ -66,9 +66,7 @@ def _exception(
     return interp.handled.topmost()
 
 
-def _locals(
-    interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> dict[str, Any]:
+def _locals(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> dict[str, Any]:
     return interp.current_frame().local_values()
 
 

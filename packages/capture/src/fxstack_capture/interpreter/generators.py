@@ -25,16 +25,7 @@ class TraceGenerator:
     When it is dropped unfinished inside a ``try`` or ``with`` it is closed, as CPython does.
     """
 
-    __slots__ = (
-        "__qualname__",
-        "__weakref__",
-        "_code",
-        "_handled",
-        "_name",
-        "_running",
-        "_started",
-        "frame",
-    )
+    __slots__ = ("__qualname__", "__weakref__", "_code", "_handled", "_name", "_running", "_started", "frame")
 
     def __init__(self, frame: Frame) -> None:
         self.frame: Frame | None = frame
@@ -230,9 +221,7 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
         if type(inner) is TraceGenerator:
             value = inner.close() if closing else inner.throw(error)
         else:
-            method = (
-                _close_method(frame, inner) if closing else _optional_attr(frame, inner, "throw")
-            )
+            method = _close_method(frame, inner) if closing else _optional_attr(frame, inner, "throw")
             if method is None:
                 return error
             value = frame.calls.call(method, () if closing else (error,), {})
@@ -281,8 +270,7 @@ def _thrown(typ: Any, val: Any, tb: Any) -> BaseException:
         error = typ
     else:
         raise TypeError(
-            "exceptions must be classes or instances deriving from BaseException,"
-            f" not {type(typ).__name__}"
+            f"exceptions must be classes or instances deriving from BaseException, not {type(typ).__name__}"
         )
     return error if tb is None else error.with_traceback(tb)
 

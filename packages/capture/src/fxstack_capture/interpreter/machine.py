@@ -77,9 +77,7 @@ class BytecodeInterpreter:
             raise graph_break("unsupported-bytecode", f"the coroutine {fn.__qualname__}")
         return Frame(self, fn, program, fast, closure)
 
-    def call_linked(
-        self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link
-    ) -> Any:
+    def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
         """As ``call_function``, for a call whose result is that of the current step (``stopping``)."""
         if self.programs.of(fn.__code__).ours:
             return fn(*args, **kwargs)

@@ -20,9 +20,7 @@ ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""
 
 
-def with_module(
-    outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects
-) -> ModuleStack:
+def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects) -> ModuleStack:
     """Return the modules around a frame: ``outer``, and the frame's own if it runs a module's ``forward``.
 
     Nothing is guarded by it: metadata is for people and for policies.
@@ -61,9 +59,7 @@ def path_of(source: Source) -> str:
         match at:
             case Local(local="self") | InstanceAttr(attr="_modules" | "_buffers" | "_parameters"):
                 pass
-            case (
-                Key(key=str(key)) | InstanceAttr(attr=key) | Local(local=key) | FreeCell(local=key)
-            ):
+            case Key(key=str(key)) | InstanceAttr(attr=key) | Local(local=key) | FreeCell(local=key):
                 parts.append(key)
             case Item(index=index):
                 parts.append(str(index))

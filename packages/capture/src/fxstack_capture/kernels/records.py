@@ -108,9 +108,7 @@ def _arguments(
     for name, value in passed.items():
         constant = name in constants
         argument, parts = (None, []) if constant else _argument(caller, name, value)
-        arguments.append(
-            argument or KernelArgument(name, "constant", _constant(caller, name, value))
-        )
+        arguments.append(argument or KernelArgument(name, "constant", _constant(caller, name, value)))
         values += parts
     return tuple(arguments), values
 

@@ -30,14 +30,7 @@ ANALYSED = GPUTarget("cuda", 90, 32)
 RUNNERS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 """Classes of kernels; each has a ``run`` of its own."""
 
-__all__ = [
-    "RUNNERS",
-    "Autotuner",
-    "Heuristics",
-    "descriptor",
-    "module_of",
-    "written_parameters",
-]
+__all__ = ["RUNNERS", "Autotuner", "Heuristics", "descriptor", "module_of", "written_parameters"]
 POINTERS = MappingProxyType(
     {
         torch.bool: "*i1",

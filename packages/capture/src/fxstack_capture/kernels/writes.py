@@ -39,9 +39,7 @@ LOADS = frozenset(
         "tt.experimental_descriptor_gather",
     }
 )
-FIRST = frozenset(
-    {"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"}
-)
+FIRST = frozenset({"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"})
 """The result points to where the first operand does; the others are offsets and sizes."""
 DIALECTS = ("arith.", "math.", "ub.", "cf.", "scf.", "builtin.")
 """Dialects without effects on memory."""
@@ -119,9 +117,7 @@ def read(module: Any) -> Code:
             region = block.get_parent().id()
             if block.id() not in code.blocks[region]:
                 count = block.get_num_arguments()
-                code.blocks[region][block.id()] = tuple(
-                    block.get_argument(k).id() for k in range(count)
-                )
+                code.blocks[region][block.id()] = tuple(block.get_argument(k).id() for k in range(count))
         code.operations.append(_operation(op, region))
 
     module.walk(visit)

@@ -16,11 +16,7 @@ from fxstack_capture.torch_compat import torch_numpy as tnp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_NAMESPACES: tuple[tuple[Any, Any], ...] = (
-    (np, tnp),
-    (np.linalg, tnp.linalg),
-    (np.fft, tnp.fft),
-)
+_NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
 
 _COMPUTE_OTHERWISE = frozenset(
     {
@@ -31,9 +27,7 @@ _COMPUTE_OTHERWISE = frozenset(
 )
 """Functions whose values in ``torch._numpy`` are not NumPy's, or need not be (found by ``tests/sweeps/numpy_functions.py``)."""
 
-_DIVIDE = frozenset(
-    {"floor_divide", "remainder", "mod", "fmod", "divmod", "floordiv", "gcd", "lcm"}
-)
+_DIVIDE = frozenset({"floor_divide", "remainder", "mod", "fmod", "divmod", "floordiv", "gcd", "lcm"})
 """Division of integers: NumPy warns about zero, torch raises."""
 
 _RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshift"})

@@ -67,8 +67,7 @@ _LEAVING_TO_TENSORS = frozenset(
 """Operators of NumPy scalars that return NotImplemented for a tensor on their right, so that it computes."""
 
 _LOOKING = frozenset(
-    {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm}
-    | {torch.unravel_index}
+    {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
 )
 """Functions in Python that look whether an argument is an int."""
 
@@ -95,11 +94,7 @@ def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TorchTracer,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    result: Any,
+    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
     """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
     tracer.builder.holds_scalars = False
@@ -127,9 +122,7 @@ def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
 
 def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
     """A new dense tensor; ``kwargs``: dtype, device."""
-    made = tracer.record(
-        torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format}
-    )
+    made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
     return tracer.record(torch.Tensor.to, (made,), plain) if plain else made  # type: ignore[no-any-return]
 

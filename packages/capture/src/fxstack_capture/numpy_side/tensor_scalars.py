@@ -32,9 +32,7 @@ def for_call(
     if _is_of_program(fn):
         return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
     named = {
-        name: value.item()
-        if type(value) is Scalar and _is_number(value, name)
-        else _constant(value)
+        name: value.item() if type(value) is Scalar and _is_number(value, name) else _constant(value)
         for name, value in kwargs.items()
     }
     if fn in _MAKING_TENSORS and len(args) == 1 and type(args[0]) is Scalar:
@@ -64,9 +62,7 @@ def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     examples = tuple(v.example if type(v) is Scalar else v for v in args)
     within = _index if fn in _INDEXING else _constant
     return tuple(
-        value.item()
-        if type(value) is Scalar and takes_number(fn, examples, place)
-        else within(value)
+        value.item() if type(value) is Scalar and takes_number(fn, examples, place) else within(value)
         for place, value in enumerate(args)
     )
 

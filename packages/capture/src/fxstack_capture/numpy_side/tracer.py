@@ -19,13 +19,7 @@ from fxstack_capture.numpy_side import dry_run
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.types import (
-    CONSTANT_TYPES,
-    NUMPY_OF,
-    SCALAR_TYPES,
-    TORCH_OF,
-    is_dtype_like,
-)
+from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
 from fxstack_capture.torch_compat import torch_numpy as tnp
 
 if TYPE_CHECKING:
@@ -130,9 +124,7 @@ class ArrayTracer:
                 keywords = {name: self._inner(arg) for name, arg in kwargs.items()}
                 result = pair.ours(*given, **keywords)
         except Exception as error:
-            raise graph_break(
-                "unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})"
-            ) from error
+            raise graph_break("unsupported-call", f"{dry_run.name_of(pair.theirs)} ({error})") from error
         finally:
             self.active = before
         return self._result(pair.theirs, expected, result, arrays)
@@ -310,9 +302,7 @@ class ArrayTracer:
         if tensor._has_symbolic_sizes_strides:
             self.refuse("an array whose layout tensors do not have")
         elements = [stride // tensor.element_size() for stride in strides]
-        made = self.tracer.record(
-            torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype}
-        )
+        made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
         return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)  # type: ignore[no-any-return]
 
     def iterate(self, array: Array) -> Iterator[Any]:
@@ -339,6 +329,4 @@ def _agree(expected: Any, result: Any) -> bool:
 def _is_constant(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
-    return type(value) in CONSTANT_TYPES or isinstance(
-        value, (int, float, complex, str, type(None))
-    )
+    return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

@@ -33,6 +33,4 @@ def is_dtype_like(value: object) -> bool:
     """Whether a class or dtype object names a dtype that tensors can hold."""
     if isinstance(value, np.dtype):
         return value in TORCH_OF
-    return isinstance(value, type) and (
-        value in SCALAR_TYPES or value in (bool, int, float, complex)
-    )
+    return isinstance(value, type) and (value in SCALAR_TYPES or value in (bool, int, float, complex))

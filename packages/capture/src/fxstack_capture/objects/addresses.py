@@ -130,8 +130,7 @@ def may_be_address(value: object) -> bool:
         return abs(value) >= _LEAST_ADDRESS
     if type(value) is str:
         return len(value) > 6 and any(
-            may_be_address(int(m[0], 16 if m[0].startswith("0x") else 10))
-            for m in _NUMBER.finditer(value)
+            may_be_address(int(m[0], 16 if m[0].startswith("0x") else 10)) for m in _NUMBER.finditer(value)
         )
     return isinstance(value, (tuple, frozenset)) and any(map(may_be_address, value))
 

@@ -48,9 +48,7 @@ def keyword_mark() -> tuple[Any, ...]:
         return ()
     key = next(iter(links))
     made = key if type(key) is tuple and len(key) == 3 else ()
-    understood = (
-        native.cached(limited, key) is result and native.cached(unlimited, 0) is native.NOT_CACHED
-    )
+    understood = native.cached(limited, key) is result and native.cached(unlimited, 0) is native.NOT_CACHED
     return made[:1] if understood else ()
 
 

@@ -97,9 +97,7 @@ class ObjectModel:
         if entry is None:
             return wrapping.enter(self, obj, source)
         if entry.source is not source and entry.source != source:
-            varies = (
-                obj in self.recreated or id(obj) in self.guarded_by_repr or obj in self.contexts
-            )
+            varies = obj in self.recreated or id(obj) in self.guarded_by_repr or obj in self.contexts
             if entry.proxy is entry.original and not varies:
                 self.trace.guard(source, IdentityIs(obj, id(obj)))
             else:
@@ -207,9 +205,7 @@ class ObjectModel:
         if len(order) != len(proxy) or any(
             ours is not theirs for ours, theirs in zip(self.contents[id(proxy)], proxy, strict=True)
         ):
-            raise graph_break(
-                "unsupported-object", "iteration over a set of objects that was changed"
-            )
+            raise graph_break("unsupported-object", "iteration over a set of objects that was changed")
         return order
 
     def own_dict(self, obj: object) -> Callable[[str], Any]:
@@ -271,9 +267,7 @@ class ObjectModel:
 
     # --- globals -----------------------------------------------------------------------------
 
-    def load_global(
-        self, namespace: dict[str, object], builtins: dict[str, object], name: str
-    ) -> Any:
+    def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
         value = state.proxy.get(name, ABSENT)
         if value is not ABSENT:

@@ -64,9 +64,7 @@ def is_definition(obj: object) -> bool:
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)  # type: ignore[attr-defined]
-    return handler in (identity, function) or (
-        handler is None and isinstance(obj, (type, types.ModuleType))
-    )
+    return handler in (identity, function) or (handler is None and isinstance(obj, (type, types.ModuleType)))
 
 
 # --- constants -----------------------------------------------------------------------------------
@@ -188,9 +186,7 @@ def weak_reference(objects: ObjectModel, obj: weakref.ref[Any], source: Source) 
     if target is None:
         return objects.enter_as_itself(obj, source)
     entry = objects.registry.by_original.get(id(target))
-    proxy = (
-        entry.proxy if entry is not None else objects.enter(target, Converted(source, _REFERENT))
-    )
+    proxy = entry.proxy if entry is not None else objects.enter(target, Converted(source, _REFERENT))
     if proxy is target:
         return objects.enter_as_itself(obj, source)
     return objects.registry.add(obj, weakref.ref(proxy), source).proxy

@@ -105,9 +105,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def choices_of(
-    options: CaptureOptions, parameters: Callable[[], Mapping[Source, Source]]
-) -> Choices:
+def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source, Source]]) -> Choices:
     """What the options and torch's settings choose; ``parameters`` is called where they choose anything by name."""
     dynamic = _entries(f"{options.dynamic_sources},{_setting('dynamic_sources')}")
     unbacked = _entries(f"{options.unbacked_sources},{_setting('unbacked_sources')}")

@@ -133,9 +133,7 @@ def _values(one: NamedSymbol) -> list[int]:
     """Values of its range worth trying: at its ends, around the present one, and powers of two between."""
     low, high, now = one.lowest, one.highest, one.solved.value
     top = int(high) if high < _ENOUGH else _ENOUGH
-    near = itertools.chain(
-        range(now - _NEAR, now + _NEAR), range(low, low + _NEAR), range(top - 2, top + 1)
-    )
+    near = itertools.chain(range(now - _NEAR, now + _NEAR), range(low, low + _NEAR), range(top - 2, top + 1))
     powers = (2**n + d for n in range(48) for d in (-1, 0, 1))
     return [now, *sorted({v for v in itertools.chain(near, powers) if low <= v <= top} - {now})]
 
@@ -208,8 +206,4 @@ def _because(geometry: Geometry, *symbols: sympy.Basic) -> str:
         if wanted <= expr.free_symbols and stack:
             return f", because of{at_line(_in_words(geometry, expr), stack)}"
     assumed = [(e, s) for e, s in geometry.env.guard_stacks if s and wanted & e.free_symbols]
-    return (
-        f", because of{at_line(_in_words(geometry, assumed[0][0]), assumed[0][1])}"
-        if assumed
-        else ""
-    )
+    return f", because of{at_line(_in_words(geometry, assumed[0][0]), assumed[0][1])}" if assumed else ""

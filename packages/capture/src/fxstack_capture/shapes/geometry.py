@@ -90,17 +90,12 @@ class Geometry:
         return self._env is not None
 
     def tensor(
-        self,
-        real: torch.Tensor,
-        source: Source,
-        plan: TensorPlan,
-        like: Sequence[Number] | None = None,
+        self, real: torch.Tensor, source: Source, plan: TensorPlan, like: Sequence[Number] | None = None
     ) -> tuple[list[Number], list[Number], Number]:
         """Sizes, strides and storage offset of the stand-in; ``like`` are sizes of another that are to be its own."""
         if like is None:
             sizes = [
-                self.size(size, Size(source, dim), plan.sizes[dim])
-                for dim, size in enumerate(real.size())
+                self.size(size, Size(source, dim), plan.sizes[dim]) for dim, size in enumerate(real.size())
             ]
         else:
             sizes = [self._same(size, Size(source, dim)) for dim, size in enumerate(like)]
@@ -128,10 +123,7 @@ class Geometry:
             return self._named(value, source, plan)
         constraint = None if plan.bounds is None else _constraint(plan.bounds, 2)
         expr = self.env.create_symbol(
-            value,
-            source=NamedSource(source),
-            dynamic_dim=_DIMS[plan.kind],
-            constraint_dim=constraint,
+            value, source=NamedSource(source), dynamic_dim=_DIMS[plan.kind], constraint_dim=constraint
         )
         if plan.strict:
             self.strict[expr] = source

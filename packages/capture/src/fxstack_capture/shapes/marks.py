@@ -38,9 +38,7 @@ class Marks:
     """Unbacked dimensions with one id are of one size."""
 
 
-def mark_dynamic(
-    tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None
-) -> None:
+def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None) -> None:
     """Compile for any size of these dimensions; an error if the program turns out to need one size."""
     for dim in _each(tensor, dims):
         _add(tensor, "_dynamo_dynamic_indices", dim)
@@ -91,9 +89,7 @@ def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
         TypeError: if ``tensor`` is none.
     """
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(
-            f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}"
-        )
+        raise TypeError(f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}")
     tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"  # type: ignore[attr-defined]
 
 
@@ -124,9 +120,7 @@ def marks_of(tensor: torch.Tensor) -> Marks:
                 | _indices(tensor, "_dynamo_strict_unbacked_indices")
             )
         },
-        shape_ids={
-            _normal(tensor, dim): name for dim, name in data.get("_dynamo_shape_ids", {}).items()
-        },
+        shape_ids={_normal(tensor, dim): name for dim, name in data.get("_dynamo_shape_ids", {}).items()},
     )
 
 

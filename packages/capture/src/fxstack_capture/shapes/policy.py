@@ -108,9 +108,7 @@ def plan_tensor(
     place = offset_of(source)
     offset = real.storage_offset()
     known = history.get(place) is not None and options.dynamic is not False
-    return TensorPlan(
-        tuple(sizes), tuple(strides), known and history.observe(place, offset) is DYNAMIC
-    )
+    return TensorPlan(tuple(sizes), tuple(strides), known and history.observe(place, offset) is DYNAMIC)
 
 
 def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOptions) -> SizePlan:
@@ -119,30 +117,20 @@ def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOpt
     return _STATIC
 
 
-def _plan_stride(
-    history: FrameHistory, place: str, seen: int | Inferred, options: CaptureOptions
-) -> object:
+def _plan_stride(history: FrameHistory, place: str, seen: int | Inferred, options: CaptureOptions) -> object:
     joined = history.observe(place, seen)
     return DYNAMIC if joined is DYNAMIC and options.dynamic is not False else seen
 
 
-def _apply_choices(
-    real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices
-) -> None:
+def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
     """They are above ``dynamic=False``, and names hold for parameters, too."""
     is_parameter = isinstance(real, torch.nn.Parameter)
     for dim, size in enumerate(real.size()):
-        if (
-            choices.is_named_dynamic(source, dim)
-            if is_parameter
-            else choices.is_dynamic(source, dim, size)
-        ):
+        if choices.is_named_dynamic(source, dim) if is_parameter else choices.is_dynamic(source, dim, size):
             sizes[dim] = SizePlan(Kind.OWN)
 
 
-def _apply_marks(
-    real: torch.Tensor, source: Source, history: FrameHistory, sizes: list[SizePlan]
-) -> None:
+def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, sizes: list[SizePlan]) -> None:
     """What is marked dynamic is remembered as having changed: it stays dynamic when others are marked later."""
     if not real.__dict__:
         return

@@ -58,9 +58,7 @@ class ShapeProfile:
 
     def to_json(self) -> str:
         """Canonical text: equal profiles give equal bytes."""
-        functions = {
-            key: json.loads(history.to_json()) for key, history in sorted(self._histories.items())
-        }
+        functions = {key: json.loads(history.to_json()) for key, history in sorted(self._histories.items())}
         return json.dumps({"version": _VERSION, "functions": functions}, indent=1, sort_keys=True)
 
     @staticmethod

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from fxstack_capture.bytecode.program import Program
 
 _SUPPORTED = MappingProxyType(
-    {
-        (3, 11): v311.OPCODES,
-        (3, 12): v312.OPCODES,
-        (3, 13): v313.OPCODES,
-        (3, 14): v314.OPCODES,
-    }
+    {(3, 11): v311.OPCODES, (3, 12): v312.OPCODES, (3, 13): v313.OPCODES, (3, 14): v314.OPCODES}
 )
 
 

@@ -19,16 +19,7 @@ from fxstack_capture.interpreter.handlers import (
 )
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import imports, local_slots, names
-from fxstack_capture.versions.lowering import (
-    backward,
-    chosen,
-    constant,
-    fixed,
-    forward,
-    name,
-    plain,
-    refused,
-)
+from fxstack_capture.versions.lowering import backward, chosen, constant, fixed, forward, name, plain, refused
 from fxstack_capture.versions.operations import BINARY_OPS
 
 OPCODES = MappingProxyType(

@@ -41,6 +41,4 @@ BINARY = (
 COMPARISONS = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 """``Py_LT`` to ``Py_GE``."""
 
-BINARY_OPS = MappingProxyType(
-    {number: fixed(operators.binary_op, op) for number, op in enumerate(BINARY)}
-)
+BINARY_OPS = MappingProxyType({number: fixed(operators.binary_op, op) for number, op in enumerate(BINARY)})

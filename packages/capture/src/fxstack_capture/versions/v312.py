@@ -101,9 +101,7 @@ OPCODES = MappingProxyType(
         **SINCE_312,
         "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below),
         "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_below),
-        "LOAD_SUPER_ATTR": super_name(
-            attributes.load_super_attr, attributes.load_super_method_null_below
-        ),
+        "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_below),
         "COMPARE_OP": _compare,
         "DICT_MERGE": plain(containers.dict_merge_below(2)),
         "FORMAT_VALUE": common.FORMAT_VALUE,

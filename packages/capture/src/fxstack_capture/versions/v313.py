@@ -5,24 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fxstack_capture.interpreter.handlers import (
-    attributes,
-    calling,
-    containers,
-    flow,
-    operators,
-    stack,
-)
+from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.versions import common
-from fxstack_capture.versions.lowering import (
-    forward,
-    name_or_method,
-    plain,
-    super_name,
-    two_locals,
-)
+from fxstack_capture.versions.lowering import forward, name_or_method, plain, super_name, two_locals
 from fxstack_capture.versions.operations import COMPARISONS
 from fxstack_capture.versions.v312 import SINCE_312
 
@@ -46,9 +33,7 @@ OPCODES = MappingProxyType(
         "STORE_FAST_STORE_FAST": two_locals(local_slots.store_fast_store_fast),
         "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_above),
         "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_above),
-        "LOAD_SUPER_ATTR": super_name(
-            attributes.load_super_attr, attributes.load_super_method_null_above
-        ),
+        "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_above),
         "TO_BOOL": plain(operators.to_bool),
         "COMPARE_OP": _compare,
         "DICT_MERGE": plain(containers.dict_merge_below(3)),

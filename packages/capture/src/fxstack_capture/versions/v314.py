@@ -7,15 +7,7 @@ from types import MappingProxyType
 from fxstack_capture.interpreter.handlers import calling, contexts, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.versions import v313
-from fxstack_capture.versions.lowering import (
-    chosen,
-    fixed,
-    forward,
-    plain,
-    refused,
-    selected,
-    two_locals,
-)
+from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
 from fxstack_capture.versions.operations import BINARY_OPS
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
@@ -48,9 +40,7 @@ OPCODES = MappingProxyType(
         # The compiler has seen that the variable outlives its use on the stack.
         "LOAD_FAST_BORROW": plain(local_slots.load_fast),
         "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast),
-        "BINARY_OP": chosen(
-            {**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator"
-        ),
+        "BINARY_OP": chosen({**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator"),
         # On exhaustion CPython passes over END_FOR, and POP_ITER drops the iterator.
         "FOR_ITER": forward(flow.for_iter, skip=2),
         "POP_ITER": plain(stack.pop_top),

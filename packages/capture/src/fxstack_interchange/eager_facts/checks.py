@@ -24,23 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _SKIPPED_TAGS = frozenset(
-    {
-        torch.Tag.data_dependent_output,
-        torch.Tag.dynamic_output_shape,
-        torch.Tag.inplace_view,
-    }
+    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
-_SKIPPED_NAMES = (
-    "backward",
-    "lstm",
-    "rnn",
-    "gru",
-    "miopen",
-    "cudnn",
-    "mkldnn",
-    "_foreach",
-    "_fused",
-)
+_SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn", "_foreach", "_fused")
 """Kernels that believe what their callers say, or do much."""
 _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
 """Kernels of gradients that compare sizes and dtypes before they read anything."""
@@ -88,9 +74,7 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any)
         elements = max(map(_elements, (*tensors, *_tensors(result))), default=0)
         if elements <= _FEW:
             return _is_refused(func, args, kwargs, _as_it_is)
-        believes = (
-            "backward" in func._opname
-        )  # its caller: it may read beyond tensors that do not fit
+        believes = "backward" in func._opname  # its caller: it may read beyond tensors that do not fit
         if believes or elements > _MANY or all(isinstance(leaf, Tensor) for leaf in leaves):
             return False
         short = _is_refused(func, args, kwargs, _short)
@@ -140,9 +124,7 @@ def _short(size: Any) -> int:
     return min(_as_it_is(size), _SHORT)
 
 
-def _is_refused(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
-) -> bool:
+def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> bool:
     """Whether the call raises; for an operator that refuses some elements: in the same words for all that are tried."""
     fills = _FILLS if func._opname.removesuffix("_") in DATA_CHECKS else _FILLS[:1]
     words: set[str] = set()

@@ -29,11 +29,7 @@ _ABOUT_DTYPES = re.compile(
     r"|Integer division|[Cc]omplex|more than one element of the written-to tensor"
 )
 _SKIPPED_TAGS = frozenset(
-    {
-        torch.Tag.data_dependent_output,
-        torch.Tag.dynamic_output_shape,
-        torch.Tag.inplace_view,
-    }
+    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
 _CHECKED = frozenset(
@@ -140,8 +136,7 @@ def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
     if isinstance(result, Tensor):
         return result if result.dtype is dtypes[0] else result.to(dtypes[0])
     converted = [
-        x if x is None or dtype is None else x.to(dtype)
-        for x, dtype in zip(result, dtypes, strict=True)
+        x if x is None or dtype is None else x.to(dtype) for x, dtype in zip(result, dtypes, strict=True)
     ]
     return converted if isinstance(result, list) else tuple(converted)
 
@@ -190,9 +185,7 @@ def _checks_sizes(func: OpOverload) -> bool:
     name = func._opname.removesuffix("_")
     if name in _CHECKED:
         return True
-    packet = getattr(
-        torch.ops.aten, name, func.overloadpacket
-    )  # in-place overloads lack tags of theirs
+    packet = getattr(torch.ops.aten, name, func.overloadpacket)  # in-place overloads lack tags of theirs
     return any(
         torch.Tag.pointwise in tags or torch.Tag.reduction in tags
         for tags in (getattr(packet, overload).tags for overload in packet.overloads())
@@ -247,9 +240,7 @@ def _elements(tensors: Sequence[Tensor]) -> int:
     return sum(map(math.prod, sizes))
 
 
-def _call(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
-) -> Answer:
+def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> Answer:
     """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes.
 
     Random numbers are drawn from a generator of its own.

@@ -153,9 +153,7 @@ def _expanded(given: Operand, shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of ``given``, broadcast to ``shape``: zero where one element stands for several."""
     missing = len(shape) - len(given.sizes)
     own = zip(given.sizes, given.strides, shape[missing:], strict=True)
-    return (0,) * missing + tuple(
-        0 if size == 1 and size != whole else stride for size, stride, whole in own
-    )
+    return (0,) * missing + tuple(0 if size == 1 and size != whole else stride for size, stride, whole in own)
 
 
 def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[int]:
@@ -173,9 +171,7 @@ def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[in
     return inner_first[::-1]
 
 
-def _compared(
-    first: int, second: int, shape: Sequence[int], operands: Sequence[tuple[int, ...]]
-) -> int:
+def _compared(first: int, second: int, shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> int:
     """1 if ``second`` is further inside than ``first``, -1 if it is not, 0 if no operand tells."""
     for strides in operands:
         one, other = strides[first], strides[second]

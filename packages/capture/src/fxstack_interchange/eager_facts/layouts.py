@@ -40,18 +40,14 @@ Given = list[Strides | None]
 """For each result of an operator, the strides that eager gives it; None where they are those that it has."""
 
 
-def eager_strides(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
-) -> Given | None:
+def eager_strides(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Given | None:
     """The strides that eager's kernel gives the results of ``func``; None if they are those of ``result``.
 
     Symbolic sizes are compared by their hints.
     """
     results = result if isinstance(result, (list, tuple)) else (result,)
     if not results or not _has_strides(results[0]):
-        return (
-            None  # without dimensions also of numbers alone: torch.div(7, 2, rounding_mode="floor")
-        )
+        return None  # without dimensions also of numbers alone: torch.div(7, 2, rounding_mode="floor")
     given: Given = [_differing(results[0], _stated(func, args, kwargs, results[0]))]
     if func in _ALL_RESULTS:
         given += [_differing(x, _stated(func, args, kwargs, x)) for x in results[1:]]
@@ -62,9 +58,7 @@ def _has_strides(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0 and value.layout is torch.strided
 
 
-def _stated(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
-) -> Strides | None:
+def _stated(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
     """The strides of ``first`` by the rule of ``func``; None if there is none, or it says nothing."""
     if any(type(size) is int and size == 0 for size in first.shape) and func is not _VIEW:
         return None
@@ -99,9 +93,7 @@ def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
     others = [x for x in _tensors(args) if x.dim() > 0]
     if any(x._has_symbolic_sizes_strides for x in [first, *others]):
         return False
-    return first.is_contiguous() and all(
-        x.shape == first.shape and x.is_contiguous() for x in others
-    )
+    return first.is_contiguous() and all(x.shape == first.shape and x.is_contiguous() for x in others)
 
 
 def _differing(first: Any, strides: Strides | None) -> Strides | None:
@@ -111,9 +103,7 @@ def _differing(first: Any, strides: Strides | None) -> Strides | None:
     return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
 
 
-def _whole(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
-) -> tuple[Any, ...] | None:
+def _whole(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> tuple[Any, ...] | None:
     """The strides of all dimensions by the rule of ``func``; None if there is none."""
     if func in _CONTIGUOUS:
         return dense(first.shape, range(first.dim()))
@@ -125,20 +115,14 @@ def _whole(
     return iterated_strides(first, operands)
 
 
-def _operands(
-    func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
-) -> list[Operand] | None:
+def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> list[Operand] | None:
     """What the layout of ``first`` depends on; None if nothing is known of it."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
         values: list[Any] = [args[0]] if preserves else []
     elif _is_one_pass(func):
         numbers = _numbers(func)
-        values = [
-            x
-            for k, x in enumerate(args)
-            if isinstance(x, Tensor) or (k in numbers and x is not None)
-        ]
+        values = [x for k, x in enumerate(args) if isinstance(x, Tensor) or (k in numbers and x is not None)]
     else:
         return None
     if any(isinstance(x, Tensor) and x.layout is not torch.strided for x in values):
@@ -197,9 +181,7 @@ def _numbers(func: Any) -> frozenset[int]:
     wraps = "calar" in func._overloadname and func not in _SCALARS_AS_THEY_ARE
     types = [str(argument.type) for argument in func._schema.arguments]
     return frozenset(
-        k
-        for k, kind in enumerate(types)
-        if kind == "Tensor" or (wraps and k < 2 and kind == "number")
+        k for k, kind in enumerate(types) if kind == "Tensor" or (wraps and k < 2 and kind == "number")
     )
 
 
@@ -370,13 +352,7 @@ _RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
     _ATEN.angle.default: _angle,
     _VIEW: _viewed,
-    **dict.fromkeys(
-        (
-            _ATEN.floor_divide.default,
-            _ATEN.native_dropout_backward.default,
-        ),
-        _elementwise,
-    ),
+    **dict.fromkeys((_ATEN.floor_divide.default, _ATEN.native_dropout_backward.default), _elementwise),
     **dict.fromkeys((_ATEN.index_fill.int_Scalar, _ATEN.index_fill.int_Tensor), _like(0)),
     _ATEN.binary_cross_entropy_backward.default: _like(1),
     **dict.fromkeys(

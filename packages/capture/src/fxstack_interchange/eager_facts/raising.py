@@ -37,9 +37,7 @@ _DIVISIONS = frozenset({"div", "floor_divide", "fmod", "remainder"})
 DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
     {
         name: frozenset(
-            kind
-            for kind, names in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL))
-            if name in names
+            kind for kind, names in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL)) if name in names
         )
         for name in sorted({*_INT, *_FLOAT, *_BOOL})
     }
@@ -84,7 +82,4 @@ def can_raise(node: Node) -> bool:
     if kinds is None or _divides_by_a_number(node.target, node.args):
         return False
     values = (arg.meta.get("val") for arg in node.all_input_nodes)
-    return any(
-        not isinstance(value, torch.Tensor) or kind_of_dtype(value.dtype) in kinds
-        for value in values
-    )
+    return any(not isinstance(value, torch.Tensor) or kind_of_dtype(value.dtype) in kinds for value in values)

@@ -78,9 +78,7 @@ def _node(content: Any, reading: Reading, _depth: int) -> Node:
 
 
 def _dict(content: Any, reading: Reading, depth: int) -> dict[Any, Any]:
-    if not isinstance(content, list) or not all(
-        isinstance(p, list) and len(p) == 2 for p in content
-    ):
+    if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     try:
         return {decode(k, reading, depth + 1): decode(v, reading, depth + 1) for k, v in content}
@@ -125,24 +123,11 @@ def _range(parts: list[Any]) -> range:
 
 CODECS: tuple[Codec, ...] = (
     Codec("node", (Node,), lambda v: v.name, _node),
+    Codec("symint", (torch.SymInt,), lambda v: to_text(v.node.expr), lambda c, r, _: r.symbols.integer(c)),
     Codec(
-        "symint",
-        (torch.SymInt,),
-        lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.symbols.integer(c),
+        "symfloat", (torch.SymFloat,), lambda v: to_text(v.node.expr), lambda c, r, _: r.symbols.floating(c)
     ),
-    Codec(
-        "symfloat",
-        (torch.SymFloat,),
-        lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.symbols.floating(c),
-    ),
-    Codec(
-        "symbool",
-        (torch.SymBool,),
-        lambda v: to_text(v.node.expr),
-        lambda c, r, _: r.symbols.boolean(c),
-    ),
+    Codec("symbool", (torch.SymBool,), lambda v: to_text(v.node.expr), lambda c, r, _: r.symbols.boolean(c)),
     Codec("float", (float,), lambda v: repr(float(v)), lambda c, _r, _d: parse_float(c)),
     Codec("complex", (complex,), lambda v: [repr(v.real), repr(v.imag)], _complex),
     Codec("size", (torch.Size,), _encode_items, _list_of(torch.Size)),

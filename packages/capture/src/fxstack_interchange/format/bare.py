@@ -52,7 +52,5 @@ def _without_metadata(module: GraphModule) -> GraphModule:
             value: Any = module
             for part in str(node.target).split("."):
                 value = getattr(value, part)
-            root[str(node.target)] = (
-                _without_metadata(value) if isinstance(value, GraphModule) else value
-            )
+            root[str(node.target)] = _without_metadata(value) if isinstance(value, GraphModule) else value
     return make_graph_module(root, graph)

@@ -65,13 +65,9 @@ def _check(tensor: torch.Tensor) -> None:
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         raise SaveError("a constant without data (a fake or meta tensor) cannot be saved")
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        raise SaveError(
-            f"a constant of type {type(tensor).__qualname__} cannot be saved; flatten it first"
-        )
+        raise SaveError(f"a constant of type {type(tensor).__qualname__} cannot be saved; flatten it first")
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise SaveError(
-            f"a constant of layout {tensor.layout} and dtype {tensor.dtype} cannot be saved"
-        )
+        raise SaveError(f"a constant of layout {tensor.layout} and dtype {tensor.dtype} cannot be saved")
 
 
 def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
@@ -88,9 +84,7 @@ def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     window = torch.zeros(_span(size, stride), dtype=tensor.dtype)
     if tensor.numel():
-        single = tuple(
-            1 if step == 0 else length for length, step in zip(size, stride, strict=True)
-        )
+        single = tuple(1 if step == 0 else length for length, step in zip(size, stride, strict=True))
         source = tensor
         for axis, (length, step) in enumerate(zip(size, stride, strict=True)):
             source = source.narrow(axis, 0, 1) if step == 0 and length > 1 else source
@@ -110,9 +104,7 @@ def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
     return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
 
 
-def read_constants(
-    records: dict[str, Any], data: bytes, map_location: str | None
-) -> dict[str, torch.Tensor]:
+def read_constants(records: dict[str, Any], data: bytes, map_location: str | None) -> dict[str, torch.Tensor]:
     """Return the constants of a file by key.
 
     Raises:

@@ -65,9 +65,7 @@ def unpack(path: Path, limits: Limits) -> tuple[Any, bytes]:
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise LoadError(f"{path} is not an interchange file, or is truncated: {error}") from error
     try:
-        return json.loads(
-            document, parse_constant=_no_constant, object_pairs_hook=_unique
-        ), constants
+        return json.loads(document, parse_constant=_no_constant, object_pairs_hook=_unique), constants
     except (ValueError, RecursionError) as error:
         raise LoadError(f"{path}: {DOCUMENT} is not valid JSON: {error}") from error
 
@@ -75,15 +73,11 @@ def unpack(path: Path, limits: Limits) -> tuple[Any, bytes]:
 def _check_members(members: list[zipfile.ZipInfo], file_bytes: int, limits: Limits) -> None:
     names = [member.filename for member in members]
     if sorted(names) != sorted((DOCUMENT, CONSTANTS)):
-        raise LoadError(
-            f"an interchange file holds {DOCUMENT} and {CONSTANTS}, this one {names[:5]}"
-        )
+        raise LoadError(f"an interchange file holds {DOCUMENT} and {CONSTANTS}, this one {names[:5]}")
     allowed = {DOCUMENT: limits.document_bytes, CONSTANTS: limits.constants_bytes}
     for member in members:
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-            raise LoadError(
-                f"member {member.filename!r} is compressed or encrypted; it must be stored"
-            )
+            raise LoadError(f"member {member.filename!r} is compressed or encrypted; it must be stored")
         if member.file_size > allowed[member.filename]:
             raise LoadError(
                 f"member {member.filename!r} has {member.file_size} bytes, over the limit of "

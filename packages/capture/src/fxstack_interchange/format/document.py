@@ -85,9 +85,7 @@ def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, An
         try:
             nodes.append(_encode_node(node))
             if node.op == "get_attr":
-                attributes[str(node.target)] = _encode_attribute(
-                    module, str(node.target), constants
-                )
+                attributes[str(node.target)] = _encode_attribute(module, str(node.target), constants)
         except SaveError as error:
             line = user_line(node)
             where = f"\n    from {line}" if line else ""
@@ -140,12 +138,8 @@ def _decode_signature(document: dict[str, Any]) -> GraphSignature:
     try:
         return GraphSignature(
             stage=Stage(document["stage"]),
-            inputs=tuple(
-                InputSpec(**{**s, "kind": InputKind(s["kind"])}) for s in record["inputs"]
-            ),
-            outputs=tuple(
-                OutputSpec(**{**s, "kind": OutputKind(s["kind"])}) for s in record["outputs"]
-            ),
+            inputs=tuple(InputSpec(**{**s, "kind": InputKind(s["kind"])}) for s in record["inputs"]),
+            outputs=tuple(OutputSpec(**{**s, "kind": OutputKind(s["kind"])}) for s in record["outputs"]),
             symbols=tuple(SymbolSpec(**spec) for spec in record["symbols"]),
         )
     except (TypeError, ValueError) as error:
@@ -180,19 +174,13 @@ def decode_graph(
 
 
 def _decode_attribute(
-    path: str,
-    record: dict[str, Any],
-    table: SymbolTable,
-    constants: dict[str, torch.Tensor],
-    depth: int,
+    path: str, record: dict[str, Any], table: SymbolTable, constants: dict[str, torch.Tensor], depth: int
 ) -> Any:
     if "graph" in record:
         return decode_graph(record["graph"], table, constants, depth + 1)
     if "constant" in record:
         if record["constant"] not in constants:
-            raise LoadError(
-                f"attribute {path!r} refers to constant {record['constant']!r}, which is missing"
-            )
+            raise LoadError(f"attribute {path!r} refers to constant {record['constant']!r}, which is missing")
         return constants[record["constant"]]
     return decode(record.get("value"), Reading({}, table))
 
@@ -213,11 +201,7 @@ def _path(path: str) -> str:
 
 
 def _decode_node(
-    record: dict[str, Any],
-    graph: Graph,
-    nodes: dict[str, Node],
-    root: dict[str, Any],
-    table: SymbolTable,
+    record: dict[str, Any], graph: Graph, nodes: dict[str, Node], root: dict[str, Any], table: SymbolTable
 ) -> None:
     name = _identifier(record["name"], "node name")
     if name in nodes:

@@ -51,12 +51,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """Every function an expression may use."""
 
 _NAMES = {_RELATIONS.get(name, name): name for name in FUNCTIONS}
-_CONSTANTS: dict[str, Any] = {
-    "True": sympy.true,
-    "False": sympy.false,
-    "inf": sympy.oo,
-    "int_oo": int_oo,
-}
+_CONSTANTS: dict[str, Any] = {"True": sympy.true, "False": sympy.false, "inf": sympy.oo, "int_oo": int_oo}
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "And", "Or"})
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d+\.\d*(?:[eE][+-]?\d+)?|-?\d+[eE][+-]?\d+|-?\d+(?:/\d+)?)"

@@ -53,10 +53,7 @@ def to_bytes(graph: StageGraph) -> bytes:
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    map_location: str | None = None,
-    limits: Limits = _DEFAULT_LIMITS,
+    path: str | os.PathLike[str], *, map_location: str | None = None, limits: Limits = _DEFAULT_LIMITS
 ) -> StageGraph:
     """Read the graph of a file; values in its metadata are fake, in a mode and ShapeEnv of their own.
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.fx.experimental.symbolic_shapes import (
-    CallMethodKey,
-    ConvertIntKey,
-    DivideByKey,
-    InnerTensorKey,
-)
+from torch.fx.experimental.symbolic_shapes import CallMethodKey, ConvertIntKey, DivideByKey, InnerTensorKey
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, SAVED_KEYS
@@ -33,9 +28,9 @@ class _Codec:
 
 def encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the documented metadata of a node as JSON; other keys are left out."""
-    return {
-        key: _CODECS[key].write(meta[key]) for key in SAVED_KEYS if meta.get(key) is not None
-    } | ({"val": None} if "val" in meta and meta["val"] is None else {})
+    return {key: _CODECS[key].write(meta[key]) for key in SAVED_KEYS if meta.get(key) is not None} | (
+        {"val": None} if "val" in meta and meta["val"] is None else {}
+    )
 
 
 def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
@@ -110,9 +105,7 @@ _STEPS: dict[type, tuple[str, str | None]] = {
 
 
 def _write_bindings(bindings: Any) -> list[Any]:
-    return [
-        [str(symbol), [_write_step(step) for step in path]] for symbol, path in bindings.items()
-    ]
+    return [[str(symbol), [_write_step(step) for step in path]] for symbol, path in bindings.items()]
 
 
 def _write_step(step: Any) -> list[Any]:
@@ -123,10 +116,7 @@ def _write_step(step: Any) -> list[Any]:
 
 
 def _read_bindings(record: Any, table: SymbolTable) -> dict[sympy.Symbol, tuple[Any, ...]]:
-    return {
-        table.expression(name): tuple(_read_step(step, table) for step in path)
-        for name, path in record
-    }
+    return {table.expression(name): tuple(_read_step(step, table) for step in path) for name, path in record}
 
 
 def _read_step(record: Any, table: SymbolTable) -> Any:

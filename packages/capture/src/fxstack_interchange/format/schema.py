@@ -14,13 +14,7 @@ from typing import Any
 
 from fxstack_interchange.errors import LoadError
 
-_TYPES: dict[str, Any] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-}
+_TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
 @cache
@@ -52,9 +46,7 @@ def _check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str)
     if "type" in schema and not _has_type(value, schema["type"]):
         raise _fail(where, f"must be {schema['type']}, found {type(value).__name__}")
     if "enum" in schema and value not in schema["enum"]:
-        raise _fail(
-            where, f"is {value!r:.100}, must be one of {', '.join(map(str, schema['enum']))}"
-        )
+        raise _fail(where, f"is {value!r:.100}, must be one of {', '.join(map(str, schema['enum']))}")
     if "pattern" in schema and not re.search(schema["pattern"], value):
         raise _fail(where, f"is {value!r:.100}, which does not match {schema['pattern']}")
     if isinstance(value, dict):
@@ -75,9 +67,7 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES[name])
 
 
-def _check_object(
-    value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any], where: str
-) -> None:
+def _check_object(value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
     for key in schema.get("required", ()):
         if key not in value:
             raise _fail(where, f"lacks {key!r}")
@@ -93,9 +83,7 @@ def _check_object(
             _check(item, rest, root, inner)
 
 
-def _check_array(
-    value: list[Any], schema: dict[str, Any], root: dict[str, Any], where: str
-) -> None:
+def _check_array(value: list[Any], schema: dict[str, Any], root: dict[str, Any], where: str) -> None:
     if len(value) < schema.get("minItems", 0):
         raise _fail(where, f"has {len(value)} elements, needs at least {schema['minItems']}")
     if "maxItems" in schema and len(value) > schema["maxItems"]:

@@ -119,9 +119,7 @@ def resolve(name: object) -> Callable[..., Any]:
         return _registered_operator(name)
     found = _table().get(name)
     if found is None:
-        msg = (
-            f"unknown operator {name!r}: not in the format's allow-list, or absent from this torch"
-        )
+        msg = f"unknown operator {name!r}: not in the format's allow-list, or absent from this torch"
         raise LoadError(f"{msg} ({torch.__version__})")
     return found
 
@@ -178,10 +176,7 @@ def _table() -> dict[str, Callable[..., Any]]:
     tensor_functions = set(dir(torch_compat.VariableFunctions))
     overridable = torch.overrides.get_overridable_functions()
     tensor_functions |= {f.__name__ for f in overridable[torch] if hasattr(f, "__name__")}
-    allowed = {
-        "torch": tensor_functions | _EXTRA_TORCH,
-        "torch.amp.autocast_mode": _EXTRA_AUTOCAST,
-    }
+    allowed = {"torch": tensor_functions | _EXTRA_TORCH, "torch.amp.autocast_mode": _EXTRA_AUTOCAST}
     for prefix, namespace in _NAMESPACES.items():
         for name in sorted(dir(namespace)):
             if name in _REFUSED or (prefix in allowed and name not in allowed[prefix]):
@@ -190,11 +185,7 @@ def _table() -> dict[str, Callable[..., Any]]:
             if value is not None and _is_function(value) and _belongs(value, prefix):
                 table[f"{prefix}.{name}"] = value
     table.update(
-        {
-            f"torch._C.{n}": getattr(torch_compat.C, n)
-            for n in sorted(_EXTRA_C)
-            if hasattr(torch_compat.C, n)
-        }
+        {f"torch._C.{n}": getattr(torch_compat.C, n) for n in sorted(_EXTRA_C) if hasattr(torch_compat.C, n)}
     )
     table.update({f"builtins.{name}": getattr(builtins, name) for name in sorted(_BUILTINS)})
     return table
@@ -202,10 +193,7 @@ def _table() -> dict[str, Callable[..., Any]]:
 
 def _is_function(value: object) -> bool:
     # The methods of torch.Tensor are descriptors; higher-order operators are named by themselves.
-    return (
-        isinstance(value, _FUNCTION_TYPES)
-        or getattr(value, "__module__", "") == "torch._jit_internal"
-    )
+    return isinstance(value, _FUNCTION_TYPES) or getattr(value, "__module__", "") == "torch._jit_internal"
 
 
 def _belongs(value: object, prefix: str) -> bool:

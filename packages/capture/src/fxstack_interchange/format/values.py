@@ -51,13 +51,9 @@ _SYMBOLIC_TAGS = {torch.SymInt: "symint", torch.SymFloat: "symfloat", torch.SymB
 def describe_tensor(value: torch.Tensor) -> dict[str, Any]:
     """Return dtype, shape, stride, offset, device and requires_grad of a strided tensor."""
     if not isinstance(value, _PLAIN_TENSORS) or type(value) not in _PLAIN_TENSORS:
-        raise SaveError(
-            f"a {type(value).__qualname__} cannot be described: flatten tensor subclasses first"
-        )
+        raise SaveError(f"a {type(value).__qualname__} cannot be described: flatten tensor subclasses first")
     if value.layout is not torch.strided:
-        raise SaveError(
-            f"a tensor of layout {value.layout} cannot be described; only strided ones can"
-        )
+        raise SaveError(f"a tensor of layout {value.layout} cannot be described; only strided ones can")
     record: dict[str, Any] = {
         "dtype": dtype_name(value.dtype),
         "shape": [size_text(size) for size in value.shape],
@@ -117,14 +113,10 @@ def rebuild_tensor(record: dict[str, Any], table: SymbolTable) -> torch.Tensor:
         meta = meta.requires_grad_() if requires_grad else meta
         return FakeTensor(table.fake_mode, meta, device)
     except (RuntimeError, TypeError) as error:
-        raise LoadError(
-            f"a tensor of shape {shape} and stride {stride} is impossible: {error}"
-        ) from error
+        raise LoadError(f"a tensor of shape {shape} and stride {stride} is impossible: {error}") from error
 
 
-def _meta_tensor(
-    shape: list[Any], stride: list[Any], offset: Any, dtype: torch.dtype
-) -> torch.Tensor:
+def _meta_tensor(shape: list[Any], stride: list[Any], offset: Any, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(offset, int) and offset == 0:
         return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     span = offset + 1
@@ -180,9 +172,7 @@ def _items(content: Any, table: SymbolTable) -> list[Any]:
 
 
 def _dict(content: Any, table: SymbolTable) -> dict[Any, Any]:
-    if not isinstance(content, list) or not all(
-        isinstance(p, list) and len(p) == 2 for p in content
-    ):
+    if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     return {_key(k, table): rebuild(v, table) for k, v in content}
 

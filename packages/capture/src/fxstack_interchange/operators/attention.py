@@ -112,9 +112,7 @@ def single_graphs(
             plain = tracer.score(score, places[0])
             seen = tracer.mask(mask, places[1])
             gradient, additions = tracer.gradient(score, places[0]) if gradients else (None, ())
-            found.append(
-                Attention(plain, seen, gradient, additions, scale, blocks if seen else None)
-            )
+            found.append(Attention(plain, seen, gradient, additions, scale, blocks if seen else None))
         except Exception as error:
             found.append(error)
 
@@ -153,9 +151,7 @@ class _Tracer:
         always = getattr(result, "target", None) in CONSTANTS_OF_TRUE
         return None if always else made
 
-    def gradient(
-        self, function: Modifier, places: Sequence[int]
-    ) -> tuple[GraphModule, tuple[Addition, ...]]:
+    def gradient(self, function: Modifier, places: Sequence[int]) -> tuple[GraphModule, tuple[Addition, ...]]:
         mode, examples = self._examples()
         with mode:
             grad = torch.zeros((), device=self.device)
@@ -180,22 +176,16 @@ class _Tracer:
         device = self.device
         with mode:
             score = torch.zeros((), device=device, requires_grad=True)
-            positions = [
-                torch.zeros((), dtype=torch.int64, device=device) for _ in range(POSITIONS)
-            ]
+            positions = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(POSITIONS)]
             buffers = [
                 torch.zeros((2,) * b.rank, dtype=b.dtype, device=device, requires_grad=b.gradient)
                 for b in self.buffers
             ]
-            numbers = [
-                torch.zeros((), dtype=torch.int64, device=device) for _ in range(self.numbers)
-            ]
+            numbers = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(self.numbers)]
         return mode, [score, *positions, *buffers, *numbers]
 
 
-def _traced(
-    mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]
-) -> GraphModule:
+def _traced(mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[Any]) -> GraphModule:
     with mode:
         made: GraphModule = make_fx(call)(*arguments)
     made.graph.eliminate_dead_code()

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE = "fxstack_attention"
-SCHEMA = (
-    "Tensor query, Tensor key, Tensor value, Tensor[] blocks, Tensor[] buffers, SymInt[] numbers"
-)
+SCHEMA = "Tensor query, Tensor key, Tensor value, Tensor[] blocks, Tensor[] buffers, SymInt[] numbers"
 BACKWARD = "Tensor out, Tensor sums, Tensor grad_out, Tensor[] grad_sums"
 
 # Registrations outlive every compiler, as those of torch.library do: graphs refer to the operators.
@@ -177,12 +175,9 @@ def _collected(grad: Tensor, like: Tensor) -> Tensor:
     return grad.sum(0, keepdim=True) if batch != grad.size(0) else grad
 
 
-def _added(
-    attention: Attention, parts: Sequence[Tensor], buffers: Sequence[Tensor]
-) -> list[Tensor]:
+def _added(attention: Attention, parts: Sequence[Tensor], buffers: Sequence[Tensor]) -> list[Tensor]:
     made = {
-        k: torch.zeros_like(buffers[k], memory_format=torch.contiguous_format)
-        for k in changed(attention)
+        k: torch.zeros_like(buffers[k], memory_format=torch.contiguous_format) for k in changed(attention)
     }
     remaining = iter(parts)
     for addition in attention.additions:

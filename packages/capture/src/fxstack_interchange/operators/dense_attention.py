@@ -24,12 +24,7 @@ POSITIONS = 4
 
 
 def dense_attention(  # noqa: PLR0917 - the operator's own order
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: Modifier,
-    mask_mod: Modifier | None,
-    scale: float,
+    query: Tensor, key: Tensor, value: Tensor, score_mod: Modifier, mask_mod: Modifier | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention, the base-2 logarithms of the sums, and the largest scores in units of ln 2.
 

@@ -159,9 +159,7 @@ def copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def like(tensor: torch.Tensor) -> torch.Tensor:
     """Memory of the same layout."""
-    return torch.empty_strided(
-        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:

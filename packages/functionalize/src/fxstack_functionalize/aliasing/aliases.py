@@ -159,9 +159,7 @@ class AliasPlan:
         if base is not None:
             # The base may require no gradient where the input that is a view of it does.
             no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)
-            return AliasInfo(
-                source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE
-            )
+            return AliasInfo(source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE)
         if chain and is_detach(chain[-1]):
             return AliasInfo(source, index, steps[:-1] if steps else (), Detachment.DETACH)
         return AliasInfo(source, index, steps, Detachment.DATA)
@@ -210,9 +208,7 @@ def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]
         node = following[0]
     if node is None or is_no_grad_view(tensor):
         return Truth.UNCLEAR
-    leaf = getattr(
-        node, "variable", base
-    )  # another view of ``base`` may be a leaf since it was made
+    leaf = getattr(node, "variable", base)  # another view of ``base`` may be a leaf since it was made
     return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
 
 

@@ -8,27 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.aliases import (
-    AliasPlan,
-    Truth,
-    choose_base,
-)
+from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
-from fxstack_functionalize.aliasing.synthetic_bases import (
-    NeedsBasesError,
-    NeedsViewsError,
-    groups_to_merge,
-)
+from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, groups_to_merge
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import (
-    AliasInfo,
-    AliasSource,
-    InputInfo,
-    OutputInfo,
-    OutputSource,
-)
+from fxstack_functionalize.metadata import AliasInfo, AliasSource, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.tracing.engine import storage_key, version_of
 from fxstack_functionalize.tracing.inputs import SYMBOLIC
 

@@ -111,17 +111,13 @@ def _of_another_shape(root: Place, member: Place) -> Way | None:
     """Return the function that first gives a contiguous tensor the shape of which ``member`` is a regular part."""
     count = prod(root.shape)
     for strides in (_steps(count, member), (1,)):
-        shape = tuple(
-            before // stride for before, stride in zip((count, *strides), strides, strict=False)
-        )
+        shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
         part = _regular(Place(shape, strides, root.offset), member)
         if part is not None:
             return _behind_view(shape, part)
     if root.offset != 0:
         return None
-    return lambda argument: argument.view(-1).as_strided(
-        member.shape, member.strides, member.offset
-    )
+    return lambda argument: argument.view(-1).as_strided(member.shape, member.strides, member.offset)
 
 
 def _behind_view(shape: tuple[int, ...], part: Way) -> Way:

@@ -59,32 +59,11 @@ IN_PLACE_FUNCTIONS = frozenset(
         operator.setitem,
     }
 )
-IN_PLACE_METHODS = frozenset(
-    f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS
-)
+IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
 """The same as methods of tensors."""
-RELAYOUTS = frozenset(
-    {
-        "as_strided_",
-        "squeeze_",
-        "swapaxes_",
-        "swapdims_",
-        "t_",
-        "transpose_",
-        "unsqueeze_",
-    }
-)
+RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})
 """In-place operators that change size and strides, and whose argument stays in its memory."""
-ASKING = NAMES | {
-    "contiguous",
-    "flatten",
-    "ravel",
-    "reshape",
-    "reshape_as",
-    "to",
-    "view",
-    "view_as",
-}
+ASKING = NAMES | {"contiguous", "flatten", "ravel", "reshape", "reshape_as", "to", "view", "view_as"}
 """Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
 REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
 """Views that are made in one step where the trace demands that, of the memory as it is in eager."""
@@ -95,9 +74,7 @@ METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
 """In-place operators that change what a tensor looks like, not its values."""
 
 
-def run_in_place_safely(
-    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call ``function(*args, **kwargs)``; if it changes its first argument in place, as described above.
 
     Raises:
@@ -150,8 +127,7 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
     before = [tensor.stride() if tensor.layout is torch.strided else None for tensor in changed]
     sizes = [tensor.shape for tensor in changed]
     offsets = [
-        0 if strides is None else t.storage_offset()
-        for t, strides in zip(changed, before, strict=True)
+        0 if strides is None else t.storage_offset() for t, strides in zip(changed, before, strict=True)
     ]
     yield
     for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
@@ -247,9 +223,7 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     torch_compat.functional_sync(target)
 
 
-def _change_metadata(
-    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _change_metadata(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator that changes its first argument's metadata, and remember how to do it again."""
     target = args[0]
     if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
@@ -290,9 +264,7 @@ def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
-def _run_on_list(
-    engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _run_on_list(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.session import Session, TracedInput
 
 
-def relayouts_of(
-    session: Session, spec: CapturedInput, traced: TracedInput
-) -> tuple[Relayout, ...]:
+def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> tuple[Relayout, ...]:
     """Return what the captured graph did to the input's size and strides.
 
     Raises:
@@ -37,9 +35,7 @@ def relayouts_of(
     found = tuple(step for target, step in session.engine.relayouts if target is argument)
     _follow_history(spec, traced, found)
     if traced.base is not None and argument.requires_grad and not traced.rooted:
-        raise needs_root(session.captured, session.inputs.index(traced)) or _gradient_through_base(
-            spec
-        )
+        raise needs_root(session.captured, session.inputs.index(traced)) or _gradient_through_base(spec)
     moves = tuple(step for step in found if step.moves)
     if (moves and (traced.leaf is argument or traced.rooted)) or not _looks_as_after(
         session, spec, traced, moves

@@ -82,11 +82,7 @@ def check_reads(
 
 
 def check_lists(
-    engine: Engine,
-    name: str,
-    targets: Sequence[Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    engine: Engine, name: str, targets: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Check a call that writes to each of ``targets``, in order, what it computes from the items beside it in other lists.
 
@@ -155,10 +151,7 @@ def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
-    both = all(
-        tensor.layout is torch.strided and engine.is_functional(tensor)
-        for tensor in (target, other)
-    )
+    both = all(tensor.layout is torch.strided and engine.is_functional(tensor) for tensor in (target, other))
     return both and target.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
@@ -186,9 +179,7 @@ def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
         torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
     with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
-        like = torch.empty_strided(
-            target.shape, target.stride(), dtype=target.dtype, device=target.device
-        )
+        like = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype, device=target.device)
         part = place_of(like[index])
     return part._replace(offset=part.offset + whole.offset)
 

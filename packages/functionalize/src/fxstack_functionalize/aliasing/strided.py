@@ -59,9 +59,7 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
     return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
 
 
-def _is_its_own(
-    target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any
-) -> bool:
+def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> bool:
     """Whether symbolic numbers are those of the tensor itself, up to their order."""
     own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
     asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}

@@ -55,9 +55,7 @@ def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
     return groups
 
 
-def groups_to_merge(
-    captured: Captured, changed: set[int], relaid: set[int]
-) -> tuple[tuple[int, ...], ...]:
+def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> tuple[tuple[int, ...], ...]:
     """Return the inputs that have to be views of one base, given those that are changed and those that must be views.
 
     A base is a whole storage, and is written as a whole: all changed inputs on it belong to it. Inputs with gradients that are
@@ -92,9 +90,7 @@ def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
     if any(span is None for span in spans):
         return [tuple(members)]
     known = [span for span in spans if span is not None]
-    order = sorted(
-        (span, index) for span, index in zip(known, members, strict=True) if span[0] < span[1]
-    )
+    order = sorted((span, index) for span, index in zip(known, members, strict=True) if span[0] < span[1])
     groups: list[list[int]] = []
     end = -1
     for (start, stop), index in order:
@@ -121,9 +117,7 @@ def reach(tensor: torch.Tensor) -> tuple[Any, Any]:
     start = tensor.storage_offset()
     if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
-    reach = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return start, start + reach + 1
 
 
@@ -134,9 +128,7 @@ def _length(members: Sequence[torch.Tensor]) -> Any:
     return members[0].untyped_storage().nbytes() // members[0].element_size()
 
 
-def with_bases(
-    captured: Captured, groups: Sequence[Group], rooted: Sequence[Group] = ()
-) -> Captured:
+def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Group] = ()) -> Captured:
     """Append one base input per group, in the place of those that are there; for ``rooted`` ones the tensor that they view.
 
     Raises:
@@ -151,9 +143,7 @@ def with_bases(
             root = find_root(captured, group)
             if isinstance(root, str):
                 raise _shared(captured, group, root)
-            inputs.append(
-                CapturedInput(name, InputKind.USER_INPUT, root, members=group, is_root=True)
-            )
+            inputs.append(CapturedInput(name, InputKind.USER_INPUT, root, members=group, is_root=True))
             continue
         _check(captured, group)
         first = captured.inputs[group[0]].fake
@@ -172,9 +162,7 @@ def _check(captured: Captured, group: Group) -> None:
     elif len({spec.fake.dtype for spec in members}) > 1:
         reason = "they view the memory as different dtypes"
     elif not all(evaluable(captured, _numbers_of(spec.fake)) for spec in members):
-        reason = (
-            "where they are in it depends on numbers that are not known when the graph is called"
-        )
+        reason = "where they are in it depends on numbers that are not known when the graph is called"
     elif any(spec.fake.is_conj() or spec.fake.is_neg() for spec in members):
         reason = "one of them is a conjugate or negative view"
     if reason is None:
@@ -182,9 +170,7 @@ def _check(captured: Captured, group: Group) -> None:
     if len(group) == 1:
         raise UnsupportedGraphError(
             f"the values of input {members[0].name!r} and its size or strides are changed in place",
-            why=reason.replace(
-                "they require gradients, and these", "it requires a gradient, and this"
-            ),
+            why=reason.replace("they require gradients, and these", "it requires a gradient, and this"),
             fix="use the out-of-place form of one of the operators (x = x.t() instead of x.t_())",
         )
     raise _shared(captured, group, reason)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 PACKAGES = frozenset(
-    {"torch"}
-    | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
+    {"torch"} | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
 )
 NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
 """Operators whose meaning follows from torch's version."""
@@ -244,9 +243,7 @@ def name_in_torch(target: Any) -> str | None:
     name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
     if not isinstance(target, (FunctionType, type)) or place.partition(".")[0] not in PACKAGES:
         return None
-    found = reduce(
-        lambda at, part: getattr(at, part, None), name.split("."), sys.modules.get(place)
-    )
+    found = reduce(lambda at, part: getattr(at, part, None), name.split("."), sys.modules.get(place))
     return f"{place}:{name}" if found is target else None
 
 

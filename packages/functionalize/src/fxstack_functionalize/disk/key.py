@@ -19,12 +19,7 @@ from torch.fx import GraphModule
 
 from fxstack_functionalize.aliasing.differentiable_bases import is_plain_view, root_of
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
-from fxstack_functionalize.torch_compat import (
-    FakeTensor,
-    HigherOrderOperator,
-    OpOverload,
-    OpOverloadPacket,
-)
+from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, OpOverloadPacket
 from fxstack_interchange import SaveError
 from fxstack_interchange.format.arguments import encode
 from fxstack_interchange.format.targets import is_tensor_method, name_of

@@ -97,9 +97,7 @@ def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]
         specs.append(replace(spec, name=env[node].name))
     remaining = iter(range(len(made)))
     for node, each in zip(before, packed, strict=False):
-        (env[node],) = each.unpack.splice(
-            graph, [inputs[next(remaining)] for _ in each.pack.results]
-        )
+        (env[node],) = each.unpack.splice(graph, [inputs[next(remaining)] for _ in each.pack.results])
     for node in stage.graph_module.graph.nodes:
         if node.op != "placeholder":
             env[node] = graph.node_copy(node, env.__getitem__)

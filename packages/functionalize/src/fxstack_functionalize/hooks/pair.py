@@ -45,13 +45,9 @@ class TracedHook:
     leaves: tuple[Any, ...]
     spec: pytree.TreeSpec
 
-    def splice(
-        self, into: Graph, inputs: Sequence[Node], recompute: str | None = None
-    ) -> list[Node]:
+    def splice(self, into: Graph, inputs: Sequence[Node], recompute: str | None = None) -> list[Node]:
         """Copy the hook's nodes into another graph, at its insertion point, with a tag if one is given."""
-        env: dict[Node, Node] = dict(
-            zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True)
-        )
+        env: dict[Node, Node] = dict(zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True))
         for node in self.graph.nodes:
             if node not in env and node.op != "output":
                 env[node] = into.node_copy(node, env.__getitem__)
@@ -97,9 +93,7 @@ class HookPair:
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
-        with (
-            torch_compat.DisableAutocast()
-        ):  # eager's backward runs outside of its forward's autocast
+        with torch_compat.DisableAutocast():  # eager's backward runs outside of its forward's autocast
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
@@ -186,9 +180,7 @@ def _like(value: Any, saved: torch.Tensor) -> torch.Tensor:
         return value
     value = dense_like(saved)(value)
     if _numbers(value.stride()) != _numbers(saved.stride()):
-        raise NotTraceableError(
-            f"unpack returns strides {value.stride()}, saved were {saved.stride()}"
-        )
+        raise NotTraceableError(f"unpack returns strides {value.stride()}, saved were {saved.stride()}")
     return value
 
 

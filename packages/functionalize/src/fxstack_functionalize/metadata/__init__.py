@@ -1,12 +1,6 @@
 """Frozen records of what a captured graph does to its inputs and what its outputs are."""
 
-from fxstack_functionalize.metadata.records import (
-    GraphInfo,
-    InputInfo,
-    OutputInfo,
-    OutputSource,
-    Relayout,
-)
+from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import (
     AliasInfo,
     AliasSource,

@@ -102,9 +102,7 @@ class AliasInfo:
         return _DETACHMENTS[self.detachment](replay)
 
 
-def applied(
-    base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]
-) -> torch.Tensor:
+def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]) -> torch.Tensor:
     """Return the view of ``base`` that records of these kinds make, from these arguments.
 
     A part of ``split`` is made by ``split``: torch 2.15 replays it as a slice, which autograd knows by another name.

@@ -29,9 +29,7 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     if num_classes <= 0 and tensor.numel() == 0:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
     aten._assert_async.msg((tensor >= 0).all(), "Class values must be non-negative.")
-    aten._assert_async.msg(
-        (tensor < num_classes).all(), "Class values must be smaller than num_classes."
-    )
+    aten._assert_async.msg((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
     classes = torch.arange(num_classes, dtype=tensor.dtype, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(torch.int64).contiguous()
 

@@ -60,15 +60,11 @@ def _taken(index: torch.Tensor | None) -> int:
     return index.dim() if index is not None and index.dtype in MASKS else 1
 
 
-def _beside(
-    x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, behind: int
-) -> torch.Tensor:
+def _beside(x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, behind: int) -> torch.Tensor:
     """The gradient read at masks and other indices; where nothing says how many places there are, the sum of all of them."""
     masks = [index for index in indices if index is not None and index.dtype in MASKS]
     others = [index for index in indices if index is not None and index.dtype not in MASKS]
-    along = next(
-        (index.shape[-1] for index in others if index.dim() and index.shape[-1] != 1), count
-    )
+    along = next((index.shape[-1] for index in others if index.dim() and index.shape[-1] != 1), count)
     if along != 1:
         return torch.ops.aten.index.Tensor(x, _expanded(indices, along))
     sizes = [mask.numel() for mask in masks]

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     Kernel = Callable[..., torch.Tensor]
 
 _aten = torch.ops.aten
-_KEYS: Final = (
-    torch_compat.DispatchKey.Autograd,
-    torch_compat.DispatchKey.CompositeImplicitAutograd,
-)
+_KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)
 
 
 def _resampled(operator: Any) -> Kernel:
@@ -44,9 +41,7 @@ def _nearest(operator: Any) -> Kernel:
     """As ``_resampled``, of operators that have no corners to align."""
 
     def kernel(
-        x: torch.Tensor,
-        output_size: Sequence[int] | None,
-        scale_factors: Sequence[float] | None = None,
+        x: torch.Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None = None
     ) -> torch.Tensor:
         size = upsample_compute_output_size(x.size(), output_size, scale_factors)
         scales: Sequence[float | None] = scale_factors or [None] * len(size)

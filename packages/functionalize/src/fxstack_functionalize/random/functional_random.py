@@ -48,9 +48,7 @@ def _end(state: torch.Tensor) -> torch.Tensor:
     return reached
 
 
-def _define(
-    name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]
-) -> OpOverload:
+def _define(name: str, schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
     _LIBRARY.define(f"{name}{schema}")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
@@ -78,9 +76,7 @@ STATE_OF: Final = _define(
 """The state that ``torch.manual_seed`` leads to."""
 
 
-def with_random_state(
-    module: GraphModule, example_inputs: Sequence[Any]
-) -> tuple[GraphModule, list[Any]]:
+def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
     """Return ``module`` with the generator's state as last input, and ``(result, new state)`` as its result; and its inputs.
 
     The state is a tensor of bytes, as ``torch.get_rng_state()`` gives it. Run in eager, the new graph leaves the generator alone.
@@ -140,9 +136,7 @@ class FunctionalRandomMode(RecordingMode):
 
     state: torch.Tensor
 
-    def _run(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is END and self.state is not args[0]:
             return self.state
         if func is BEGIN or func is END:

@@ -2,13 +2,7 @@
 
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.forward.inference import inference_wrapper
-from fxstack_functionalize.runtime.training import (
-    Pair,
-    Program,
-    Stages,
-    compile_pair,
-    training_wrapper,
-)
+from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 
 __all__ = [
     "Backwards",

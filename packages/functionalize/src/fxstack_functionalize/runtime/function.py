@@ -12,11 +12,7 @@ from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.components import in_components
-from fxstack_functionalize.runtime.backward.double_backward import (
-    NOTHING_KEPT,
-    SecondOrder,
-    are_special,
-)
+from fxstack_functionalize.runtime.backward.double_backward import NOTHING_KEPT, SecondOrder, are_special
 from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
 from fxstack_functionalize.runtime.backward.saved import (
     Saving,
@@ -25,10 +21,7 @@ from fxstack_functionalize.runtime.backward.saved import (
     saved_inputs,
     saved_places,
 )
-from fxstack_functionalize.runtime.backward.sequential_backward import (
-    SequentialBackward,
-    add_holding,
-)
+from fxstack_functionalize.runtime.backward.sequential_backward import SequentialBackward, add_holding
 from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
 from fxstack_functionalize.runtime.backward.unreadable import demand_readable
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
@@ -89,14 +82,7 @@ def make_function(
     held = saved_inputs(by_autograd, len(shell.info.inputs)) if saving is Saving.PLAIN else None
     second = SecondOrder(shell, plan.refusal, held)
     case = _Case(
-        shell,
-        plan,
-        saving,
-        saved,
-        second,
-        linked,
-        sequential,
-        info.components[1:] if parted else (),
+        shell, plan, saving, saved, second, linked, sequential, info.components[1:] if parted else ()
     )
 
     class Compiled(torch.autograd.Function):
@@ -258,8 +244,7 @@ def _custom_views(shell: Shell) -> Share | None:
     if not views:
         return None
     makers = [
-        (position, alias, alias_maker(shell.captured, alias), bool(alias.sizes))
-        for position, alias in views
+        (position, alias, alias_maker(shell.captured, alias), bool(alias.sizes)) for position, alias in views
     ]
 
     def share(args: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -179,9 +179,7 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
     )
 
 
-def _sources(
-    traced: Traced, position_of: dict[str, int]
-) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _sources(traced: Traced, position_of: dict[str, int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph.
 
     A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an empty tensor),

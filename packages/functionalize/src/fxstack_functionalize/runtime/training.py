@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.hooks import (
-    HookPair,
-    NotTraceableError,
-    hooks_in_joint,
-    inline_hooks,
-)
+from fxstack_functionalize.hooks import HookPair, NotTraceableError, hooks_in_joint, inline_hooks
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
@@ -172,9 +167,7 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
     The graphs for the saved-tensor hooks that are on now (none, as a rule) are compiled at once, others when they are met.
     """
     training = _Training(program, options)
-    hooked = HookedCalls(
-        options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair
-    )
+    hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair)
     hooks = top_hooks(False)
     plain: Apply = training.plain
     if hooks is None or hooked.find(hooks) is None:
@@ -184,9 +177,7 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
     def compute(source: Source) -> None:
         source.add("hooks = top_hooks(False)", top_hooks=top_hooks)
         source.add(
-            "flat = plain(*args) if hooks is None else hooked(hooks, args)",
-            plain=plain,
-            hooked=hooked,
+            "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked
         )
 
     made = wrapper(program.shell, options, FORWARD, compute, training.linked)

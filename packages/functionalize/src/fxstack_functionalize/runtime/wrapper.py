@@ -59,9 +59,7 @@ def wrapper(
 
 
 @contextmanager
-def _errors(
-    source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]
-) -> Iterator[None]:
+def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
     """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
     if options.on_error is None:
         yield

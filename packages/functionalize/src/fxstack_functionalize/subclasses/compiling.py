@@ -41,9 +41,7 @@ class Compiling:
     options: AotOptions
 
 
-def compile_wrapped(
-    gm: GraphModule, example_inputs: Sequence[Any], how: Compiling
-) -> Callable[..., Any]:
+def compile_wrapped(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
     """Return a callable with the signature of ``gm``, some of whose example inputs are wrappers over fakes.
 
     Raises:
@@ -96,9 +94,7 @@ def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple
     with mode:
         values = graph.run(rebuilt)
     return tuple(
-        place
-        for place, value in enumerate(values)
-        if isinstance(value, torch.Tensor) and value.requires_grad
+        place for place, value in enumerate(values) if isinstance(value, torch.Tensor) and value.requires_grad
     )
 
 
@@ -106,17 +102,14 @@ def _width(graph: Desugared) -> int:
     return sum(len(layout.leaves) for layout in graph.outputs)
 
 
-def _inference(
-    graph: Desugared, compiled: Callable[..., Any], options: AotOptions
-) -> Callable[..., Any]:
+def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
 
     def run(*args: Any) -> Any:
         flat = map(_plain, flatten_all(graph.inputs, args))
         found = rebuild_all(outputs, compiled(*flat))
         values = [
-            value if source is None else args[source]
-            for value, source in zip(found, sources, strict=True)
+            value if source is None else args[source] for value, source in zip(found, sources, strict=True)
         ]
         return pytree.tree_unflatten(values, spec)
 
@@ -127,11 +120,7 @@ def _training(
     graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
 ) -> Callable[..., Any]:
     with mode, torch.no_grad():
-        tangents = [
-            leaf.zeros(leaf.size, leaf.stride)
-            for layout in graph.tangents
-            for leaf in layout.leaves
-        ]
+        tangents = [leaf.zeros(leaf.size, leaf.stride) for layout in graph.tangents for leaf in layout.leaves]
     with torch.no_grad():
         module = flat_module(graph.joint, len(flat) + len(tangents))
         captured = prepare(module, [*flat, *tangents])
@@ -147,12 +136,9 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     stage = traced.stage_graph
     count = _width(graph)
     if traced.info.mutated or any(
-        seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT)
-        for seen in traced.info.outputs
+        seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for seen in traced.info.outputs
     ):
-        raise _not_supported(
-            "a training graph over wrapper subclasses changes or returns its inputs"
-        )
+        raise _not_supported("a training graph over wrapper subclasses changes or returns its inputs")
     names = [spec.name for spec in stage.signature.outputs]
     leaves = [leaf for layout in graph.tangents for leaf in layout.leaves]
     starts = _starts([layout.leaves for layout in graph.outputs])
@@ -204,9 +190,7 @@ def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
     ]
 
 
-def guarded_by_eager(
-    run: Callable[..., Any], module: GraphModule, options: AotOptions
-) -> Callable[..., Any]:
+def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotOptions) -> Callable[..., Any]:
     """``run``, with ``module`` in eager under function transforms, and ``options.on_error`` for what is raised."""
 
     def call(*args: Any) -> Any:

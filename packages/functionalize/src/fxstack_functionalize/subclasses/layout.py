@@ -159,11 +159,7 @@ def layout_of(value: Any) -> Layout:
 
 def flatten_all(layouts: tuple[Layout, ...], values: Any) -> list[Any]:
     """The plain tensors (and what is no tensor) of several values, in order."""
-    return [
-        part
-        for layout, value in zip(layouts, values, strict=True)
-        for part in layout.flatten(value)
-    ]
+    return [part for layout, value in zip(layouts, values, strict=True) for part in layout.flatten(value)]
 
 
 def rebuild_all(layouts: tuple[Layout, ...], parts: Any) -> list[Any]:
@@ -183,8 +179,4 @@ def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any = None) -
 
 def tensors_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
     """The plain tensors (and what is no tensor) of several values, without their symbolic numbers."""
-    return [
-        part
-        for layout, value in zip(layouts, values, strict=True)
-        for part in layout.tensors(value)
-    ]
+    return [part for layout, value in zip(layouts, values, strict=True) for part in layout.tensors(value)]

@@ -140,14 +140,10 @@ def _zeros(layout: Layout, numbers: Sequence[int], known: Sequence[tuple[Any, An
 
 def _fit(graph: Desugared, tangents: Sequence[Any]) -> bool:
     """Whether the tangents are of the classes, and have the metadata, that the backward was traced with."""
-    return all(
-        layout.fits(tangent) for layout, tangent in zip(graph.tangents, tangents, strict=True)
-    )
+    return all(layout.fits(tangent) for layout, tangent in zip(graph.tangents, tangents, strict=True))
 
 
-def _gradients(
-    graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int
-) -> tuple[Any, ...]:
+def _gradients(graph: Desugared, flat: Sequence[Any], numbers: Sequence[int], inputs: int) -> tuple[Any, ...]:
     found: list[Any] = [None] * inputs
     tensors, given = iter(flat), iter(numbers)
     for place, layout in zip(graph.trained, graph.gradients, strict=True):

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_functionalize.torch_compat import (
-    FakeTensor,
-    FunctionalTensor,
-    is_traceable_wrapper_subclass,
-)
+from fxstack_functionalize.torch_compat import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -51,10 +51,7 @@ class GradientSlot:
 
 
 def finish(
-    session: Session,
-    stage: Stage,
-    slots: Sequence[FlatSlot],
-    gradients: Sequence[GradientSlot],
+    session: Session, stage: Stage, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
 ) -> StageGraph:
     """Close the session's graph and describe it."""
     graph = session.tracer.graph
@@ -108,9 +105,7 @@ def _output_specs(
         return OutputSpec(OutputKind.ALIAS_OF_INTERMEDIATE, name, _name(slots[index].node))
 
     forward = [spec_of(slot) for slot in slots]
-    backward = [
-        OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index)) for grad in gradients
-    ]
+    backward = [OutputSpec(OutputKind.GRADIENT, _name(grad.node), name_of(grad.index)) for grad in gradients]
     return (*forward, *backward)
 
 

@@ -29,9 +29,7 @@ def copy_back_in_graph(
     changed = [slot for slot in slots if slot.mutated_input is not None]
     targets = [session.inputs[info.mutated[number]].node for number in range(len(changed))]
     memory = {_memory(target) for target in targets}
-    values = [
-        _cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node for slot in changed
-    ]
+    values = [_cloned(graph, slot.node) if _memory(slot.node) in memory else slot.node for slot in changed]
     for target, value in zip(targets, values, strict=True):
         assert target is not None
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
@@ -41,11 +39,7 @@ def copy_back_in_graph(
         if slot.alias is not None and slot.alias[0] is AliasSource.OUTPUT:
             slot.alias = (AliasSource.OUTPUT, slot.alias[1] - dropped)
     info = replace(
-        info,
-        mutated=(),
-        in_graph=info.mutated,
-        output_count=len(kept),
-        strides=info.strides[dropped:],
+        info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
     )
     return kept, info.shifted(-dropped)
 

@@ -117,9 +117,7 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     ]
     position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
     inputs += [
-        CapturedInput(
-            path.replace(".", "_"), _owned_kind(tensor), to_fake(mode, tensor), path, tensor
-        )
+        CapturedInput(path.replace(".", "_"), _owned_kind(tensor), to_fake(mode, tensor), path, tensor)
         for path, tensor in lifted
     ]
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}

@@ -106,9 +106,7 @@ class CapturedRun:
         module = self.module.get_submodule(path)
         prefix = path + "."
         tensors = {
-            name[len(prefix) :]: tensor
-            for name, tensor in self.owned.items()
-            if name.startswith(prefix)
+            name[len(prefix) :]: tensor for name, tensor in self.owned.items() if name.startswith(prefix)
         }
         # No InPlaceMode: some modules take another path when a function mode is on.
         with torch_compat.reparametrize_module(module, tensors), steps_in(module):

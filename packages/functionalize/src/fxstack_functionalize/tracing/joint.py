@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.session import Session
 
 
-def add_backward(
-    session: Session, info: GraphInfo, slots: list[FlatSlot]
-) -> tuple[GradientSlot, ...]:
+def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tuple[GradientSlot, ...]:
     """Trace the gradients of all inputs that require one, given a tangent for every differentiable output."""
     outputs = [slots[position].value for position in info.differentiable]
     before = _mutation_counts(session)
@@ -59,9 +57,7 @@ def _gradients(
     try:
         with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
-            gradients: Sequence[Any] = torch.autograd.grad(
-                outputs, given, tangents, allow_unused=True
-            )
+            gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
             return gradients[: len(leaves)]
     except (FunctionalizeError, NeedsModesError):
         raise
@@ -110,10 +106,7 @@ def _no_checks_for_nan() -> AbstractContextManager[Any]:
     """In anomaly mode autograd looks at the gradients' data, which fake tensors have none of."""
     if not torch.is_anomaly_enabled():
         return nullcontext()
-    return cast(
-        "AbstractContextManager[Any]",
-        torch.autograd.set_detect_anomaly(mode=True, check_nan=False),
-    )
+    return cast("AbstractContextManager[Any]", torch.autograd.set_detect_anomaly(mode=True, check_nan=False))
 
 
 def _backward_autocast_off() -> AbstractContextManager[None]:

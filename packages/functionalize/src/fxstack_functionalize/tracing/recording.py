@@ -36,33 +36,15 @@ if TYPE_CHECKING:
 
     Part = tuple[OpOverload, tuple[Any, ...], int]
 
-SCALARS = (
-    int,
-    float,
-    bool,
-    str,
-    complex,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-)
+SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
 LONG_WAY = frozenset(
-    {
-        torch.Tag.data_dependent_output,
-        torch.Tag.dynamic_output_shape,
-        torch.Tag.needs_exact_strides,
-    }
+    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.needs_exact_strides}
 )
 """Tags of operators that take the long path."""
 
 
 QUERIES = frozenset(
-    {
-        torch.ops.aten.size.default,
-        torch.ops.aten.stride.default,
-        torch.ops.aten.storage_offset.default,
-    }
+    {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
 )
 """Operators that torch's own mode answers itself."""
 PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
@@ -176,9 +158,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         with self:
             return in_layout(result, strides)
 
-    def _run(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _run(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
             result = self._decompose(func, rule, args, kwargs)
@@ -203,11 +183,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _decompose(
-        self,
-        func: OpOverload,
-        rule: Callable[..., Any] | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, func: OpOverload, rule: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run ``rule``, or torch's own composition of ``func`` where autograd would have: in torch's order."""
         leaves = tree_leaves((args, kwargs))
@@ -224,9 +200,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _is_composite(self, func: Any) -> bool:
         composite = self._composite.get(func)
         if composite is None:
-            known = (
-                isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
-            )
+            known = isinstance(func, OpOverload) and func.namespace != "prim" and func not in QUERIES
             composite = self._composite[func] = known and func._can_decompose()
         return composite
 
@@ -241,11 +215,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         )
 
     def _record(
-        self,
-        func: OpOverload,
-        args: Any,
-        kwargs: Any,
-        nodes: tuple[tuple[Any, ...], dict[str, Any]],
+        self, func: OpOverload, args: Any, kwargs: Any, nodes: tuple[tuple[Any, ...], dict[str, Any]]
     ) -> Any:
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)

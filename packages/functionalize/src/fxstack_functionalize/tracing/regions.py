@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.fx.node import map_arg
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    SelectiveCheckpointContext,
-    checkpoint,
-    noop_context_fn,
-)
+from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
@@ -36,14 +31,7 @@ if TYPE_CHECKING:
     """Takes the tracer, then the node's arguments."""
 
 CHECKPOINT_OPTIONS = frozenset(
-    {
-        "use_reentrant",
-        "context_fn",
-        "determinism_check",
-        "debug",
-        "preserve_rng_state",
-        "early_stop",
-    }
+    {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
 )
 
 

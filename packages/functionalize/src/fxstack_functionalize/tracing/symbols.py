@@ -99,9 +99,7 @@ class _NestText:
         parameters = sorted(map(str, expr.free_symbols))
         text: str = PythonPrinter().doprint(expr)
         used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-        if all(
-            name in parameters or name in self.names or hasattr(builtins, name) for name in used
-        ):
+        if all(name in parameters or name in self.names or hasattr(builtins, name) for name in used):
             return text
         name = f"item_{len(self.names)}"
         self.names[name] = _evaluated(expr)

@@ -18,11 +18,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
 from fxstack_functionalize.aliasing.inverses import NeedsFlatViewsError
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
-from fxstack_functionalize.aliasing.synthetic_bases import (
-    NeedsBasesError,
-    NeedsViewsError,
-    with_bases,
-)
+from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, with_bases
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata import AliasSource, GraphInfo
 from fxstack_functionalize.random.rng import NeedsModesError
@@ -79,9 +75,7 @@ class TraceRequest:
 
 
 def trace(
-    captured: Captured,
-    request: TraceRequest,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    captured: Captured, request: TraceRequest, decompositions: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Traced:
     """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
     if not isinstance(decompositions, Mapping | None):
@@ -112,14 +106,10 @@ def _trace_inputs(
         return _trace_inputs(replace(captured, flat_views=True), request, table)
 
 
-def _trace_any(
-    captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
-) -> Traced:
+def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]) -> Traced:
     if not _needs_modes(captured):
         with suppress(NeedsModesError):
-            return _trace_with(
-                DispatcherEngine(flat_views=captured.flat_views), captured, request, table
-            )
+            return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
         captured.fake_mode.shape_env = ShapeEnv()  # loops ask for symbols, whatever the sizes
     return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
@@ -144,18 +134,15 @@ def _needs_modes(captured: Captured) -> bool:
                     return True
                 if getattr(target, "needs_modes", False):  # it makes wrapper subclasses
                     return True
-                if isinstance(
-                    target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)
-                ) and not str(target).startswith(("aten", "prim", NAMESPACE)):
+                if isinstance(target, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)) and not str(
+                    target
+                ).startswith(("aten", "prim", NAMESPACE)):
                     return True
     return False
 
 
 def _trace_with(
-    engine: Engine,
-    captured: Captured,
-    request: TraceRequest,
-    table: Mapping[Any, Callable[..., Any]],
+    engine: Engine, captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
 ) -> Traced:
     session = Session(captured, engine, AtenTracer(request.whole_attention), table)
     autocast = torch_compat.is_any_autocast_enabled()

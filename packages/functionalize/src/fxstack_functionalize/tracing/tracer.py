@@ -75,9 +75,7 @@ class AtenTracer(PythonKeyTracer):
 
     def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         """Add an operator call whose arguments are nodes and constants already."""
-        node = self.graph.create_node(
-            "call_function", func, args, kwargs, func.overloadpacket.__name__
-        )
+        node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
         self._attribute(node)
         return node
 

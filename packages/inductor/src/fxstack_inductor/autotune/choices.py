@@ -32,9 +32,7 @@ class Choice:
 def config_name(config: ProductConfig | None) -> str:
     if config is None:
         return LIBRARY
-    return (
-        f"{config.bm}x{config.bn}x{config.bk}, {config.num_warps} warps, {config.num_stages} stages"
-    )
+    return f"{config.bm}x{config.bn}x{config.bk}, {config.num_warps} warps, {config.num_stages} stages"
 
 
 class SavedChoices:

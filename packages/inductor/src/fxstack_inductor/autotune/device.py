@@ -61,9 +61,7 @@ class DeviceTimer:
 
     def _kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
         launchers = Launchers(Driver(), self.options)
-        buffers = [
-            self._filled(ref.numel.as_int() or 1, ref.dtype) for ref in kernel.kernel.buffers
-        ]
+        buffers = [self._filled(ref.numel.as_int() or 1, ref.dtype) for ref in kernel.kernel.buffers]
         record, launch = launchers.add(cubin, len(buffers), self.device)
         grid = kernel.tiling.grid.as_int() or 1
         pointers = [buffer.data_ptr() for buffer in buffers]

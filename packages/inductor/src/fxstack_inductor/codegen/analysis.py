@@ -39,9 +39,7 @@ class Analysis:
 
     def stores(self, stage: int, *, inner: bool) -> list[Store]:
         return [
-            s
-            for s in self.kernel.stores
-            if self.stage[s.value] == stage and self.store_inner(s) == inner
+            s for s in self.kernel.stores if self.stage[s.value] == stage and self.store_inner(s) == inner
         ]
 
     def store_inner(self, store: Store) -> bool:

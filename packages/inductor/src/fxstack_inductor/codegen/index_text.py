@@ -64,11 +64,7 @@ c_index = IndexPrinter(_c_number, "/", "floordiv_int64_t", "remainder_int64_t", 
 """64-bit C."""
 
 triton_index = IndexPrinter(
-    lambda value: str(value) if value >= 0 else f"({value})",
-    "//",
-    "_floordiv",
-    "_remainder",
-    "tl.{name}imum",
+    lambda value: str(value) if value >= 0 else f"({value})", "//", "_floordiv", "_remainder", "tl.{name}imum"
 )
 """Triton, in the type of the loop variables."""
 

@@ -40,9 +40,7 @@ def _rates(single: float, double: float) -> MappingProxyType[torch.dtype, float]
     return MappingProxyType({torch.float32: single, torch.float64: double})
 
 
-def _matrix(
-    half: float, double: float, eighth: float = 0.0
-) -> MappingProxyType[torch.dtype, float]:
+def _matrix(half: float, double: float, eighth: float = 0.0) -> MappingProxyType[torch.dtype, float]:
     """Float32 is not here: without TF32, which torch leaves off, its products run on the vector units."""
     rates = {torch.bfloat16: half, torch.float16: half, torch.float64: double}
     if eighth:
@@ -57,15 +55,7 @@ _HOPPER = {
     "vector": _rates(66.9e12, 33.5e12),
     "matrix": _matrix(989.4e12, 66.9e12, 1978.9e12),
 }
-A100 = Gpu(
-    "A100",
-    80,
-    108,
-    2.039e12,
-    40 << 20,
-    _rates(19.5e12, 9.7e12),
-    _matrix(312e12, 19.5e12),
-)
+A100 = Gpu("A100", 80, 108, 2.039e12, 40 << 20, _rates(19.5e12, 9.7e12), _matrix(312e12, 19.5e12))
 H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)  # type: ignore[arg-type]
 H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)  # type: ignore[arg-type]
 

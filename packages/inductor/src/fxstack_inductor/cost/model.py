@@ -106,9 +106,7 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
     moved = passes * total + sum(written.values())
     seconds, bound = roofline(gpu, moved, operations, programs, torch.float32, matrix=False)
     what = ", ".join(kernel.origins)
-    return Cost(
-        kernel.name, what, total, sum(written.values()), operations, programs, seconds, bound
-    )
+    return Cost(kernel.name, what, total, sum(written.values()), operations, programs, seconds, bound)
 
 
 def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
@@ -164,13 +162,7 @@ def _operations(value: Any) -> int:
 
 
 def roofline(
-    gpu: Gpu,
-    moved: int,
-    operations: int,
-    programs: int | None,
-    dtype: torch.dtype,
-    *,
-    matrix: bool,
+    gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
 ) -> tuple[float, str]:
     """Seconds, and what takes them."""
     wanted = gpu.processors * PER_PROCESSOR

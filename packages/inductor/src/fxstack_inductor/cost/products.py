@@ -79,11 +79,7 @@ def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
     rate = gpu.peak(torch.bfloat16, matrix=True) * OWN_MATRIX / waves
-    bandwidth = (
-        gpu.bandwidth
-        * REACHED_BANDWIDTH
-        * min(1.0, _on_its_way(tiling) / (gpu.bandwidth * LATENCY))
-    )
+    bandwidth = gpu.bandwidth * REACHED_BANDWIDTH * min(1.0, _on_its_way(tiling) / (gpu.bandwidth * LATENCY))
     return max(
         (work.operations / rate, "arithmetic"),
         ((work.factors + work.beside) / bandwidth, "memory"),
@@ -103,9 +99,7 @@ def does_more(kernel: Kernel, in_library: int) -> bool:
     """Whether there is anything that the library's call does not do."""
     extra = len(kernel.buffers) - 3 - in_library
     arithmetic = [
-        v
-        for v in kernel.values
-        if isinstance(v, Compute) and not v.op.startswith(("round", "cast"))
+        v for v in kernel.values if isinstance(v, Compute) and not v.op.startswith(("round", "cast"))
     ]
     return extra > 0 or len(arithmetic) > 1 + in_library or len(kernel.stores) > 1
 

@@ -164,9 +164,7 @@ def _bytes(value: Any) -> float:
     return float((last + 1) * value.element_size() if value.numel() else 0)
 
 
-def _graph_of(
-    graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]
-) -> GraphModule:
+def _graph_of(graph_module: GraphModule, parameters: list[FxNode], results: list[FxNode]) -> GraphModule:
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
     for node in (*parameters, *(n for n in _behind(results) if n.op != "placeholder")):

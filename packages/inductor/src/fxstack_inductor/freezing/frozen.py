@@ -80,9 +80,7 @@ class Frozen:
             return self._unfrozen()(*args)
         return self.run(*[args[k] for k in self.parts.kept], *folded.values)
 
-    def _fold(
-        self, stamp: Stamp, state: Sequence[torch.Tensor], compared: Sequence[torch.Tensor]
-    ) -> Folded:
+    def _fold(self, stamp: Stamp, state: Sequence[torch.Tensor], compared: Sequence[torch.Tensor]) -> Folded:
         with torch.no_grad():
             kept = tuple(t.detach() for t in state)
             copies = tuple(t.detach().clone() for t in compared)

@@ -33,15 +33,8 @@ def _foldable(node: FxNode, known: set[FxNode]) -> bool:
         return False
     tensors = [v for v in (weight, bias, *state) if v is not None]
     one_dtype = {v.meta["val"].dtype for v in tensors} | {convolution.meta["val"].dtype}  # type: ignore[union-attr]
-    alone = all(
-        u.target is operator.getitem and (u.args[1] == 0 or not u.users) for u in node.users
-    )
-    return (
-        alone
-        and all(v in known for v in tensors)
-        and len(one_dtype) == 1
-        and one_dtype <= set(DTYPES)
-    )
+    alone = all(u.target is operator.getitem and (u.args[1] == 0 or not u.users) for u in node.users)
+    return alone and all(v in known for v in tensors) and len(one_dtype) == 1 and one_dtype <= set(DTYPES)
 
 
 def _fold(graph: Graph, node: FxNode) -> None:

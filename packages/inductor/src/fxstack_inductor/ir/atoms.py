@@ -33,9 +33,7 @@ class Var:
     """Python text that the host computes the value with, for a size that is no polynomial of others."""
 
     def __hash__(self) -> int:
-        return hash(
-            self.name
-        )  # the names of one kernel differ; an enum's hash is a call of Python's
+        return hash(self.name)  # the names of one kernel differ; an enum's hash is a call of Python's
 
     @property
     def key(self) -> str:
@@ -67,11 +65,7 @@ class FloorDiv:
     def bounds(self) -> Bounds:
         (low, high), den = self.num.bounds(), self.den.as_int()
         if den is None or den <= 0:
-            return (
-                (0, high)
-                if low is not None and low >= 0 and self.den.is_positive()
-                else (None, None)
-            )
+            return (0, high) if low is not None and low >= 0 and self.den.is_positive() else (None, None)
         return (None if low is None else low // den), (None if high is None else high // den)
 
 

@@ -50,9 +50,7 @@ class Layout:
         return product(self.shape)
 
 
-def contiguous_layout(
-    shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device
-) -> Layout:
+def contiguous_layout(shape: Sequence[Expr | int], dtype: torch.dtype, device: torch.device) -> Layout:
     sizes = tuple(as_expr(size) for size in shape)
     return Layout(sizes, contiguous_strides(sizes), dtype, device)
 

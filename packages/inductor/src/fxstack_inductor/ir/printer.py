@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import (
-    Check,
-    Compute,
-    Constant,
-    IndexValue,
-    Kernel,
-    Load,
-    Loop,
-    Reduce,
-    Scan,
-)
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Loop, Reduce, Scan
 
 if TYPE_CHECKING:
     import torch

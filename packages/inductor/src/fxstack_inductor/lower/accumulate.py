@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 
 ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
     find_overload(f"{name}")
-    for name in (
-        "add.Tensor",
-        "mm.default",
-        "addmm.default",
-        "t.default",
-        "transpose.int",
-        "permute.default",
-    )
+    for name in ("add.Tensor", "mm.default", "addmm.default", "t.default", "transpose.int", "permute.default")
 )
 
 

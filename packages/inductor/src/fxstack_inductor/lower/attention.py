@@ -97,9 +97,7 @@ class Setting:
     mask: Modifier | None
     gradient: Modifier | None
 
-    def call(
-        self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any
-    ) -> AttentionCall:
+    def call(self, suffix: str, kind: str, more: Mapping[str, Node], **fields: Any) -> AttentionCall:
         tensors = {"query": self.query, "key": self.key, "value": self.value, **more}
         modifiers = [m for m in (self.score, self.mask, self.gradient) if m is not None]
         buffers = [n for m in modifiers for n in m.given.values() if isinstance(n, Node)]
@@ -117,12 +115,7 @@ class Setting:
         """Memory that ``call`` writes its result ``number`` to."""
         name = f"{call.name}_out{number}"
         out = Extern(
-            name=name,
-            layout=layout,
-            origin=self.node.name,
-            call=call,
-            path=(number,),
-            comment=call.comment,
+            name=name, layout=layout, origin=self.node.name, call=call, path=(number,), comment=call.comment
         )
         call.outputs.append(out)
         return out
@@ -172,8 +165,7 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
     shape = layouts[0].shape
     shapes = ((whole, *shape), (whole, *shape[:-1]), (whole, *shape[:-1]))
     out, sums, largest = (
-        setting.made(call, k, contiguous_layout(s, F32, layouts[k].device))
-        for k, s in enumerate(shapes)
+        setting.made(call, k, contiguous_layout(s, F32, layouts[k].device)) for k, s in enumerate(shapes)
     )
 
     def of_part(node: Node) -> Callable[..., Body]:
@@ -200,9 +192,7 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
 
     def divided(index: Sequence[Expr]) -> Body:
         own = read(total, index[:-1])
-        safe = Call(
-            "where", (Call("eq", (own, Const(0.0, F32)), torch.bool), Const(1.0, F32), own), F32
-        )
+        safe = Call("where", (Call("eq", (own, Const(0.0, F32)), torch.bool), Const(1.0, F32), own), F32)
         return Call("div", (read(mixed, index), safe), F32)
 
     def logarithm(index: Sequence[Expr]) -> Body:
@@ -238,17 +228,10 @@ def differentiate(  # noqa: PLR0917
     if targets and torch.are_deterministic_algorithms_enabled():
         raise NotLowered("gradients of tensors that scores look up, which are added in any order")
     queries = setting.call(
-        "_queries",
-        "queries",
-        roles,
-        tables=_of_keys(setting),
-        additions=targets,
-        gradient=setting.gradient,
+        "_queries", "queries", roles, tables=_of_keys(setting), additions=targets, gradient=setting.gradient
     )
     own = setting.made(queries, 0, layouts[0])
-    keys = setting.call(
-        "_keys", "keys", roles, tables=_of_queries(setting), gradient=setting.gradient
-    )
+    keys = setting.call("_keys", "keys", roles, tables=_of_queries(setting), gradient=setting.gradient)
     made = [setting.made(keys, k, layouts[k + 1]) for k in range(2)]
     added = (_after(setting, own, zeros[place], buffers[place]) for place in places)
     return (own, *made, *added)
@@ -277,9 +260,7 @@ def _called(  # noqa: PLR0917
     kwargs: dict[str, Any], after: tuple[Node, ...] = (),
 ) -> Extern:  # fmt: skip
     reads = (*(arg for arg in args if isinstance(arg, Node)), *after)
-    call = ExternCall(
-        name=name, target=target, args=args, kwargs=kwargs, reads=reads, alias=bool(after)
-    )
+    call = ExternCall(name=name, target=target, args=args, kwargs=kwargs, reads=reads, alias=bool(after))
     out = Extern(name=name, layout=layout, origin=setting.node.name, call=call)
     call.outputs.append(out)
     setting.ctx.nodes.append(call)  # type: ignore[arg-type]
@@ -310,9 +291,7 @@ def modifier(  # noqa: PLR0917
     device = leading[0].device
     given = (*leading, *(number if fake is None else fake for fake, _ in rest))
     with mode:
-        examples = [
-            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in given
-        ]
+        examples = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device) for x in given]
         traced = make_fx(module, decomposition_table=dict(decompositions))(*examples)
     traced.graph.eliminate_dead_code()
     program = lower(traced)
@@ -377,9 +356,7 @@ def attention_rule(
         assert plain is not None
         gradient = made(attention.gradient, score, *where, score) if is_backward else None
         mask = made(attention.mask, *where, dtype=torch.bool)
-        setting = Setting(
-            ctx, node, attention, query, key, value, tuple(tables), plain, mask, gradient
-        )
+        setting = Setting(ctx, node, attention, query, key, value, tuple(tables), plain, mask, gradient)
         layouts = [layout_of(fake) for fake in node.meta["val"]]
         if not is_backward:
             return attend(setting, layouts)

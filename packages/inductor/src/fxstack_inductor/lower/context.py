@@ -72,10 +72,7 @@ class Context:
         return {"name": name, "layout": layout, "origin": self.current, "comment": self.comment}
 
     def pointwise(
-        self,
-        shape: Sequence[Expr],
-        dtype: torch.dtype,
-        make_body: Callable[[tuple[Expr, ...]], Body],
+        self, shape: Sequence[Expr], dtype: torch.dtype, make_body: Callable[[tuple[Expr, ...]], Body]
     ) -> Pointwise:
         """A tensor of ``dtype`` whose element at the given coordinates is ``make_body(coordinates)``."""
         layout = contiguous_layout(shape, dtype, self.device)
@@ -117,12 +114,7 @@ class Context:
         if self.options.target == "cuda" or self.device.type != "cpu":
             _require_atomics(op, init.dtype)
         node = Scatter(
-            **self._common(init.layout),
-            body=init.body,
-            init=init,
-            ranges=tuple(ranges),
-            target=(),
-            op=op,
+            **self._common(init.layout), body=init.body, init=init, ranges=tuple(ranges), target=(), op=op
         )
         target, body = make(node.reduced)
         node.target, node.body = tuple(target), cast(body, value_dtype(init.dtype))
@@ -153,10 +145,7 @@ class Context:
         return node
 
     def view(
-        self,
-        base: Node,
-        shape: Sequence[Expr],
-        make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]],
+        self, base: Node, shape: Sequence[Expr], make_coords: Callable[[tuple[Expr, ...]], Sequence[Expr]]
     ) -> View:
         layout = contiguous_layout(shape, base.dtype, base.device)
         node = View(**self._common(layout), base=base, coords=())
@@ -249,9 +238,7 @@ def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dt
 def operand(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dtype) -> Body:
     """The same where eager converts all operands to ``dtype`` first: to half precision, numbers and integers are rounded."""
     body = read_broadcast(value, index, value_dtype(dtype))
-    if dtype == value_dtype(dtype) or (
-        isinstance(value, Node) and value.dtype in _FIT_HALF | {dtype}
-    ):
+    if dtype == value_dtype(dtype) or (isinstance(value, Node) and value.dtype in _FIT_HALF | {dtype}):
         return body
     return round_to(body, dtype)
 

@@ -101,9 +101,7 @@ def may_alias(node: FxNode) -> bool:
     return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
 
 
-MAYBE_VIEWS = frozenset(
-    {"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"}
-)
+MAYBE_VIEWS = frozenset({"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"})
 """Operators that return a view or a copy, without saying so in their schemas."""
 
 

@@ -50,14 +50,7 @@ from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.symbols import size_expr
 from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
-from fxstack_inductor.lower.program import (
-    Fallback,
-    HostCall,
-    HostValue,
-    Mutation,
-    Program,
-    SymbolBinding,
-)
+from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
@@ -225,26 +218,20 @@ class Lowering:
         """The rule for an attention on a GPU."""
         if self.context.options.target != "cuda" or attention_of(node.target) is None:
             return None
-        lower = partial(
-            lower_graph, rules=self.rules, options=self.context.options, device=self.device
-        )
+        lower = partial(lower_graph, rules=self.rules, options=self.context.options, device=self.device)
         return attention_rule(node, lower, decompositions())
 
     def _report(self, node: FxNode, error: Exception) -> None:
         """A defect of a rule must not cost the user the program: ATen computes the same."""
         inputs = [self.values[arg] for arg in node.all_input_nodes]
         if isinstance(error, TypeError) and any(isinstance(v, HostValue) for v in inputs):
-            reason = (
-                "a number that only the host knows"  # the rule must know it to decide something
-            )
+            reason = "a number that only the host knows"  # the rule must know it to decide something
             self.program.fallbacks.append(Fallback(node.name, str(node.target), reason))
             return
         if self.context.options.raise_failures:
             raise error
         LOG.info("lowering %s (%s) failed; it runs in ATen", node.name, node.target, exc_info=error)
-        self.program.fallbacks.append(
-            Fallback(node.name, str(node.target), repr(error), defect=True)
-        )
+        self.program.fallbacks.append(Fallback(node.name, str(node.target), repr(error), defect=True))
 
     def _is_bound(self, value: torch.SymInt) -> bool:
         try:
@@ -273,9 +260,7 @@ class Lowering:
         if self.device != "cpu":
             taken = [value for value in taken if not is_number(value)]
         values = [node.meta.get("val"), *taken]
-        flat = [
-            v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])
-        ]
+        flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else [value])]
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         devices = {v.device for v in tensors}
         known = handled(node.target, self.context.options.target or "")
@@ -443,9 +428,7 @@ class Lowering:
         self.copies[name] += 1  # views that one operator gives may have one name
         if self.copies[name] > 1:
             name += str(self.copies[name])
-        copy = Pointwise(
-            name=name, layout=view.layout, origin=view.origin, comment=view.comment, body=body
-        )
+        copy = Pointwise(name=name, layout=view.layout, origin=view.origin, comment=view.comment, body=body)
         self.program.steps.append(copy)
         return copy
 

@@ -56,9 +56,7 @@ def _copy(value: Node, name: str, node: FxNode) -> Pointwise:
     return Pointwise(name=name, layout=value.layout, origin=node.name, body=Read(base, coords))
 
 
-def _may_overwrite(
-    source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]
-) -> bool:
+def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]) -> bool:
     """Whether nothing but ``node`` sees the memory of ``source``, at ``group`` of its arguments, from here on."""
     if any(arg is source for k, arg in enumerate(node.args) if k not in group):
         return False
@@ -98,9 +96,7 @@ FRESH = frozenset(
 """Operators whose results are memory that is made for them."""
 
 
-def _takes_result(
-    source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]
-) -> bool:
+def _takes_result(source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]) -> bool:
     """Whether an input is read by nothing else, and takes what the launch makes of it."""
     others = [user for user in source.users if user is not node]
     if len(others) != 1 or others[0].target is not COPY or others[0].args[0] is not source:

@@ -39,17 +39,11 @@ def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
 
 def set_layout(made: Node, layout: Layout) -> None:
     """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
-    shape = tuple(
-        known if known == 1 else size for size, known in zip(made.shape, layout.shape, strict=True)
-    )
+    shape = tuple(known if known == 1 else size for size, known in zip(made.shape, layout.shape, strict=True))
     made.layout = Layout(shape, layout.stride, layout.dtype, layout.device)
     if isinstance(made, Scatter):
         made.init.layout = made.layout
-    if (
-        isinstance(made, View)
-        and isinstance(made.base, Computed)
-        and made.base.origin == made.origin
-    ):
+    if isinstance(made, View) and isinstance(made.base, Computed) and made.base.origin == made.origin:
         old = made.base.layout
         strides = list(old.stride)
         for k, (coord, extent) in enumerate(zip(made.coords, old.shape, strict=True)):

@@ -14,14 +14,7 @@ import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import HALF_DTYPES, Call, Node, Pointwise, Read, View
-from fxstack_inductor.lower.context import (
-    broadcast_coords,
-    cast,
-    constant,
-    read,
-    read_broadcast,
-    round_to,
-)
+from fxstack_inductor.lower.context import broadcast_coords, cast, constant, read, read_broadcast, round_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,10 +88,5 @@ def precision(node: Node) -> torch.dtype:
 
 
 RULES: MappingProxyType[Any, Callable[..., Node]] = MappingProxyType(
-    {
-        aten.mm.default: mm,
-        aten.bmm.default: bmm,
-        aten.addmm.default: addmm,
-        aten.baddbmm.default: baddbmm,
-    }
+    {aten.mm.default: mm, aten.bmm.default: bmm, aten.addmm.default: addmm, aten.baddbmm.default: baddbmm}
 )

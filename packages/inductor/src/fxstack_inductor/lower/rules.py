@@ -25,6 +25,4 @@ MODULES = (
     windows,
 )
 
-RULES = MappingProxyType(
-    {op: rule for module in MODULES for op, rule in module.registry.rules.items()}
-)
+RULES = MappingProxyType({op: rule for module in MODULES for op, rule in module.registry.rules.items()})

@@ -142,9 +142,7 @@ def difference(actual: Any, expected: Any) -> float:
     sizes = expected.to(wide).abs()
     sizes = sizes[sizes.isfinite()]
     scale = max(1.0, sizes.max().item()) if sizes.numel() else 1.0
-    torch.testing.assert_close(
-        actual, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True
-    )
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     apart = (actual.to(wide) - expected.to(wide)).abs()
     apart = apart[apart.isfinite()]
     return apart.max().item() / scale if apart.numel() else 0.0
@@ -185,9 +183,7 @@ def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats:
     print(f"time: {name}: median of {repeats}: {median * 1e6:.1f} us, {rate}")  # noqa: T201
 
 
-def main(
-    call: Callable[..., Any], reference: Callable[..., Any] | str, inputs: Sequence[Any]
-) -> None:
+def main(call: Callable[..., Any], reference: Callable[..., Any] | str, inputs: Sequence[Any]) -> None:
     """Check, measure, and exit with status 1 if the results are wrong. ``reference`` may be why there is none."""
     parser = argparse.ArgumentParser(description="Run compiled kernels, check and time them.")
     parser.add_argument("--repeats", type=int, default=100, help="timed calls, at least 1")

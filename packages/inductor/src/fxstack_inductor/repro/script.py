@@ -62,9 +62,7 @@ def write_repro(
         OSError: the file cannot be written.
     """
     target = Path(path)
-    target.write_text(
-        script(_lowered(compiled_or_graph, options), example_inputs), encoding="utf-8"
-    )
+    target.write_text(script(_lowered(compiled_or_graph, options), example_inputs), encoding="utf-8")
     return target
 
 
@@ -102,9 +100,7 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
         _attributes(constants, graph),
         program.source,
         _reference(graph),
-        "torch.manual_seed(0)\nINPUTS = [\n"
-        + "".join(f"    {text_of(x)},\n" for x in inputs)
-        + "]",
+        "torch.manual_seed(0)\nINPUTS = [\n" + "".join(f"    {text_of(x)},\n" for x in inputs) + "]",
         'if __name__ == "__main__":\n    main(call, REFERENCE, INPUTS)\n',
     ]
     return "\n\n".join(part for part in parts if part)

@@ -83,9 +83,7 @@ def foreign(value: Any) -> str | None:
 def _hint(value: Any) -> Any:
     hint = value.node.hint
     if hint is None:
-        raise ReproError(
-            f"{value} is only known when the graph runs; give example inputs with data"
-        )
+        raise ReproError(f"{value} is only known when the graph runs; give example inputs with data")
     return hint
 
 
@@ -101,9 +99,7 @@ def tensor_text(tensor: torch.Tensor) -> str:
         ReproError: for tensors that are not strided, or not on CPU.
     """
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
-        raise ReproError(
-            f"scripts have strided tensors on CPU, not {tensor.layout} on {tensor.device}"
-        )
+        raise ReproError(f"scripts have strided tensors on CPU, not {tensor.layout} on {tensor.device}")
     shape, stride = whole(tensor.shape), whole(tensor.stride())
     layout = f"{shape}, {stride}, {tensor.dtype}"
     if isinstance(tensor, FakeTensor):

@@ -132,11 +132,7 @@ class Cache:
 
     def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
         """What writers have not renamed or removed after ``age`` seconds: they were killed."""
-        return [
-            path
-            for path in self.root.glob(WRITING + "*")
-            if time.time() - path.stat().st_mtime >= age
-        ]
+        return [path for path in self.root.glob(WRITING + "*") if time.time() - path.stat().st_mtime >= age]
 
     def size(self) -> int:
         return sum(entry_size(path) for path in self.entries())

@@ -45,9 +45,7 @@ class Cubin:
     scratch: int
 
 
-def load_cubins(
-    source: TritonSource, capability: int, options: InductorOptions
-) -> dict[str, Cubin]:
+def load_cubins(source: TritonSource, capability: int, options: InductorOptions) -> dict[str, Cubin]:
     """The kernels of ``source`` by name, for ``sm_<capability>``.
 
     Raises:
@@ -80,9 +78,7 @@ def _archive(
         identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
         kind = "some" if compile_ is compile_what_can_be else "all"
         key = cache.key("cubins", source.text, identity, kind)
-        archive = cache.build(
-            key, source.text, lambda text, out: compile_(text, out, entries, capability)
-        )
+        archive = cache.build(key, source.text, lambda text, out: compile_(text, out, entries, capability))
         return read_archive(archive)
 
 
@@ -108,9 +104,7 @@ def triton_version() -> str:
         return str(triton.__version__)
 
 
-def compile_archive(
-    text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
-) -> None:
+def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int) -> None:
     """Compile ``entries`` of the module in ``text`` and write one archive of all.
 
     Raises:
@@ -126,9 +120,7 @@ def compile_archive(
             )
 
 
-def compile_what_can_be(
-    text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int
-) -> None:
+def compile_what_can_be(text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int) -> None:
     """The same, with the compiler's words in place of kernels that it rejects."""
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
@@ -137,9 +129,7 @@ def compile_what_can_be(
     count = max(1, min(os.cpu_count() or 1, -(-len(entries) // ALONE)))
     parts = [text.with_name(f"part{k}.zip") for k in range(count)]
     shares = [entries[k::count] for k in range(count)]
-    running = [
-        _start(module, share, capability, part) for share, part in zip(shares, parts, strict=True)
-    ]
+    running = [_start(module, share, capability, part) for share, part in zip(shares, parts, strict=True)]
     with zipfile.ZipFile(output, "w") as archive:
         for process, share, part in zip(running, shares, parts, strict=True):
             died = _finish(process)
@@ -166,12 +156,7 @@ def _start(
         text=True,
         env=environment,
     )
-    request = {
-        "path": str(module),
-        "entries": entries,
-        "capability": capability,
-        "output": str(output),
-    }
+    request = {"path": str(module), "entries": entries, "capability": capability, "output": str(output)}
     assert process.stdin is not None
     process.stdin.write(json.dumps(request))
     process.stdin.close()

@@ -141,9 +141,7 @@ class Driver:
         self._check(library.cuCtxPushCurrent_v2(ctypes.c_void_p(context)))
         try:
             self._check(library.cuModuleLoadData(ctypes.byref(module), cubin.image))
-            self._check(
-                library.cuModuleGetFunction(ctypes.byref(function), module, cubin.symbol.encode())
-            )
+            self._check(library.cuModuleGetFunction(ctypes.byref(function), module, cubin.symbol.encode()))
             if cubin.shared > STATIC_SHARED:
                 self._check(library.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, cubin.shared))
         finally:

@@ -213,9 +213,7 @@ def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _home(tensor: torch.Tensor) -> torch.Tensor:
     """Memory for an input that moves, laid out as it is."""
-    return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
@@ -239,9 +237,7 @@ def stream_of(device: int) -> Callable[[], int | None]:
     return current
 
 
-def capture_on_device(
-    run: Callable[[], tuple[Any, ...]],
-) -> tuple[tuple[Any, ...], Callable[[], None]]:
+def capture_on_device(run: Callable[[], tuple[Any, ...]]) -> tuple[tuple[Any, ...], Callable[[], None]]:
     """Record by torch's CUDA graphs, on the current device, into a memory pool of the recording's own.
 
     ``torch.cuda.graph`` has one stream, of the device that was current when it was first used, and leaves it as the current one

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.runtime.toolchain import Toolchain
 
 
-def load_functions(
-    source: str, arguments: Mapping[str, int], options: InductorOptions
-) -> dict[str, Any]:
+def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:
     """The functions of ``source`` by name, each taking the given number of pointers and 64-bit integers."""
     return functions_of(load_library(source, options), arguments)
 

@@ -129,13 +129,4 @@ def torch_library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
 
 
-__all__ = [
-    "ENTRY",
-    "Refused",
-    "Table",
-    "bind",
-    "native_table",
-    "pack",
-    "tensor_offset",
-    "torch_library",
-]
+__all__ = ["ENTRY", "Refused", "Table", "bind", "native_table", "pack", "tensor_offset", "torch_library"]

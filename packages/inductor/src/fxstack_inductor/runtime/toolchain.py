@@ -18,12 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.codegen.parts import parts_of
-from fxstack_inductor.errors import (
-    CompilerFailedError,
-    CompilerKilledError,
-    NoCompilerError,
-    first_error,
-)
+from fxstack_inductor.errors import CompilerFailedError, CompilerKilledError, NoCompilerError, first_error
 
 if TYPE_CHECKING:
     from fxstack_inductor.options import InductorOptions
@@ -153,9 +148,7 @@ def find_toolchain(options: InductorOptions) -> Toolchain:
         if path is not None:
             return _describe(os.path.realpath(path), path, options.optimization)
     looked = f"FXSTACK_CC={names[0]}" if options.compiler else ", ".join(CANDIDATES)
-    raise NoCompilerError(
-        f"no C compiler found (looked for {looked}): to compile kernels, {INSTALL_HINT}"
-    )
+    raise NoCompilerError(f"no C compiler found (looked for {looked}): to compile kernels, {INSTALL_HINT}")
 
 
 @lru_cache(maxsize=8)

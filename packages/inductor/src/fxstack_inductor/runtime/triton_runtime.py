@@ -175,9 +175,7 @@ class NumpyLibdevice:
 
 def _like(model: Any, array: Any) -> Any:
     """An interpreter tensor of the element type of ``model`` around a NumPy array."""
-    handle = type(model.handle)(
-        np.asarray(array).astype(model.handle.data.dtype), model.handle.dtype
-    )
+    handle = type(model.handle)(np.asarray(array).astype(model.handle.data.dtype), model.handle.dtype)
     kind = model.dtype
     shape = list(np.shape(array))
     block = triton.language.block_type(kind, shape) if shape else kind

@@ -75,9 +75,7 @@ def facts(compiled: Any) -> dict[str, Any]:
     }
 
 
-def compile_entries(
-    path: Path, entries: Iterable[Mapping[str, Any]], capability: int, output: Path
-) -> None:
+def compile_entries(path: Path, entries: Iterable[Mapping[str, Any]], capability: int, output: Path) -> None:
     """Write ``<name>.cubin`` and ``<name>.json`` of each kernel into the archive ``output``, or ``<name>.failed``."""
     module = import_file(path, path.stem)
     with zipfile.ZipFile(output, "w") as archive:
@@ -93,6 +91,4 @@ def compile_entries(
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    compile_entries(
-        Path(request["path"]), request["entries"], request["capability"], Path(request["output"])
-    )
+    compile_entries(Path(request["path"]), request["entries"], request["capability"], Path(request["output"]))

@@ -9,15 +9,7 @@ import torch
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, in_range, mod, of_atom, value_var
-from fxstack_inductor.ir.kernel import (
-    Check,
-    Constant,
-    IndexValue,
-    Kernel,
-    Load,
-    Loop,
-    Store,
-)
+from fxstack_inductor.ir.kernel import Check, Constant, IndexValue, Kernel, Load, Loop, Store
 from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
 from fxstack_inductor.schedule.build import Builder, address
 from fxstack_inductor.schedule.fusion.groups import Group
@@ -121,21 +113,10 @@ class _Maker:
         tables = call.tables
         rows = tables[0].shape[-1] if tables else as_expr(1)
         extents = (
-            *(
-                self.batch,
-                self.heads,
-                key.shape[1],
-                self.queries,
-                self.keys,
-                self.depth,
-                self.width,
-            ),
+            *(self.batch, self.heads, key.shape[1], self.queries, self.keys, self.depth, self.width),
             *(as_expr(call.parts), rows, tables[1].shape[-1] if tables else as_expr(1)),
         )
-        made = [
-            Var(f"z{letter}", VarKind.LOOP, size)
-            for letter, size in zip(LETTERS, extents, strict=True)
-        ]
+        made = [Var(f"z{letter}", VarKind.LOOP, size) for letter, size in zip(LETTERS, extents, strict=True)]
         self.axes = Axes(*made)
         self.at = dict(zip(LETTERS, (of_atom(var) for var in made), strict=True))
 
@@ -206,14 +187,10 @@ class _Maker:
     def _additions(self, results: Sequence[int]) -> list[Store]:
         remaining, stores = iter(results), []
         assert self.call.attention is not None
-        for addition, target in zip(
-            self.call.attention.additions, self.call.additions, strict=True
-        ):
+        for addition, target in zip(self.call.attention.additions, self.call.additions, strict=True):
             indices = [next(remaining) for _ in range(addition.indices)]
             value = next(remaining)
-            where = [
-                self.builder.index(k, size) for k, size in zip(indices, target.shape, strict=True)
-            ]
+            where = [self.builder.index(k, size) for k, size in zip(indices, target.shape, strict=True)]
             self.builder.buffers[target.name] = target
             stores.append(Store(target.name, address(target, where), value, "add"))
         return stores

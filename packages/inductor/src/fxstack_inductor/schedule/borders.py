@@ -172,8 +172,7 @@ def _folded(kernel: Kernel, loops: Mapping[Var, Expr], known: Mapping[int, Const
             found = values[found]
         values.append(found)
     stores = tuple(
-        replace(s, index=s.index.subs(mapping), value=same.get(s.value, s.value))
-        for s in kernel.stores
+        replace(s, index=s.index.subs(mapping), value=same.get(s.value, s.value)) for s in kernel.stores
     )
     return replace(kernel, values=tuple(values), stores=stores)
 
@@ -233,9 +232,7 @@ def _number(value: Constant) -> float:
     return float(torch.tensor(float(text), dtype=value.dtype))
 
 
-def _fold_compute(
-    value: Compute, op: str, args: tuple[int, ...], values: list[Value]
-) -> Value | int:
+def _fold_compute(value: Compute, op: str, args: tuple[int, ...], values: list[Value]) -> Value | int:
     if op in COMPARISONS:
         truth = _truth(op, *(values[k] for k in args))
         return value if truth is None else TRUE if truth else FALSE

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import (
-    ZERO,
-    Expr,
-    as_expr,
-    contiguous_strides,
-    in_range,
-    recombine,
-    value_var,
-)
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, contiguous_strides, in_range, recombine, value_var
 from fxstack_inductor.ir.kernel import (
     FALSE,
     TRUE,
@@ -32,9 +24,7 @@ from fxstack_inductor.ir.kernel import (
     Store,
     Value,
 )
-from fxstack_inductor.ir.kernel import (
-    Scan as ScanValue,
-)
+from fxstack_inductor.ir.kernel import Scan as ScanValue
 from fxstack_inductor.ir.nodes import (
     Argument,
     Body,
@@ -209,12 +199,7 @@ class Builder:
         return self.emit(Compute(op, args, dtype))
 
     def _masked(
-        self,
-        condition: Body,
-        inner: Body,
-        other: Const,
-        environment: dict[Var, Expr | int],
-        mask: int | None,
+        self, condition: Body, inner: Body, other: Const, environment: dict[Var, Expr | int], mask: int | None
     ) -> int:
         holds = self.body(condition, environment, mask)
         both = holds
@@ -224,17 +209,13 @@ class Builder:
         default = self.emit(Constant(repr(other.value), other.dtype))
         return self.emit(Compute("where", (holds, value, default), inner.dtype))
 
-    def _coord(
-        self, coord: Coord, environment: dict[Var, Expr | int], mask: int | None
-    ) -> Expr | int:
+    def _coord(self, coord: Coord, environment: dict[Var, Expr | int], mask: int | None) -> Expr | int:
         if isinstance(coord, Indirect):
             index = self.body(coord.body, environment, mask)
             value = self.values[index]
             size = self._index(coord.size, {})
             if isinstance(value, IndexValue) and in_range(value.expr, size):
-                return (
-                    value.expr
-                )  # a position that needs no check, and that the loop passes understand
+                return value.expr  # a position that needs no check, and that the loop passes understand
             if coord.known:
                 return as_expr(int(value.text)) if isinstance(value, Constant) else index
             return self.emit(Check(index, size, torch.int64, mask, coord.wraps))
@@ -281,9 +262,7 @@ def address(node: Node, coords: Sequence[Expr]) -> Expr:
     return recombine(sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO))
 
 
-def build_kernel(
-    name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]
-) -> Kernel:
+def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]) -> Kernel:
     """The kernel that computes ``group``, whose tensors are in the graph's order, and stores ``stored``."""
     builder = Builder(group, inlined)
     if len(group.placed) > DEEP:

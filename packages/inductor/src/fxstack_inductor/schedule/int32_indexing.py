@@ -26,8 +26,7 @@ def small_kernels(
         found = limits(kernel) if kernel.sizes and _plain(kernel) else None
         open_ = [expr for expr in found or () if not fits(expr)]
         may = all(
-            {v.name for v in expr.variables} <= known and expr.evaluate(hints) <= INT32
-            for expr in open_
+            {v.name for v in expr.variables} <= known and expr.evaluate(hints) <= INT32 for expr in open_
         )
         if not open_ or not may:
             made.append(kernel)
@@ -69,9 +68,7 @@ def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any
         if binding.symbol in wanted:
             source = f"inputs[{places[binding.source]}]"
             what = "stride" if binding.stride else "size"
-            value = (
-                source if binding.dim is None else f"{source}.{what}({binding.dim}){binding.less}"
-            )
+            value = source if binding.dim is None else f"{source}.{what}({binding.dim}){binding.less}"
             lines.append(f"    {binding.symbol} = {value}")
     tests = " or ".join(f"{expr} > {INT32}" for expr in exprs)
     namespace: dict[str, Any] = {}

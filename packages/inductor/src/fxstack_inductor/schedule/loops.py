@@ -74,9 +74,7 @@ def order_loops(kernel: Kernel) -> Kernel:
 def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
     if len(loops) < 2:
         return loops
-    accesses = [s.index for s in kernel.stores] + [
-        v.index for v in kernel.values if isinstance(v, Load)
-    ]
+    accesses = [s.index for s in kernel.stores] + [v.index for v in kernel.values if isinstance(v, Load)]
     variables = [loop.var for loop in loops]
     best = max(accesses, key=lambda e: sum(v in e.variables for v in variables), default=None)
     if best is None:

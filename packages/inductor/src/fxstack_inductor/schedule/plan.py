@@ -49,9 +49,7 @@ def plan(program: Program, options: InductorOptions) -> Plan:
         if not isinstance(unit, Group):
             steps.append(unit)
             continue
-        unit.placed = {
-            n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])
-        }
+        unit.placed = {n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])}
         stored = _stored(fusion, unit)
         with about(*dict.fromkeys(node.origin for node in unit.placed)):
             kernel = _kernel(f"kernel_{len(steps)}", unit, stored, inlined, options)
@@ -64,11 +62,7 @@ def plan(program: Program, options: InductorOptions) -> Plan:
 
 
 def _kernel(
-    name: str,
-    group: Group,
-    stored: list[Computed],
-    inlined: set[Node],
-    options: InductorOptions,
+    name: str, group: Group, stored: list[Computed], inlined: set[Node], options: InductorOptions
 ) -> Kernel:
     kernel = build_kernel(name, group, stored, inlined)
     if options.verify:

@@ -163,14 +163,10 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
         op=op,
         ranges=(integer(size),),
     )
-    part, own = (
-        (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
-    )
+    part, own = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
     flat = part * size + partial.reduced[0]
     renamed = {
-        var: new
-        for old, new in zip(node.index, own, strict=True)
-        if (var := old.as_var()) is not None
+        var: new for old, new in zip(node.index, own, strict=True) if (var := old.as_var()) is not None
     }
     partial.body = _moved(node.body, renamed | _coordinates(node, flat))
     if size * parts != count:
@@ -209,9 +205,7 @@ def _moved(body: Body, mapping: Mapping[Var, Expr]) -> Body:
             return Read(
                 node,
                 tuple(
-                    replace(c, body=_moved(c.body, mapping))
-                    if isinstance(c, Indirect)
-                    else c.subs(mapping)
+                    replace(c, body=_moved(c.body, mapping)) if isinstance(c, Indirect) else c.subs(mapping)
                     for c in coords
                 ),
             )

@@ -167,8 +167,7 @@ def image_to_json(image: Image) -> dict[str, Any]:
         "symbols": list(image.symbols),
         "slots": [_slot_to_json(slot) for slot in image.slots],
         "windows": [
-            [window.slot, *_sizes(window.shape, window.stride, (window.offset,))]
-            for window in image.windows
+            [window.slot, *_sizes(window.shape, window.stride, (window.offset,))] for window in image.windows
         ],
     }
 

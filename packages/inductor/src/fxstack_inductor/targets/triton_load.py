@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.native_device import (
-    RECORDS,
-    native_device_program,
-    native_device_refusal,
-)
+from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_program, native_device_refusal
 from fxstack_inductor.codegen.host.python_host import linked
 from fxstack_inductor.codegen.host.triton_host import Launch, launches
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
@@ -72,11 +68,7 @@ def compile_for_device(
 
 
 def load_triton(
-    graph_module: GraphModule,
-    options: InductorOptions,
-    *,
-    boxed: bool = False,
-    wide: bool = False,
+    graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False, wide: bool = False
 ) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
     """The generated code and a callable of the graph's inputs (on CPU where Triton runs its interpreter).
 
@@ -111,10 +103,7 @@ def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
 
 
 def load_native(
-    lowered: LoweredTriton,
-    options: InductorOptions,
-    driver: Driver,
-    capabilities: dict[int, int],
+    lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> Callable[..., tuple[Any, ...]]:
     """The host program in C, all of whose launches go to the one device in ``capabilities`` (by its number).
 
@@ -136,10 +125,7 @@ def load_native(
 
 
 def _records(
-    lowered: LoweredTriton,
-    program: NativeDeviceProgram,
-    cubins: dict[str, Cubin],
-    launchers: Launchers,
+    lowered: LoweredTriton, program: NativeDeviceProgram, cubins: dict[str, Cubin], launchers: Launchers
 ) -> bytes:
     """The addresses of the launches' records, which live as long as ``launchers``."""
     found = launches(lowered.plan, lowered.source.functions)
@@ -170,10 +156,7 @@ def device_kernels(
     """What the host program launches with, given each device's compute capability."""
     found = launches(lowered.plan, lowered.source.functions)
     launchers = Launchers(driver, options)
-    namespace: dict[str, Any] = {
-        "error": launchers.error,
-        "raise_launch_error": launchers.check,
-    }
+    namespace: dict[str, Any] = {"error": launchers.error, "raise_launch_error": launchers.check}
     cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
     for name, launch in found.items():
         cubin = cubins[capabilities[launch.device]][launch.kernel.name]
@@ -182,9 +165,7 @@ def device_kernels(
     return namespace
 
 
-def _graphed(
-    lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]
-) -> Callable[..., tuple[Any, ...]]:
+def _graphed(lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """``call`` recorded as a CUDA graph, or itself, after a warning, where that cannot be."""
     program = lowered.plan.program
     reason = graph_refusal(lowered.plan)

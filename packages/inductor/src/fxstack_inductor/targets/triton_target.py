@@ -122,17 +122,13 @@ def lower_triton(
         ValueError: ``target`` is no GPU that is known.
     """
     gpu_of(target)
-    options = replace(
-        options, target="cuda"
-    )  # rules decide by it where a graph of CPU tensors is shown
+    options = replace(options, target="cuda")  # rules decide by it where a graph of CPU tensors is shown
     graph_module = numbers_on_device(graph_module)
     device = "cuda" if on_cuda(graph_module) else "cpu"
     scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
-    kernels, limits = (
-        (kernels, ()) if wide else small_kernels(kernels, scheduled.program, hints(values))
-    )
+    kernels, limits = (kernels, ()) if wide else small_kernels(kernels, scheduled.program, hints(values))
     source = triton_source(kernels, configs)
     write = interpreted_program if interpreted else device_program
     boxed = boxed and not (recorded(options) and graph_refusal(scheduled) is None)
@@ -173,9 +169,7 @@ def graph_refusal(plan: Plan) -> str | None:
     for step in plan.steps:
         if isinstance(step, ExternCall):
             if any(isinstance(output, Argument) for output in step.outputs):
-                return (
-                    f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
-                )
+                return f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
             tags = getattr(step.target, "tags", ())
             if isinstance(getattr(step.target, "__self__", None), FunctionalLaunch):
                 continue  # a user's kernel, which has been launched, and tuned, by the first call
@@ -183,9 +177,7 @@ def graph_refusal(plan: Plan) -> str | None:
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
             waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
             if waits or torch.Tag.data_dependent_output in tags:
-                return (
-                    f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
-                )
+                return f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
         elif not isinstance(step, KernelStep) and step.reads:
             return f"{step.name} ({step.target}) brings a tensor's value to the host"
     nodes = touched(plan)

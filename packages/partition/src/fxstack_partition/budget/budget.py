@@ -37,9 +37,7 @@ def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
     return partition_within(facts, frontier(facts, options), options)
 
 
-def partition_within(
-    facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions
-) -> Partition:
+def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Partition:
     """Extract the choice that fits; ``choices`` is a frontier, which may serve many budgets."""
     if options.time_overhead is not None:
         choice = _within_time(facts, choices, options)
@@ -75,9 +73,7 @@ def bytes_allowed(choices: tuple[Choice, ...], wanted: float | None) -> int:
     return low + int(wanted * (high - low))
 
 
-def _within_time(
-    facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions
-) -> Choice:
+def _within_time(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Choice:
     bound = options.time_overhead or 0.0
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step

@@ -95,9 +95,7 @@ class Compact:
         found = [
             place
             for place, node in enumerate(self.nodes)
-            if kinds[node] is OpKind.RANDOM
-            and node not in backward
-            and can_be_redrawn(node, kinds[node])
+            if kinds[node] is OpKind.RANDOM and node not in backward and can_be_redrawn(node, kinds[node])
         ]
         self.sizes += [STATE_BYTES] * len(found)
         return {place: len(self.sizes) - len(found) + i for i, place in enumerate(found)}
@@ -158,10 +156,7 @@ class Compact:
     def elements(self) -> dict[int, tuple[int, ...]]:
         """Return for each node with several results the nodes that are one of them."""
         kinds, nodes = self.facts.kinds, self.nodes
-        found = (
-            (p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM])
-            for p in self.multiple
-        )
+        found = ((p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM]) for p in self.multiple)
         return {place: tuple(elements) for place, elements in found}
 
     @cached_property
@@ -224,8 +219,7 @@ class Compact:
         kinds = self.facts.kinds
         never = (*NEVER_TWICE, OpKind.INPUT)
         return bytes(
-            kinds[node] in never and place not in self.states
-            for place, node in enumerate(self.nodes)
+            kinds[node] in never and place not in self.states for place, node in enumerate(self.nodes)
         )
 
     @cached_property

@@ -192,10 +192,7 @@ def _fill(search: Search, network: Network) -> None:
         saved, peak = choice.saved, choice.peak
         again = make_plan(graph, saved).repeated(graph)
         gains = by_gain(
-            graph,
-            seconds,
-            saved,
-            [place for place in again if graph.nodes[place] in network.savable],
+            graph, seconds, saved, [place for place in again if graph.nodes[place] in network.savable]
         )
         for place in gains[: allowance // len(search.best)]:
             plan = make_plan(graph, (*saved, place))

@@ -60,9 +60,7 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
     return extract(facts, (facts.nodes[place] for place in saved), network.reasons, options)
 
 
-def optimal(
-    facts: JointFacts, network: Network, limit: int, costs: WorkModel
-) -> tuple[int, ...] | None:
+def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...] | None:
     """Return the first point of the curve whose simulated peak is within ``limit``; None if there is none."""
     cap = limit
     for _ in range(MOST_ROUNDS):

@@ -35,18 +35,12 @@ class PricedNetwork:
     """The cuts that ``rules`` allow, at any rate of exchange."""
 
     def __init__(
-        self,
-        facts: JointFacts,
-        rules: tuple[Rule, ...],
-        options: PartitionOptions,
-        costs: WorkModel,
+        self, facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions, costs: WorkModel
     ) -> None:
         self._facts = facts
         self._solver = options.solver
         self._costs = costs
-        self.network = build(
-            facts, rules, options, lambda node: int(node in facts.forward), traffic=False
-        )
+        self.network = build(facts, rules, options, lambda node: int(node in facts.forward), traffic=False)
 
     @cached_property
     def rankings(self) -> tuple[tuple[Node, ...], ...]:
@@ -61,9 +55,7 @@ class PricedNetwork:
             seconds = self._costs.of(node).seconds
             weighed.append((seconds / (graph.made_bytes[place] + 1), seconds, place))
         by_seconds = sorted(weighed, key=lambda item: item[1:])
-        return tuple(
-            tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds)
-        )
+        return tuple(tuple(graph.nodes[item[-1]] for item in each) for each in (sorted(weighed), by_seconds))
 
     def cut(
         self, rate: float, granted: Collection[int] = (), barred: Collection[Node] = ()

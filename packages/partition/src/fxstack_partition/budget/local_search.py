@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 Saved = tuple[int, ...]
 
 
-def adding(
-    graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float
-) -> Saved:
+def adding(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
     """Return ``few`` with so much of what ``many`` has beyond it as makes up this share of the bytes."""
     extra = by_gain(graph, seconds, few, many)
     return tuple(sorted({*few, *extra[: _reaching(graph, extra, share)]}))
 
 
-def giving_up(
-    graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float
-) -> Saved:
+def giving_up(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
     """Return ``many`` without what makes up this share of the bytes that it has more than ``few``."""
     least, most = (sum(_bytes(graph, place) for place in saved) for saved in (few, many))
     spared = by_loss(graph, seconds, many)

@@ -67,9 +67,7 @@ class Measured:
         """Return the measurement of a node's operator, or None where it cannot be run alone."""
         if not isinstance(node.target, OpOverload) or kind_of(node) in _UNFIT:
             return None
-        args, kwargs = map_arg(
-            (node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val"))
-        )
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val")))
         key = f"{node.target}{map_tensors(args)}{map_tensors(kwargs)}"
         if key not in self._known:
             self._known[key] = self._sample(node.target, args, kwargs)
@@ -80,9 +78,7 @@ class Measured:
         if isinstance(value, torch.Tensor):
             shape = [self._concrete(size) for size in value.shape]
             stride = [self._concrete(step) for step in value.stride()]
-            return torch.empty_strided(
-                shape, stride, dtype=value.dtype, device="meta"
-            ), value.device
+            return torch.empty_strided(shape, stride, dtype=value.dtype, device="meta"), value.device
         if isinstance(value, torch.SymInt):
             return value.node.hint if value.node.has_hint() else self._unbacked
         if isinstance(value, tuple | list):

@@ -59,9 +59,7 @@ COSTS: dict[str, Callable[[Choice], tuple[float, ...]]] = {
 """What recomputation costs, by the name in ``PartitionOptions.cost``."""
 
 
-def falling(
-    choices: Iterable[Choice], cost: Callable[[Choice], tuple[float, ...]]
-) -> tuple[Choice, ...]:
+def falling(choices: Iterable[Choice], cost: Callable[[Choice], tuple[float, ...]]) -> tuple[Choice, ...]:
     """Return those with a lower peak than all that cost no more, by rising cost."""
     found: list[Choice] = []
     for choice in sorted(choices, key=lambda c: (cost(c), c.peak)):

@@ -56,7 +56,5 @@ class Segments:
         return [
             p
             for p in self._order[: index + 1]
-            if self._last.get(p, -1) > place
-            and kinds[nodes[p]] not in _NOT_KEPT
-            and p not in graph.multiple
+            if self._last.get(p, -1) > place and kinds[nodes[p]] not in _NOT_KEPT and p not in graph.multiple
         ]

@@ -225,9 +225,7 @@ def _tangents(table: StorageTable, stage: StageGraph, nodes: tuple[Node, ...]) -
     return {s for node, spec in pairs if spec.kind is InputKind.TANGENT for s in table.of[node]}
 
 
-def _steps(
-    table: StorageTable, nodes: tuple[Node, ...]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _steps(table: StorageTable, nodes: tuple[Node, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(table.made[n], table.reads(n)) for n in nodes[:-1] if n.op not in _GIVEN]
 
 
@@ -236,6 +234,5 @@ def _moments(
 ) -> list[Moment]:
     ran = [node for node in nodes[:-1] if node.op not in _GIVEN]
     return [
-        Moment(node.name, stage, size + _inside(node, options))
-        for node, size in zip(ran, alive, strict=True)
+        Moment(node.name, stage, size + _inside(node, options)) for node, size in zip(ran, alive, strict=True)
     ]

@@ -12,13 +12,7 @@ from torch.fx import Node
 from fxstack_interchange import InputKind, OutputKind, Stage
 from fxstack_partition.budget.compact import copied_inputs
 from fxstack_partition.budget.plan import PartitionError
-from fxstack_partition.extract.forms import (
-    computation,
-    draws_alike,
-    handed_over,
-    is_widened,
-    made_by_cutting,
-)
+from fxstack_partition.extract.forms import computation, draws_alike, handed_over, is_widened, made_by_cutting
 from fxstack_partition.joint.joint import JointFacts, analyze, is_given_late
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind
 from fxstack_partition.joint.structure import structure
@@ -103,14 +97,8 @@ def _results(case: Case) -> Iterator[tuple[str, str]]:
         ("backward", part.backward.signature.outputs, facts.gradient_specs),
     ):
         if [s.kind for s in specs] != [s.kind for s in wanted]:
-            yield (
-                stage,
-                f"returns {len(specs)} results, the joint graph {len(wanted)} of that stage",
-            )
-    for stage_graph, values in (
-        (part.forward, facts.forward_outputs),
-        (part.backward, facts.gradients),
-    ):
+            yield (stage, f"returns {len(specs)} results, the joint graph {len(wanted)} of that stage")
+    for stage_graph, values in ((part.forward, facts.forward_outputs), (part.backward, facts.gradients)):
         for made, value in zip(_outputs(stage_graph), values, strict=False):
             yield from _same_value(case, made, value)
 
@@ -142,10 +130,7 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
         )
     for spec in case.part.backward.signature.inputs:
         if spec.kind is not InputKind.SAVED and not is_given_late(spec):
-            yield (
-                spec.name,
-                f"is a {spec.kind.value} input: a backward has saved values and tangents",
-            )
+            yield (spec.name, f"is a {spec.kind.value} input: a backward has saved values and tangents")
     late = [spec for spec in case.part.backward.signature.inputs if is_given_late(spec)]
     if len(late) != len(case.facts.tangents):
         yield "backward", f"must receive all {len(case.facts.tangents)} tangents"
@@ -160,10 +145,7 @@ def _updated(case: Case) -> Iterator[tuple[str, str]]:
     pairs = zip(_outputs(case.part.forward), specs, strict=True)
     saved = [value for value, spec in pairs if spec.kind is OutputKind.SAVED]
     for node in lying_in(updated, saved):
-        yield (
-            node.name,
-            "is saved as it is, but the forward updates the input it lies in: save a copy",
-        )
+        yield (node.name, "is saved as it is, but the forward updates the input it lies in: save a copy")
 
 
 def _topology(case: Case) -> Iterator[tuple[str, str]]:
@@ -210,9 +192,7 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
     """Map names of a stage's inputs to the joint graph's, by their places."""
     primals = stage if stage.signature.stage is Stage.FORWARD else case.part.forward
     placeholders = primals.graph_module.graph.find_nodes(op="placeholder")
-    names = {
-        n.name: original.name for n, original in zip(placeholders, case.facts.primals, strict=False)
-    }
+    names = {n.name: original.name for n, original in zip(placeholders, case.facts.primals, strict=False)}
     if stage.signature.stage is Stage.BACKWARD:
         given = stage.graph_module.graph.find_nodes(op="placeholder")
         specs = list(zip(given, stage.signature.inputs, strict=True))

@@ -93,9 +93,7 @@ class HandedOver:
     form: Form = Form.AS_IT_IS
 
 
-def _reasons(
-    given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]
-) -> Iterable[tuple[str, str]]:
+def _reasons(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
     """Add to the rules' reasons in what form a value is saved."""
     forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
     for name, reason in given:
@@ -152,9 +150,7 @@ class _Forward:
         return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
 
 
-def _forward(
-    compact: Compact, plan: Plan, order: Iterable[int]
-) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+def _forward(compact: Compact, plan: Plan, order: Iterable[int]) -> tuple[StageGraph, tuple[HandedOver, ...]]:
     """Build the forward; also return what it hands over: tensors, states of the generator, numbers."""
     facts, needed = compact.facts, plan.forward(compact)
     made = _Forward(compact, plan)
@@ -214,11 +210,7 @@ def _shield(graph: Graph, node: Node) -> Node:
     return copy
 
 
-def _backward(
-    facts: JointFacts,
-    order: Iterable[Node],
-    handed: tuple[HandedOver, ...],
-) -> StageGraph:
+def _backward(facts: JointFacts, order: Iterable[Node], handed: tuple[HandedOver, ...]) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
     given: dict[tuple[Node | None, Form], Node] = {}

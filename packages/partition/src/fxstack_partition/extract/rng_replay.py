@@ -14,12 +14,7 @@ import torch
 from torch.fx.node import map_arg
 
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
-from fxstack_partition.torch_compat import (
-    OpOverload,
-    run_and_save_rng_state,
-    run_with_rng_state,
-    tree_leaves,
-)
+from fxstack_partition.torch_compat import OpOverload, run_and_save_rng_state, run_with_rng_state, tree_leaves
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -52,9 +47,7 @@ def can_be_redrawn(node: Node, kind: OpKind) -> bool:
 def draw_and_keep(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node, Node]:
     """Add ``node`` to a forward so that the generator's state is kept; return its value and the state."""
     args, kwargs = _mapped(node, env)
-    both = graph.create_node(
-        "call_function", SAVING, (node.target, *args), kwargs, f"{node.name}_with_state"
-    )
+    both = graph.create_node("call_function", SAVING, (node.target, *args), kwargs, f"{node.name}_with_state")
     value = node.meta["val"]
     both.meta = {**node.meta, "val": (_state_like(value), value)}
     state = _element(graph, both, 0, f"{node.name}_state")
@@ -64,9 +57,7 @@ def draw_and_keep(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node
 def draw_again(graph: Graph, node: Node, state: Node, env: dict[Node, Node]) -> Node:
     """Add ``node`` to a backward, drawing from ``state``."""
     args, kwargs = _mapped(node, env)
-    drawn = graph.create_node(
-        "call_function", DRAWING, (state, node.target, *args), kwargs, node.name
-    )
+    drawn = graph.create_node("call_function", DRAWING, (state, node.target, *args), kwargs, node.name)
     drawn.meta = dict(node.meta)
     return drawn
 

@@ -81,18 +81,7 @@ _REDUCTION = _words("""
     avg_pool2d _adaptive_avg_pool2d max_pool2d_with_indices
 """)
 
-_HEAVY_WORDS = (
-    "mm",
-    "matmul",
-    "conv",
-    "attention",
-    "linear",
-    "lstm",
-    "gru",
-    "rnn",
-    "fft",
-    "linalg",
-)
+_HEAVY_WORDS = ("mm", "matmul", "conv", "attention", "linear", "lstm", "gru", "rnn", "fft", "linalg")
 _HEAVY = _words("""
     sort topk kthvalue median nanmedian mode unique searchsorted bucketize scatter scatter_add scatter_reduce
     index_put index_add index_copy index_reduce masked_scatter embedding_dense_backward _embedding_bag

@@ -41,9 +41,7 @@ class StorageTable:
         else:
             shared = _shared_argument(node)
             known = shared is not None and shared in self.of
-            parts = (
-                self.of[shared] if shared is not None and known else self._new(node.meta.get("val"))
-            )
+            parts = self.of[shared] if shared is not None and known else self._new(node.meta.get("val"))
         self._parts[node] = parts
         self.made[node] = tuple(range(before, len(self.sizes)))
         self.of[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))

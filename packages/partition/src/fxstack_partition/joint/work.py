@@ -48,9 +48,7 @@ class WorkModel:
 
     def __init__(self, graph: StageGraph, options: PartitionOptions) -> None:
         self._sizes = SizeModel(graph, options)
-        self._device = (
-            DEVICES[options.device] if isinstance(options.device, str) else options.device
-        )
+        self._device = DEVICES[options.device] if isinstance(options.device, str) else options.device
         self._measured = options.seconds
         self._known: dict[Node, Work] = {}
 

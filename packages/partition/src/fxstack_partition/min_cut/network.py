@@ -37,14 +37,7 @@ SINK = 1
 BYTE = 16
 """Capacity of one byte; the units below it break ties between equally large cuts."""
 
-FUSIBLE = (
-    OpKind.POINTWISE,
-    OpKind.CREATION,
-    OpKind.VIEW,
-    OpKind.GETITEM,
-    OpKind.SYMBOLIC,
-    OpKind.GATHER,
-)
+FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC, OpKind.GATHER)
 """Kinds that are computed along with what uses them, and hardly take time of their own."""
 
 _PASSING = (OpKind.VIEW, OpKind.GETITEM)
@@ -124,9 +117,7 @@ class _Builder:
     def finish(self, decisions: dict[Node, Decision]) -> Network:
         edges = tuple([Edge(start, end, capacity) for (start, end), capacity in self.edges.items()])
         cuttable, charged = (
-            {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes}
-            if nodes
-            else {}
+            {index: nodes[ends] for index, ends in enumerate(self.edges) if ends in nodes} if nodes else {}
             for nodes in (self.cuttable, self.charged)
         )
         return Network(tuple(self.names), edges, cuttable, decisions, charged)
@@ -215,9 +206,7 @@ def _is_single(node: Node) -> bool:
 class Weights:
     """The cost of saving a node: bytes written and read, in units that leave room for ties."""
 
-    def __init__(
-        self, facts: JointFacts, options: PartitionOptions, *, traffic: bool = True
-    ) -> None:
+    def __init__(self, facts: JointFacts, options: PartitionOptions, *, traffic: bool = True) -> None:
         self._facts = facts
         self._options = options
         self._sizes = SizeModel(facts.graph, options)

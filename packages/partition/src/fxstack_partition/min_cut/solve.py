@@ -63,9 +63,7 @@ def scipy_solver(network: Network) -> frozenset[int]:
     count = len(network.names)
     starts, ends = (np.array([e[i] for e in network.edges], dtype=np.int32) for i in (0, 1))
     fixed = np.array([edge.capacity is None for edge in network.edges], dtype=bool)
-    if _reaches_sink(
-        sparse.csr_array((fixed.astype(np.int8), (starts, ends)), shape=(count, count))
-    ):
+    if _reaches_sink(sparse.csr_array((fixed.astype(np.int8), (starts, ends)), shape=(count, count))):
         raise InfeasibleError(_contradiction(network))
     limit = network.infinite
     capacities = np.array(
@@ -94,9 +92,7 @@ _ROUND_BITS = 29
 
 def _reaches_sink(edges: Any) -> bool:
     edges.eliminate_zeros()
-    return SINK in scipy("sparse.csgraph").breadth_first_order(
-        edges, SOURCE, return_predecessors=False
-    )
+    return SINK in scipy("sparse.csgraph").breadth_first_order(edges, SOURCE, return_predecessors=False)
 
 
 def _contradiction(network: Network) -> str:
@@ -107,9 +103,7 @@ def _contradiction(network: Network) -> str:
     path = nx.shortest_path(fixed, SOURCE, SINK)
     names = [network.names[vertex].partition(":")[0] for vertex in path[1:-1]]
     return (
-        "the rules leave no way to partition: along "
-        + " -> ".join(dict.fromkeys(names))
-        + " every "
+        "the rules leave no way to partition: along " + " -> ".join(dict.fromkeys(names)) + " every "
         "value is both impossible to save and impossible to recompute. Remove a recompute tag or a rule."
     )
 

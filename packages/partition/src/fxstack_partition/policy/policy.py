@@ -142,29 +142,13 @@ def _layout(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdic
 _PURE = (OpKind.SYMBOLIC, OpKind.OTHER, OpKind.VIEW)
 
 NECESSITIES: tuple[Rule, ...] = (
-    of_kind(
-        "constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE
-    ),
+    of_kind("constant", "is a constant that both graphs hold", OpKind.CONSTANT, verdict=Verdict.FREE),
     of_kind("input", "is an input of the forward", OpKind.INPUT, verdict=Verdict.KEEP),
-    Rule(
-        "random",
-        "draws random numbers: drawing again would give others",
-        _random,
-        (OpKind.RANDOM,),
-    ),
+    Rule("random", "draws random numbers: drawing again would give others", _random, (OpKind.RANDOM,)),
     of_kind("effect", "has a side effect", OpKind.EFFECT, verdict=Verdict.KEEP),
-    of_kind(
-        "data-dependent",
-        "has a size that depends on data",
-        OpKind.DATA_DEPENDENT,
-        verdict=Verdict.KEEP,
-    ),
-    of_kind(
-        "collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP
-    ),
-    of_kind(
-        "element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER
-    ),
+    of_kind("data-dependent", "has a size that depends on data", OpKind.DATA_DEPENDENT, verdict=Verdict.KEEP),
+    of_kind("collective", "communicates with other processes", OpKind.COLLECTIVE, verdict=Verdict.KEEP),
+    of_kind("element", "is an element of a multiple result", OpKind.GETITEM, verdict=Verdict.EITHER),
     Rule("unsavable", _UNSAVABLE_NOTE, _unsavable, _PURE),
     Rule(
         "layout",
@@ -212,10 +196,7 @@ _HIGHER_ORDER = of_kind(
     verdict=Verdict.KEEP,
 )
 _DRAWN = of_kind(
-    "drawn",
-    "draws random numbers, which takes longer than reading them",
-    OpKind.RANDOM,
-    verdict=Verdict.KEEP,
+    "drawn", "draws random numbers, which takes longer than reading them", OpKind.RANDOM, verdict=Verdict.KEEP
 )
 _VIEW = Rule("view", "is a view, free to make again", _view, (OpKind.VIEW,))
 
@@ -223,9 +204,7 @@ MIN_CUT_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
     *USER_TAGS,
     _CUSTOM,
-    Rule(
-        "backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward
-    ),
+    Rule("backward-only", "is used by the backward alone, so nothing is repeated", _first_in_backward),
     _HIGHER_ORDER,
     _DRAWN,
     of_kind("heavy", "is compute-heavy", OpKind.HEAVY, verdict=Verdict.KEEP),
@@ -272,8 +251,7 @@ class Policy:
     def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
         given = tuple(rules)
         self._rules = {
-            kind: [rule for rule in given if not rule.kinds or kind in rule.kinds]
-            for kind in OpKind
+            kind: [rule for rule in given if not rule.kinds or kind in rule.kinds] for kind in OpKind
         }
         self._facts = facts
         self._options = options

@@ -13,13 +13,7 @@ from fxstack_partition.extract.extract import extract
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.min_cut.network import Weights, build
 from fxstack_partition.min_cut.solve import minimum_cut
-from fxstack_partition.policy.policy import (
-    MIN_CUT_RULES,
-    NECESSITIES,
-    SELECTIVE_TAGS,
-    USER_TAGS,
-    wanted_tag,
-)
+from fxstack_partition.policy.policy import MIN_CUT_RULES, NECESSITIES, SELECTIVE_TAGS, USER_TAGS, wanted_tag
 from fxstack_partition.registry import register
 
 if TYPE_CHECKING:

@@ -96,9 +96,7 @@ def compare(
     return Comparison(len(joint.graph_module.graph.nodes), tuple(rows))
 
 
-def _prepared(
-    joint: StageGraph, options: PartitionOptions
-) -> tuple[Callable[..., Partition], float]:
+def _prepared(joint: StageGraph, options: PartitionOptions) -> tuple[Callable[..., Partition], float]:
     """Return ``budget`` with its choices made for all bounds, and the seconds that took."""
     start = time.perf_counter()
     facts = analyze_merged(joint, options)

@@ -54,9 +54,7 @@ class Explanation:
             lines.append(f"  {item.bytes:>14,}  {item.name}  [{item.rule}]")
             lines += [f"{'':18}{item.line}"] if item.line else []
         seconds = sum(item.seconds for item in self.recomputed)
-        lines.append(
-            f"recomputed: {len(self.recomputed)} values, {seconds * 1e6:,.0f} us estimated"
-        )
+        lines.append(f"recomputed: {len(self.recomputed)} values, {seconds * 1e6:,.0f} us estimated")
         for again in self.recomputed:
             cost = f"{again.flops:,} flops, {again.seconds * 1e6:.1f} us"
             lines.append(f"  {' -> '.join(again.chain)}  ({cost})")

@@ -27,9 +27,7 @@ _HEAD = (*HEAD, "peak at")
 
 def to_html(comparisons: Mapping[str, Comparison]) -> str:
     """Return a page with one section for each named comparison."""
-    parts = [
-        f"<!doctype html><meta charset='utf-8'><title>Partitions</title><style>{_STYLE}</style>"
-    ]
+    parts = [f"<!doctype html><meta charset='utf-8'><title>Partitions</title><style>{_STYLE}</style>"]
     for name, comparison in comparisons.items():
         parts.append(f"<h2>{escape(name)}</h2><p>{comparison.nodes} nodes</p>{_table(comparison)}")
         parts += [_image(figure(comparison, name)) for figure in (plot_timeline, plot_pareto)]

@@ -33,12 +33,7 @@ def plot_timeline(comparison: Comparison, title: str = "") -> Any:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    figure, axes = _axes(
-        (9, 4),
-        title,
-        xlabel="operator (dotted: the backward begins)",
-        ylabel="MB alive",
-    )
+    figure, axes = _axes((9, 4), title, xlabel="operator (dotted: the backward begins)", ylabel="MB alive")
     for row in _worked(comparison):
         sizes = [moment.bytes / _MB for moment in row.timeline.moments]
         (line,) = axes.plot(sizes, label=row.label, linewidth=1)
@@ -93,9 +88,7 @@ def cut_graph(partition: Partition, limit: int) -> nx.DiGraph:
     saved = [n for n, s in zip(output, specs, strict=True) if s.kind is OutputKind.SAVED]
     received = partition.backward.graph_module.graph.find_nodes(op="placeholder")
     pairs = [
-        (node, reader)
-        for node, reader in zip(saved, received, strict=False)
-        if node.op == "call_function"
+        (node, reader) for node, reader in zip(saved, received, strict=False) if node.op == "call_function"
     ]
     pairs.sort(key=lambda pair: -_numel(pair[0]))
     for node, reader in pairs[:limit]:

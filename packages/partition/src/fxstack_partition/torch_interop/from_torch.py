@@ -124,12 +124,8 @@ def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageG
     known |= {n: InputSpec(InputKind.RNG_STATE, n.name, LATE) for n in late}
     given = [*primals, *late[-1:]]
     gradients = [
-        OutputSpec(
-            OutputKind.GRADIENT, value.name if isinstance(value, Node) else None, primal.name
-        )
-        for value, primal in zip(
-            values[count:], given[len(given) - len(values) + count :], strict=True
-        )
+        OutputSpec(OutputKind.GRADIENT, value.name if isinstance(value, Node) else None, primal.name)
+        for value, primal in zip(values[count:], given[len(given) - len(values) + count :], strict=True)
     ]
     signature = GraphSignature(
         Stage.JOINT,
@@ -211,9 +207,7 @@ def from_partition_fn(
         facts = analyze(joint)
         module = _in_torch_form(facts)
         static = [
-            i
-            for i, n in enumerate(facts.primals)
-            if facts.input_specs[n].kind in options.static_inputs
+            i for i, n in enumerate(facts.primals) if facts.input_specs[n].kind in options.static_inputs
         ]
         forward, backward = partition_fn(
             module,
@@ -301,9 +295,7 @@ def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule
     back = GraphSignature(Stage.BACKWARD, tuple(specs), tuple(gradients), symbols)
     ran = {n.name for n in module.graph.nodes if n.op == "call_function"}
     recomputed = [n.name for n in facts.nodes if n.name in ran and n not in facts.backward]
-    return Partition(
-        StageGraph(forward, stage), StageGraph(module, back), tuple(received), tuple(recomputed)
-    )
+    return Partition(StageGraph(forward, stage), StageGraph(module, back), tuple(received), tuple(recomputed))
 
 
 def _name(value: object) -> str | None:

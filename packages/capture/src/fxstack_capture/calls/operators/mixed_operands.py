@@ -39,9 +39,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     if op not in BINARY:
         return NotImplemented
     name, reflected = BINARY[op]
-    result = (
-        _attempt(calls, left, name, right) if on_left else _attempt(calls, right, reflected, left)
-    )
+    result = _attempt(calls, left, name, right) if on_left else _attempt(calls, right, reflected, left)
     return _WHEN_NOBODY_KNOWS.get(op, NotImplemented) if result is NotImplemented else result
 
 

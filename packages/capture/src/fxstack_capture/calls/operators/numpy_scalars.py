@@ -20,21 +20,7 @@ if TYPE_CHECKING:
 _ASKING = frozenset(
     id(fn)
     for fn in (
-        *(
-            type,
-            isinstance,
-            getattr,
-            hasattr,
-            setattr,
-            bool,
-            float,
-            int,
-            len,
-            min,
-            max,
-            sum,
-            sorted,
-        ),
+        *(type, isinstance, getattr, hasattr, setattr, bool, float, int, len, min, max, sum, sorted),
         *(operator.getitem, operator.setitem, operator.delitem),
     )
 )

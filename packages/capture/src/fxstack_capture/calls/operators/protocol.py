@@ -157,8 +157,7 @@ def _any_tensor_inside(container: Any, item: Any) -> bool:
 def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
     """``PySequence_Contains``: identity first, then ``==`` and its truth."""
     return any(
-        member is item or calls.truth(binary(calls, operator.eq, member, item))
-        for member in container
+        member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
 
 
@@ -287,9 +286,7 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 @calls_program
 def iterate(calls: CallDispatcher, value: Any) -> Any:
     kind = type(value)
-    if value in calls.objects.iterators or (
-        kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque
-    ):
+    if value in calls.objects.iterators or (kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque):
         return value
     if (kind is set or kind is frozenset) and id(value) in calls.objects.set_orders:
         return iter(calls.objects.set_order(value) or ())
@@ -321,9 +318,7 @@ def advance(calls: CallDispatcher, iterator: Any) -> Any:
         return consumed.entered(consumed.next(iterator))
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.objects.opaque:
-            raise graph_break(
-                "unsupported-object", "an iterator that was begun outside of the graph"
-            )
+            raise graph_break("unsupported-object", "an iterator that was begun outside of the graph")
         return next(iterator)
     method = user_method(calls, iterator, "__next__")
     if method is not None and not _is_ours(iterator):

@@ -80,9 +80,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return _ordered(calls, op, (left, right), names)
 
 
-def _ordered(
-    calls: CallDispatcher, op: Any, operands: tuple[Any, Any], names: tuple[str, str]
-) -> Any:
+def _ordered(calls: CallDispatcher, op: Any, operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
     left, right = operands
     attempts = [(left, names[0], right)]
     kinds = _kind(left), _kind(right)
@@ -120,6 +118,4 @@ def _attempt(calls: CallDispatcher, value: Any, name: str, other: Any) -> Any:
 
 
 def _refuse(value: object) -> Any:
-    raise graph_break(
-        "unsupported-call", f"an operator between a tensor and a {type(value).__qualname__}"
-    )
+    raise graph_break("unsupported-call", f"an operator between a tensor and a {type(value).__qualname__}")

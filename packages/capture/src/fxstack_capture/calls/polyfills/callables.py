@@ -50,12 +50,7 @@ def _bound(calls: CallDispatcher, fn: Any, args: tuple[Any, ...]) -> Request | N
 
 def _construction(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Request | None:
     """A class whose ``__new__`` is written in Python."""
-    if (
-        type(cls) is not type
-        or has_finalizer(cls)
-        or policy.is_pure_type(cls)
-        or calls.is_leaf(cls)
-    ):
+    if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
     if type(raw) is not staticmethod or type(raw.__func__) is not types.FunctionType:
@@ -144,9 +139,7 @@ def _truths(fn: Any) -> Maker:
     return make
 
 
-def _sorted(
-    calls: CallDispatcher, iterable: Any, *, key: Any = None, reverse: Any = False
-) -> Request | None:
+def _sorted(calls: CallDispatcher, iterable: Any, *, key: Any = None, reverse: Any = False) -> Request | None:
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)

@@ -56,9 +56,7 @@ def _takes_part(value: Any) -> bool:
     return type(value) in _NUMBERS or (is_plain_object(value) and not is_ours(value))
 
 
-_NUMBERS = frozenset(
-    {int, float, complex, bool, type(None), torch.SymInt, torch.SymFloat, torch.SymBool}
-)
+_NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch.SymFloat, torch.SymBool})
 """C types whose operators give NotImplemented for objects of classes that are written in Python."""
 
 
@@ -119,19 +117,13 @@ def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
     symbol = _SYMBOLS[BINARY[IN_PLACE[op][1] if op in IN_PLACE else op][0]]
     if op in IN_PLACE:
         symbol = f"{symbol.removesuffix(' or pow()')}="
-    return polyfill.refuse, (
-        f"unsupported operand type(s) for {symbol}: {kinds[0]!r} and {kinds[1]!r}",
-    )
+    return polyfill.refuse, (f"unsupported operand type(s) for {symbol}: {kinds[0]!r} and {kinds[1]!r}",)
 
 
 def _name(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return "Tensor"
-    return (
-        type(value).__name__.removeprefix("Sym").lower()
-        if is_symbol(value)
-        else type(value).__name__
-    )
+    return type(value).__name__.removeprefix("Sym").lower() if is_symbol(value) else type(value).__name__
 
 
 def _contains(calls: CallDispatcher, container: Any, item: Any) -> Request | None:

@@ -16,18 +16,7 @@ _TABLE = vars(builtins)
 _NEEDED = tuple(
     (name, _TABLE[name])
     for name in (
-        *(
-            "abs",
-            "all",
-            "any",
-            "callable",
-            "delattr",
-            "dict",
-            "enumerate",
-            "filter",
-            "frozenset",
-            "getattr",
-        ),
+        *("abs", "all", "any", "callable", "delattr", "dict", "enumerate", "filter", "frozenset", "getattr"),
         *(
             "hasattr",
             "hash",

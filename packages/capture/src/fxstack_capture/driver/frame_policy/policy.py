@@ -19,12 +19,8 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.standard_library import is_of_standard_library
-from fxstack_capture.torch_compat import (
-    get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack,
-)
-from fxstack_capture.torch_compat import (
-    get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch,
-)
+from fxstack_capture.torch_compat import get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack
+from fxstack_capture.torch_compat import get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch
 from fxstack_capture.torch_side.subclasses import suspended_modes
 from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
 from fxstack_capture.torch_side.subclasses.wrapping import are_active
@@ -48,9 +44,7 @@ _SYMPY = str(Path(sympy.__file__).parent) + "/"
 # Its audit hook runs in the middle of whatever the program does.
 _AUDITING = _directory_of("filelock")
 # Parts of torch that are programs over tensors, written like a user's.
-_TORCH_PROGRAMS = tuple(
-    _TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py")
-)
+_TORCH_PROGRAMS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py"))
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
 
 # The layers below capture: a lazily compiled backward runs them in the middle of the user's program.
@@ -150,6 +144,4 @@ def is_module_call(code: CodeType) -> bool:
     return code in _MODULE_CALLS
 
 
-_MODULE_CALLS = frozenset(
-    {torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__}
-)
+_MODULE_CALLS = frozenset({torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__})

@@ -30,9 +30,7 @@ def signature_of(captured: CapturedCode) -> StageGraph:
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in graph.nodes if node.op == "output")
     inputs, symbols = [], []
-    for node, source, value in zip(
-        placeholders, captured.inputs, captured.example_inputs, strict=True
-    ):
+    for node, source, value in zip(placeholders, captured.inputs, captured.example_inputs, strict=True):
         kind, target = _kind_of(source, value)
         inputs.append(InputSpec(kind, node.name, target, source.name))
         if kind is InputKind.SYMBOL:

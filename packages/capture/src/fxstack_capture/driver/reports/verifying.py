@@ -54,9 +54,9 @@ def _copy(value: Any) -> Any:
         return value
     made = value.detach().clone(memory_format=torch.preserve_format)
     if made.stride() != value.stride():
-        made = torch.empty_strided(
-            value.shape, value.stride(), dtype=value.dtype, device=value.device
-        ).copy_(value.detach())
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
+            value.detach()
+        )
     made.requires_grad_(value.requires_grad)
     # In-place operations are forbidden on leaves that need gradients, and allowed on others.
     return made if value.is_leaf else made.view_as(made)
@@ -79,9 +79,7 @@ def difference(expected: Any, found: Any) -> str | None:
     double = expected.dtype in (torch.float64, torch.complex128)
     relative, absolute = (_DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE) if double else (_RELATIVE, _ABSOLUTE)
     if expected.is_floating_point() or expected.is_complex():
-        close = torch.isclose(
-            found.detach(), expected.detach(), rtol=relative, atol=absolute, equal_nan=True
-        )
+        close = torch.isclose(found.detach(), expected.detach(), rtol=relative, atol=absolute, equal_nan=True)
     else:
         close = found == expected
     if bool(close.all()):

@@ -64,8 +64,7 @@ def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
     return tuple(
         name
         for name, argument in frame.arguments.items()
-        if name not in root.cells
-        and original_of(trace, root.local_values.get(name)) is not argument
+        if name not in root.cells and original_of(trace, root.local_values.get(name)) is not argument
     )
 
 
@@ -118,9 +117,7 @@ def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Valu
         passed = next(handled) if slot is Slot.HANDLED else value
         stack.append((slot, rebuilder.expr(passed) if slot.is_passed else None))
     needed = level.live_after() | set(shown)
-    variables = {
-        name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed
-    }
+    variables = {name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed}
     free = free_variables(level.user)
     if any(name not in state.cells for name in free):
         raise CannotResumeError("the frame has not begun")
@@ -225,9 +222,7 @@ class _Ending:
         place = Place(exit.next.offset, _slots(stack), bound, first=bool(values.first))
         return self._from_root(len(self._levels) - 1, place, _passed(stack))
 
-    def _raised(
-        self, depth: int, entry: Protected, error: ast.expr
-    ) -> tuple[CodeType, list[ast.expr]]:
+    def _raised(self, depth: int, entry: Protected, error: ast.expr) -> tuple[CodeType, list[ast.expr]]:
         """As ``_after``, with an exception raised in the frame at ``depth``; those inside of it are gone."""
         level = self._levels[depth]
         values = self._values[depth]
@@ -240,9 +235,7 @@ class _Ending:
         variables = self._values[depth].variables
         return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
 
-    def _from_root(
-        self, depth: int, place: Place, rest: list[ast.expr]
-    ) -> tuple[CodeType, list[ast.expr]]:
+    def _from_root(self, depth: int, place: Place, rest: list[ast.expr]) -> tuple[CodeType, list[ast.expr]]:
         """``place`` is where the frame at ``depth`` goes on, ``rest`` its arguments behind the variables."""
         arguments = self._arguments(depth, place, rest)
         while depth > 0:

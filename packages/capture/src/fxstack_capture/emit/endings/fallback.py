@@ -32,9 +32,7 @@ class Fallback:
     program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
     """
 
-    def __init__(
-        self, writer: FrameWriter, passed: ast.expr | None, *, draws: bool, handles: bool
-    ) -> None:
+    def __init__(self, writer: FrameWriter, passed: ast.expr | None, *, draws: bool, handles: bool) -> None:
         builder = writer.builder
         code, function = writer.code, writer.loads.frame.function
         leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)

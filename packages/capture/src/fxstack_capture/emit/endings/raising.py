@@ -43,10 +43,7 @@ def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]
 
 
 def raising_frame(
-    frame: RealFrame,
-    code: CodeType,
-    never_trace: Callable[[CodeType], None],
-    told: Callable[[], None],
+    frame: RealFrame, code: CodeType, never_trace: Callable[[CodeType], None], told: Callable[[], None]
 ) -> Emitted:
     """The replacement of a frame that is expected to raise."""
     same = code.replace()  # an object of its own, which no entry belongs to

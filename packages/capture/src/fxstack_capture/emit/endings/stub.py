@@ -42,11 +42,7 @@ def looks_at_frame(stack: tuple[object, ...]) -> bool:
 
 
 def make_stub(
-    user: CodeType,
-    step: Step,
-    slots: tuple[Slot, ...],
-    kept: int,
-    variables: tuple[str, ...] | None,
+    user: CodeType, step: Step, slots: tuple[Slot, ...], kept: int, variables: tuple[str, ...] | None
 ) -> Stub:
     """A stub for ``step``.
 
@@ -61,9 +57,7 @@ def make_stub(
     shown = variables or ()
     on_stack = stack_arguments(slots)
     names = slot_names(user)
-    rest = (
-        tuple(n for n in user.co_varnames if n not in shown and n not in free) if uses_cells else ()
-    )
+    rest = tuple(n for n in user.co_varnames if n not in shown and n not in free) if uses_cells else ()
     layout = Layout((*shown, *on_stack), rest, free)
     position = step.ops[-1].position
     operation = Body([Op(_forward(op.name), op.arg, op.target, op.position) for op in step.ops])
@@ -108,10 +102,7 @@ def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
         count = sum(1 for null in exit.results if not null)
-        pack = [
-            Op("LOAD_CONST", len(user.co_consts) + number),
-            Op("BUILD_TUPLE", count + 1),
-        ]
+        pack = [Op("LOAD_CONST", len(user.co_consts) + number), Op("BUILD_TUPLE", count + 1)]
         for slot in reversed(kept):
             pack += [Op("SWAP", 2), Op("POP_EXCEPT" if slot is Slot.HANDLED else "POP_TOP")]
         pack.append(Op("RETURN_VALUE"))

@@ -44,9 +44,7 @@ def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
         obj,
         lambda: ast.List(exprs(rebuilder, obj), ast.Load()),
         lambda: ast.List([], ast.Load()),
-        lambda made: rebuilder.builder.run(
-            call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))
-        ),
+        lambda made: rebuilder.builder.run(call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))),
     )
 
 
@@ -77,9 +75,7 @@ def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
         obj,
         lambda: call(make, tuple_of(exprs(rebuilder, obj))),
         lambda: call(make),
-        lambda made: rebuilder.builder.run(
-            call(attribute(made, "update"), tuple_of(exprs(rebuilder, obj)))
-        ),
+        lambda made: rebuilder.builder.run(call(attribute(made, "update"), tuple_of(exprs(rebuilder, obj)))),
     )
 
 
@@ -89,9 +85,7 @@ def _deque(rebuilder: Rebuilder, obj: deque[Any]) -> ast.expr:
         obj,
         lambda: call(make, tuple_of(exprs(rebuilder, obj)), limit),
         lambda: call(make, tuple_of(()), limit),
-        lambda made: rebuilder.builder.run(
-            call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))
-        ),
+        lambda made: rebuilder.builder.run(call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))),
     )
 
 
@@ -121,10 +115,7 @@ def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
             set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
 
     return rebuilder.mutable(
-        obj,
-        lambda: call(make, factory, _display(rebuilder, obj)),
-        lambda: call(make, factory),
-        fill,
+        obj, lambda: call(make, factory, _display(rebuilder, obj)), lambda: call(make, factory), fill
     )
 
 
@@ -133,9 +124,7 @@ def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
 
     def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
-        return rebuilder.assign(
-            call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__
-        )
+        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__)
 
     return rule
 
@@ -220,6 +209,4 @@ RULES: dict[type, Rule] = {
     types.SimpleNamespace: _namespace,
 }
 
-FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = (
-    (is_struct_sequence, _struct_sequence),
-)
+FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = ((is_struct_sequence, _struct_sequence),)

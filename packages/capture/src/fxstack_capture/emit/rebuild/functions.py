@@ -59,9 +59,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.exp
         set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
     if fn.__module__ != fn.__globals__.get("__name__"):
         set_attr(rebuilder, made, "__module__", rebuilder.expr(fn.__module__))
-    annotate = getattr(
-        fn, "__annotate__", None
-    )  # 3.14: computes the annotations when they are asked for
+    annotate = getattr(fn, "__annotate__", None)  # 3.14: computes the annotations when they are asked for
     if annotate is not None:
         set_attr(rebuilder, made, "__annotate__", rebuilder.expr(annotate))
     elif fn.__annotations__:
@@ -135,9 +133,7 @@ def _property(rebuilder: Rebuilder, obj: property) -> ast.expr:
 def _wrapping(kind: type) -> Rule:
     def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         function = rebuilder.expr(obj.__func__)
-        return rebuilder.assign(
-            call(rebuilder.constant(kind, kind.__name__), function), kind.__name__
-        )
+        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
 
     return rule
 

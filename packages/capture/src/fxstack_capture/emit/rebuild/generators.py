@@ -80,9 +80,7 @@ def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     return generator
 
 
-def _function(
-    rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]
-) -> ast.expr:
+def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
     body = rebuilder.constant(code, f"code_{code.co_name}")

@@ -172,9 +172,7 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
     return made
 
 
-def traceback_of(
-    rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None
-) -> ast.expr | None:
+def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
     """The entries that interpreted code gave an exception, in front of ``before``; None if there are others, or none."""
     entries: list[types.TracebackType] = []
     first = obj.__traceback__

@@ -49,9 +49,7 @@ def reduce(rebuilder: Rebuilder, obj: Any) -> ast.expr:
         try:
             reduced = obj.__reduce_ex__(2)
         except TypeError as error:
-            raise CannotRebuildError(
-                f"an object of type {type(obj).__qualname__} ({error})"
-            ) from None
+            raise CannotRebuildError(f"an object of type {type(obj).__qualname__} ({error})") from None
     if not isinstance(reduced, tuple):
         raise CannotRebuildError(f"an object of type {type(obj).__qualname__}")
     function, arguments, state, *more = (*reduced, None, None)[:5]
@@ -95,10 +93,7 @@ def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return rebuilder.assign(call(forward, made, ast.Constant(consumed)), type(obj).__name__)
 
 
-_OF_LISTS: dict[type, Any] = {
-    type(iter([])): list.__iter__,
-    type(reversed([])): list.__reversed__,
-}
+_OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])): list.__reversed__}
 
 
 def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
@@ -117,9 +112,7 @@ def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
-    return rebuilder.assign(
-        call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref"
-    )
+    return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
 
 
 def _comparing_key(rebuilder: Rebuilder, obj: Any) -> ast.expr:

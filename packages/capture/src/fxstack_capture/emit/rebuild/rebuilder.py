@@ -159,9 +159,7 @@ class Rebuilder:
 
     def _construct(self, construction: Construction) -> ast.expr:
         """A wrapper subclass as the program made it; what it gave it then are writes to its attributes."""
-        keywords = [
-            ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()
-        ]
+        keywords = [ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()]
         arguments = [self.expr(value) for value in construction.arguments]
         name = type(construction.made).__name__
         maker = self.constant(construction.function, construction.function.__name__)
@@ -195,7 +193,4 @@ class Rebuilder:
         return known
 
 
-_LITERALS: dict[type, Callable[[Rebuilder, Any], ast.expr]] = {
-    int: Rebuilder._integer,
-    str: Rebuilder._text,
-}
+_LITERALS: dict[type, Callable[[Rebuilder, Any], ast.expr]] = {int: Rebuilder._integer, str: Rebuilder._text}

@@ -112,9 +112,7 @@ def undefined_name(name: str) -> NameError:
 
 def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
     name = frame.program.names[index]
-    return UnboundLocalError(
-        f"cannot access local variable '{name}' where it is not associated with a value"
-    )
+    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
 def unbound_cell(frame: Frame, index: int) -> NameError:
@@ -123,8 +121,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
     if name in frame.code.co_cellvars:
         return unbound_local(frame, index)
     return NameError(
-        f"cannot access free variable '{name}' where it is not associated with a value"
-        " in enclosing scope",
+        f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope",
         name=name,
     )
 

@@ -17,14 +17,10 @@ def check_star_types(wanted: Any) -> None:
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
     for cls in classes:
         if not (isinstance(cls, type) and BaseException in cls.__mro__):
-            raise TypeError(
-                "catching classes that do not inherit from BaseException is not allowed"
-            )
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     for cls in classes:
         if BaseExceptionGroup in cls.__mro__:
-            raise TypeError(
-                "catching ExceptionGroup with except* is not allowed. Use except instead."
-            )
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
 
 
 def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> tuple[Any, Any]:
@@ -85,9 +81,7 @@ def _same_metadata(exception: BaseException, original: BaseException) -> bool:
     )
 
 
-def _projection(
-    calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]
-) -> Any:
+def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
     """The part of ``original`` whose leaves are in ``keep``, with its nesting."""
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 

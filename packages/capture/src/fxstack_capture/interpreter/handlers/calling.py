@@ -46,9 +46,7 @@ def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
         first = second
     elif second is not NULL:
         args = (second, *args)
-    stack.append(
-        frame.calls.call_linked(first, args, dict(zip(names, values[split:], strict=True)))
-    )
+    stack.append(frame.calls.call_linked(first, args, dict(zip(names, values[split:], strict=True))))
 
 
 def call_kw(frame: Frame, count: int) -> None:

@@ -145,9 +145,7 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
         fn = frame.stack[-depth - position]
         if not _is_mapping(frame, mapping):
             name = type(mapping).__name__
-            raise TypeError(
-                f"{callable_description(fn)} argument after ** must be a mapping, not {name}"
-            )
+            raise TypeError(f"{callable_description(fn)} argument after ** must be a mapping, not {name}")
         update: dict[Any, Any] = {}
         frame.calls.call(dict.update, (update, mapping), {})
         for key in update:

@@ -114,9 +114,7 @@ def _check_count(cls: type, count: int, allowed: int) -> None:
     if allowed < count:
         plural = "" if allowed == 1 else "s"
         name = cls.__name__
-        raise TypeError(
-            f"{name}() accepts {allowed} positional sub-pattern{plural} ({count} given)"
-        )
+        raise TypeError(f"{name}() accepts {allowed} positional sub-pattern{plural} ({count} given)")
 
 
 def _add_attribute(

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.exceptions.chaining import set_cause
-from fxstack_capture.interpreter.exceptions.groups import (
-    check_star_types,
-    match_group,
-    reraised_group,
-)
+from fxstack_capture.interpreter.exceptions.groups import check_star_types, match_group, reraised_group
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
@@ -69,9 +65,7 @@ def check_exc_match(frame: Frame, _operand: Any) -> None:
     wanted = stack.pop()
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
         if not _is_exception_class(cls):
-            raise TypeError(
-                "catching classes that do not inherit from BaseException is not allowed"
-            )
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     stack.append(_matches(type(stack[-1]), wanted))
 
 

@@ -88,9 +88,7 @@ class _OfContainer(Consumed):
         self._place += 1
         self.taken += 1
         if type(self.obj) is _DICT_ITEMS:
-            return DeferredTuple(
-                tuple(DeferredLocal(part, Item(source, i)) for i, part in enumerate(value))
-            )
+            return DeferredTuple(tuple(DeferredLocal(part, Item(source, i)) for i, part in enumerate(value)))
         return DeferredLocal(value, source)
 
     def leave_to_other(self) -> None:
@@ -188,9 +186,7 @@ class _Enumerate(_Composed):
         iterator.leave_to_other()
         number = DeferredLocal(*self._parts[1])
         place, self.taken = self.taken, self.taken + 1
-        return DeferredTuple(
-            (self.objects.iterators.entered(number) + place if place else number, item)
-        )
+        return DeferredTuple((self.objects.iterators.entered(number) + place if place else number, item))
 
     def leave_to_other(self) -> None:
         raise self.refuse("an enumerate inside of another iterator")
@@ -280,9 +276,7 @@ _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
 _KINDS: dict[type, Callable[[ObjectModel, Any, Source], Consumed]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
-    **(
-        {itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}
-    ),
+    **({itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}),
     zip: _Zip,
     map: _Map,
     filter: _Filter,

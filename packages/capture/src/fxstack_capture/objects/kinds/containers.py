@@ -58,9 +58,7 @@ def list_(objects: ObjectModel, obj: list[Any], source: Source) -> list[Any]:
     return proxy
 
 
-def deque(
-    objects: ObjectModel, obj: collections.deque[Any], source: Source
-) -> collections.deque[Any]:
+def deque(objects: ObjectModel, obj: collections.deque[Any], source: Source) -> collections.deque[Any]:
     proxy: collections.deque[Any] = collections.deque(maxlen=obj.maxlen)
     objects.registry.add(obj, proxy, source)
     objects.trace.guard(

@@ -34,9 +34,7 @@ _KEPT: Final = frozenset(
 )
 _FLAG: Final = _C_CLASS.materialize_grads
 _SAVED: Final = _C_CLASS.saved_tensors
-_UNREADABLE: Final = frozenset(
-    getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors")
-)
+_UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))
 
 
 def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:

@@ -70,15 +70,11 @@ def _enter_parts(objects: ObjectModel, fn: FunctionType, source: Source) -> Part
     kwdefaults: dict[str, object] = {}
     if fn.__kwdefaults__:
         where = BuiltinAttr(source, "__kwdefaults__")
-        kwdefaults = {
-            k: _default(objects, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()
-        }
+        kwdefaults = {k: _default(objects, d, Key(where, k), anew) for k, d in fn.__kwdefaults__.items()}
     closure: tuple[CellType, ...] = ()
     if fn.__closure__:
         where = BuiltinAttr(source, "__closure__")
-        closure = tuple(
-            proxy_cell(objects, c, Item(where, i)) for i, c in enumerate(fn.__closure__)
-        )
+        closure = tuple(proxy_cell(objects, c, Item(where, i)) for i, c in enumerate(fn.__closure__))
     return Parts(fn, defaults, kwdefaults, closure)
 
 

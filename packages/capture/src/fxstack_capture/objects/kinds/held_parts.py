@@ -26,10 +26,7 @@ _REFERENTS: Final[Any] = gc.get_referents
 COMPARING_KEY: Final[Any] = type(functools.cmp_to_key(max))
 _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
     type(method(kind())): method
-    for kind, names in (
-        (dict, vars(dict)),
-        (collections.OrderedDict, vars(collections.OrderedDict)),
-    )
+    for kind, names in ((dict, vars(dict)), (collections.OrderedDict, vars(collections.OrderedDict)))
     for method in (names["keys"], names["values"], names["items"])
 }
 
@@ -59,7 +56,4 @@ def dict_view(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return objects.registry.add(obj, _VIEWS[type(obj)](proxy), source).proxy
 
 
-HANDLERS: Final[dict[type, Handler]] = {
-    COMPARING_KEY: comparing_key,
-    **dict.fromkeys(_VIEWS, dict_view),
-}
+HANDLERS: Final[dict[type, Handler]] = {COMPARING_KEY: comparing_key, **dict.fromkeys(_VIEWS, dict_view)}

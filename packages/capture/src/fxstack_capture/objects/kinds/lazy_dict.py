@@ -29,9 +29,7 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-DEFERRED: Final[Any] = (
-    object()
-)  # the original's value of a key that was overwritten before anybody read it
+DEFERRED: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
 
 
 class LazyDict:
@@ -110,12 +108,7 @@ class LazyDict:
 
     def is_deferred(self, key: str) -> bool:
         """Whether the original has ``key`` and the program has neither read nor written it."""
-        return (
-            not self.expanded
-            and key not in self.proxy
-            and key not in self.known
-            and key in self.original
-        )
+        return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
     def put(self, key: Any, value: object) -> None:
         self.proxy[key] = value
@@ -156,9 +149,7 @@ class LazyDict:
         if self.expanded:
             return
         if self.original is sys.modules:  # tracing itself adds to it
-            raise graph_break(
-                "unsupported-object", "reading the table of all modules that are loaded"
-            )
+            raise graph_break("unsupported-object", "reading the table of all modules that are loaded")
         keys = tuple(self.original)
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         with self.objects.trace.calls.without_effects(keys):

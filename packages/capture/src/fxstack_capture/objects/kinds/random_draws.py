@@ -60,11 +60,7 @@ class Draws:
         return result
 
     def add(
-        self,
-        function: Callable[..., Any],
-        generator: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Have the frame call ``function(generator, *args, **kwargs)``; where the result is found."""
         source = Drawn(len(self.made), f"random.{function.__name__}")

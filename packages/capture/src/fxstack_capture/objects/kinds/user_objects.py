@@ -91,9 +91,7 @@ def exception(objects: ObjectModel, obj: BaseException, source: Source) -> Any:
     return proxy
 
 
-def _enter_members(
-    objects: ObjectModel, obj: BaseException, proxy: BaseException, source: Source
-) -> None:
+def _enter_members(objects: ObjectModel, obj: BaseException, proxy: BaseException, source: Source) -> None:
     """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
@@ -161,10 +159,7 @@ def set_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
         objects.trace.guard(source, KeysAre(members))
     else:
         objects.trace.guard(source, LengthIs(len(members)))
-    entered = [
-        m if is_constant_key(m) else objects.enter(m, KeyAt(source, i))
-        for i, m in enumerate(members)
-    ]
+    entered = [m if is_constant_key(m) else objects.enter(m, KeyAt(source, i)) for i, m in enumerate(members)]
     calls = objects.trace.calls
     if base is frozenset:
         with calls.without_effects(members):
@@ -198,11 +193,7 @@ def dict_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
 
 
 def _fill_dict(
-    objects: ObjectModel,
-    base: Any,
-    proxy: Any,
-    source: Source,
-    items: Iterable[tuple[object, object]],
+    objects: ObjectModel, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
 ) -> None:
     for index, (key, found) in enumerate(items):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)

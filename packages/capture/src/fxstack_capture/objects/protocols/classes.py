@@ -126,9 +126,7 @@ SPECIAL_METHODS = tuple(
 )
 
 _SELF_ENTERING: frozenset[type] = (
-    IMMUTABLE_TYPES
-    | IDENTITY_TYPES
-    | {types.BuiltinFunctionType, staticmethod, classmethod, property}
+    IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, staticmethod, classmethod, property}
 )
 
 
@@ -178,9 +176,7 @@ class ClassReads:
         source = ClassAttr(pinned(base, base.__qualname__), name)
         if kind in _SELF_ENTERING or isinstance(raw, type):
             definition = kind in IDENTITY_TYPES and is_stable(raw)
-            return self.objects.enter_as_itself(
-                raw, pinned(raw, label_of(raw)) if definition else source
-            )
+            return self.objects.enter_as_itself(raw, pinned(raw, label_of(raw)) if definition else source)
         return self.objects.enter(raw, source)
 
     def _note(self, cls: type, name: str, raw: object) -> None:

@@ -141,9 +141,7 @@ def get_slot(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
         objects.trace.guard(entry.source, SlotUnset(raw.__objclass__, raw.__name__))
         known[raw] = ABSENT
         return raw.__get__(obj, cls)
-    proxy = known[raw] = objects.enter(
-        value, SlotAttr(entry.source, raw.__objclass__, raw.__name__)
-    )
+    proxy = known[raw] = objects.enter(value, SlotAttr(entry.source, raw.__objclass__, raw.__name__))
     raw.__set__(obj, proxy)
     return proxy
 
@@ -192,9 +190,7 @@ def get_getset(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
         return objects.enter(value, BuiltinAttr(entry.source, raw.__name__))
     if raw is _TRACEBACK:
         # Its frames are of one run only.
-        raise graph_break(
-            "unsupported-object", "the traceback of an exception that was made outside"
-        )
+        raise graph_break("unsupported-object", "the traceback of an exception that was made outside")
     if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
         return raw.__get__(obj, cls)
     if raw.__name__ == "__weakref__":

@@ -60,9 +60,7 @@ def generic_load_class(objects: ObjectModel, cls: type, name: str) -> Any:
     if getter is not None:
         return getter(objects, raw_meta, cls, meta)
     # The message is CPython's own; nothing is there to be found.
-    raise AttributeError(
-        f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
-    )
+    raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
 
 
 def load_from_class_alone(objects: ObjectModel, cls: type, name: str) -> Any:
@@ -87,18 +85,12 @@ def _load_type_slot(objects: ObjectModel, raw: Any, getter: Any, cls: type, name
     if type(raw) not in _C_DESCRIPTORS:
         return getter(objects, raw, cls, type(cls))
     value = raw.__get__(cls)
-    if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(
-        value, type
-    ):
+    if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(value, type):
         if name == "__dict__":
             return types.MappingProxyType({k: _dict_value(objects, cls, k) for k in value})
         if name in _ANCESTRY:
             objects.classes.note_bases(cls)
-        elif (
-            (type(value) is str or name == "__doc__")
-            and not is_immutable(cls)
-            and not objects.is_new(cls)
-        ):
+        elif (type(value) is str or name == "__doc__") and not is_immutable(cls) and not objects.is_new(cls):
             source = SlotAttr(pinned(cls, cls.__qualname__), raw.__objclass__, raw.__name__)
             return objects.enter(value, source)
         return value
@@ -140,9 +132,7 @@ def load_module(objects: ObjectModel, module: Any, name: str) -> Any:
     hook = objects.namespace(module.__dict__).get("__getattr__")
     if hook is not ABSENT:
         return objects.trace.calls.call(hook, (name,), {})
-    raise AttributeError(
-        f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module
-    )
+    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
 
 
 _MANUAL_SEED = torch.random.manual_seed
@@ -191,13 +181,7 @@ def _load_from_module(objects: ObjectModel, module: Any, name: str) -> Any:
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
 _C_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
-_FUNCTION_SLOTS = frozenset(
-    {
-        "__code__",
-        "__builtins__",
-        "__type_params__",
-    }
-)
+_FUNCTION_SLOTS = frozenset({"__code__", "__builtins__", "__type_params__"})
 
 
 _TEXTS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})

@@ -20,13 +20,7 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-from fxstack_capture.objects.protocols.descriptors import (
-    get_slot,
-    held,
-    is_own_slot,
-    plan_of,
-    takes_writes,
-)
+from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.objects.protocols.loaders import function_dict
 
 if TYPE_CHECKING:
@@ -148,8 +142,7 @@ def _store_slot(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> None:
     known = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
         raise graph_break(
-            "unsupported-object",
-            f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
+            "unsupported-object", f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
         )
     if known is not None and is_own_slot(raw):
         if value is not ABSENT:
@@ -180,8 +173,7 @@ def _store_getset(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
         if _is_stored_already(objects, raw, obj, value):
             return True
         raise graph_break(
-            "unsupported-object",
-            f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}",
+            "unsupported-object", f"storing C attribute {raw.__name__} of a {type(obj).__qualname__}"
         )
     if value is ABSENT:
         raw.__delete__(obj)
@@ -202,12 +194,8 @@ def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
         state.put(name, value)
     elif not state.remove(name):
         if isinstance(obj, types.ModuleType):
-            raise AttributeError(
-                f"module {obj.__name__!r} has no attribute {name!r}", name=name, obj=obj
-            )
-        raise AttributeError(
-            f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj
-        )
+            raise AttributeError(f"module {obj.__name__!r} has no attribute {name!r}", name=name, obj=obj)
+        raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
 def _store_class(objects: ObjectModel, cls: type, name: str, value: Any) -> None:
@@ -225,12 +213,6 @@ def _store_class(objects: ObjectModel, cls: type, name: str, value: Any) -> None
         name.startswith("__") and name.endswith("__")
     ):
         raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
-    if (
-        value is ABSENT
-        and name not in cls.__dict__
-        and name not in objects.classes.overlays.get(cls, {})
-    ):
-        raise AttributeError(
-            f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls
-        )
+    if value is ABSENT and name not in cls.__dict__ and name not in objects.classes.overlays.get(cls, {}):
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
     objects.classes.store(cls, name, value)

@@ -58,9 +58,7 @@ class LineDecisions:
         known = env.var_to_range.get(asked.symbol)
         return None if known is None or not known.is_int else asked.answer(*_bounds(known))
 
-    def _assume(
-        self, env: CaptureShapeEnv, relation: sympy.Basic, asked: Question, truth: bool
-    ) -> None:
+    def _assume(self, env: CaptureShapeEnv, relation: sympy.Basic, asked: Question, truth: bool) -> None:
         guard = relation if truth else relation.negated
         env._log_guard("eval", guard, forcing_spec=False)
         env.guards.append(ShapeGuard(guard, _NOWHERE, size_oblivious=False))

@@ -113,9 +113,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             decided = self._lines.decide(self, orig_expr, hint)
             if decided is not None:
                 return sympy.true if decided else sympy.false
-        return super().evaluate_expr(
-            orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings
-        )
+        return super().evaluate_expr(orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings)
 
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
         """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
@@ -125,11 +123,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             return False
         for part in unbounded_parts(expr):
             symbols = part.free_symbols
-            if (
-                part.is_integer
-                and symbols <= self.backed_var_to_val.keys()
-                and any(map(may_grow, symbols))
-            ):
+            if part.is_integer and symbols <= self.backed_var_to_val.keys() and any(map(may_grow, symbols)):
                 self.evaluate_expr(fits(part))
         return True
 

@@ -96,9 +96,7 @@ class RehearsedContext:
         self.materialize_grads = value
 
 
-def apply(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def apply(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``Function.apply``; ``fn`` is bound to the class, or the class is the first argument."""
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
@@ -164,9 +162,7 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
         torch_compat.set_grad_enabled(enabled)
         tracer.builder.roll_back(mark)
     if changed or before.have_changed():
-        raise graph_break(
-            "unsupported-call", f"{cls.__qualname__}, which changes objects other than its own"
-        )
+        raise graph_break("unsupported-call", f"{cls.__qualname__}, which changes objects other than its own")
 
 
 def _forward(
@@ -187,8 +183,7 @@ def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Stand-ins of their own: ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
-            tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x
-            for x in inputs
+            tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs
         )
     own = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in inputs)
     for real, copy in zip(inputs, own, strict=True):
@@ -200,8 +195,7 @@ def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
 def _backward(tracer: TorchTracer, cls: Any, context: RehearsedContext, output: Any) -> None:
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
-        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None
-        for x in outputs
+        tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs
     )
     method = cls.backward
     if method is torch.autograd.Function.backward:

@@ -104,9 +104,7 @@ def is_object(value: object) -> bool:
     """Whether it is an instance whose state is its dictionary."""
     cls = type(value)
     is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
-    return (
-        is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
-    )
+    return is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
 
 
 def make(template: Any, operands: Sequence[Any]) -> Any:

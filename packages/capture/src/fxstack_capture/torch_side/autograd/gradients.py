@@ -39,9 +39,7 @@ OUTSIDE = "torch::autograd::Error"
 
 
 @calls_program
-def grad(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def grad(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``torch.autograd.grad``."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
@@ -231,9 +229,7 @@ def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
 
 def is_spent(tensor: torch.Tensor) -> bool:
     """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
-    with suppress(
-        RuntimeError
-    ):  # a view that autograd gives no function: who asks for it gets the error
+    with suppress(RuntimeError):  # a view that autograd gives no function: who asks for it gets the error
         return any(map(_is_freed, history([tensor])))
     return False
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
-        raise graph_break(
-            "unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph"
-        )
+        raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
         torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})

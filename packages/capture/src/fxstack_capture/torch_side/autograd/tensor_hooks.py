@@ -97,9 +97,7 @@ def _hang_graph(tracer: TorchTracer, tensor: torch.Tensor, hook: Any) -> HandleI
         with _without_gradients():
             made = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
     except GraphBreak as reason:
-        raise _end_before_use(
-            tracer, tensor, f"register_hook ({reason.record.reason.id})"
-        ) from reason
+        raise _end_before_use(tracer, tensor, f"register_hook ({reason.record.reason.id})") from reason
     module = subgraphs.cut_out(tracer, made, made.free)
     builder.roll_back(mark)
     args = (builder.node_of(tensor), builder.module("hook", module), *made.free)
@@ -126,9 +124,7 @@ def _without_gradients() -> Iterator[None]:
         torch_compat.set_grad_enabled(enabled)
 
 
-def retain_grad(
-    tracer: TorchTracer, fn: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> None:
+def retain_grad(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """The rule for ``retain_grad``, which does nothing to a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
@@ -144,7 +140,5 @@ def _end_before_use(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Gra
     reason = graph_break("unsupported-call", f"Tensor.{name}")
     if tracer.source_of(tensor) is None:
         users = tracer.builder.node_of(tensor).users
-        reason.earlier = min(
-            (tracer.steps[user] for user in users if user in tracer.steps), default=None
-        )
+        reason.earlier = min((tracer.steps[user] for user in users if user in tracer.steps), default=None)
     return reason

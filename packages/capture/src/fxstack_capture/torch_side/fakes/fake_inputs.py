@@ -40,9 +40,7 @@ def plan(tracer: TorchTracer, real: torch.Tensor, source: Source) -> TensorPlan:
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
         trace.guard(source, marks_within(real))
-    return plan_tensor(
-        real, source, tracer.history, trace.options, trace.contract, choices=trace.choices
-    )
+    return plan_tensor(real, source, tracer.history, trace.options, trace.contract, choices=trace.choices)
 
 
 def static(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor:

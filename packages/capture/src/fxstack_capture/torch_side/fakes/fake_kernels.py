@@ -122,10 +122,7 @@ def _promotes_to_integer(x: Any, by: Any) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
-_CONVOLUTIONS = {
-    torch.ops.aten.convolution.default: 2,
-    torch.ops.aten.convolution_backward.default: 3,
-}
+_CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
 """How many of the first arguments are the tensors that a convolution computes with."""
 
 

@@ -111,9 +111,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def avoid_device_init(self) -> bool:
         return self._avoids_devices
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or _NO_KWARGS
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
@@ -193,16 +191,10 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
 
-    def _compute(
-        self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]
-    ) -> Any:
+    def _compute(self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]) -> Any:
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
-        if (
-            kernel is None
-            or not ordinary
-            or (not tensors and should_allow_numbers_as_tensors(func))
-        ):
+        if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
             return self._ask_torch(func, types, args, kwargs)
         try:
             return kernel(self, func, args, kwargs)

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_compat import FakeTensor
     from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 
-    Geometry = tuple[
-        tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt
-    ]
+    Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt]
     """Size, strides and storage offset."""
 
 
 def with_history(fake: FakeTensor) -> FakeTensor:
     """Any history will do: it says "not a leaf" and fails when differentiated through."""
-    add_history = torch_compat.DelayedError(
-        "a stand-in of a graph input has no history to differentiate", 1
-    )
+    add_history = torch_compat.DelayedError("a stand-in of a graph input has no history to differentiate", 1)
     with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
@@ -49,9 +45,7 @@ class _ViewOfAFunction(torch.autograd.Function):
         raise AssertionError("a stand-in of a graph input has no history to differentiate")
 
 
-def _part(
-    base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any
-) -> torch.Tensor:
+def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
     """A part of ``base`` of the given geometry and of ``real``'s dtype, made by operators that autograd follows."""
     if real.dtype == base.dtype:
         part = base.as_strided(sizes, strides, offset)

@@ -25,18 +25,7 @@ _UNPREDICTABLE = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _PLAIN = frozenset(
-    {
-        int,
-        float,
-        bool,
-        complex,
-        str,
-        type(None),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-    }
+    {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 MASKS = frozenset({torch.bool, torch.uint8, torch.int8})
 """Types of index tensors whose values decide the size of the result."""
@@ -162,9 +151,7 @@ def recipe_of(result: Any, tensors: Sequence[FakeTensor]) -> Recipe | None:
         if part is None:
             return None
         parts.append(part)
-    fresh = [
-        r.untyped_storage()._cdata for r, p in zip(result, parts, strict=True) if type(p) is Fresh
-    ]
+    fresh = [r.untyped_storage()._cdata for r, p in zip(result, parts, strict=True) if type(p) is Fresh]
     if len(set(fresh)) < len(fresh):  # results that share a storage with each other
         return None
     # The dispatcher makes a plain tuple of the named ones that Python kernels give.
@@ -187,9 +174,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
             return View(index, size, stride, offset, result.dtype)
     if type(offset) is not int or offset:
         return None
-    if (
-        not result._has_symbolic_sizes_strides
-    ):  # with symbols no operator allocates more than it needs
+    if not result._has_symbolic_sizes_strides:  # with symbols no operator allocates more than it needs
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         if storage.nbytes() != (0 if 0 in size else extent * result.element_size()):
             return None

@@ -31,9 +31,7 @@ def check_sizes(func: Any, args: Sequence[Any]) -> None:
 
 
 def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) != len(right) or any(
-        guard_or_false(a != b) for a, b in zip(left, right, strict=True)
-    )
+    return len(left) != len(right) or any(guard_or_false(a != b) for a, b in zip(left, right, strict=True))
 
 
 def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:

@@ -20,9 +20,7 @@ PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensor_is(
-    real: torch.Tensor,
-    sizes: Sequence[int | None] | None = None,
-    strides: Sequence[int | None] | None = None,
+    real: torch.Tensor, sizes: Sequence[int | None] | None = None, strides: Sequence[int | None] | None = None
 ) -> TensorIs:
     """The facts of ``real``; ``None`` among sizes and strides says that the number is dynamic.
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 
 
-def draw(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def draw(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -45,9 +43,7 @@ def draw(
     return tracer.enter_drawn(example, source)
 
 
-def seed(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def seed(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``Generator.manual_seed``: done in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)

@@ -47,9 +47,7 @@ class Variable:
 
 def _autocast_variables(device: str) -> tuple[Variable, ...]:
     return (
-        Variable(
-            lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)
-        ),
+        Variable(lambda: (torch.is_autocast_enabled(device),), torch.set_autocast_enabled, (device,)),
         Variable(lambda: (torch.get_autocast_dtype(device),), torch.set_autocast_dtype, (device,)),
     )
 
@@ -99,9 +97,7 @@ VARIABLES: tuple[Variable, ...] = (
         in_graph=False,
     ),
     Variable(
-        lambda: (torch_compat.is_fwd_grad_enabled(),),
-        torch_compat.set_fwd_grad_enabled,
-        in_graph=False,
+        lambda: (torch_compat.is_fwd_grad_enabled(),), torch_compat.set_fwd_grad_enabled, in_graph=False
     ),
 )
 
@@ -195,10 +191,7 @@ def _is_cast_already(variable: Variable) -> bool:
     return bool(torch_compat.dispatch_tls_is_dispatch_key_excluded(key))
 
 
-_AUTOCAST_KEYS = {
-    "cpu": torch_compat.DispatchKey.AutocastCPU,
-    "cuda": torch_compat.DispatchKey.AutocastCUDA,
-}
+_AUTOCAST_KEYS = {"cpu": torch_compat.DispatchKey.AutocastCPU, "cuda": torch_compat.DispatchKey.AutocastCUDA}
 
 
 @contextmanager

@@ -31,8 +31,7 @@ _CLASSES = (torch.Tensor, torch.nn.Parameter)
 _DECIDING = tuple(
     name
     for name in {*SPECIAL_METHODS, *dir(torch.Tensor)} - {"__repr__", "__str__", "__format__"}
-    if name in SPECIAL_METHODS
-    or isinstance(raw_lookup(torch.Tensor, name), (property, GetSetDescriptorType))
+    if name in SPECIAL_METHODS or isinstance(raw_lookup(torch.Tensor, name), (property, GetSetDescriptorType))
 )
 
 

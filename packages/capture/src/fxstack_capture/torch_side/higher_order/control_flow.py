@@ -85,10 +85,7 @@ class GraphsOfCall:
     def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
         """New stand-ins with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
-            found = [
-                torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
-                for x in likes
-            ]
+            found = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
         needs = gradient and torch.is_grad_enabled()
         return [with_history(x) if needs and _differentiable(x) else x for x in found]
 
@@ -110,9 +107,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _same_layout(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return len(one) == len(other) and all(
-        _layout(x) == _layout(y) for x, y in zip(one, other, strict=True)
-    )
+    return len(one) == len(other) and all(_layout(x) == _layout(y) for x, y in zip(one, other, strict=True))
 
 
 def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:

@@ -103,11 +103,7 @@ def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...
 
 
 def _results(
-    call: GraphsOfCall,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    free: tuple[fx.Node, ...],
+    call: GraphsOfCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, free: tuple[fx.Node, ...]
 ) -> list[torch.Tensor]:
     """Attention laid out in memory like the query, the logarithms of the sums, and the largest scores."""
     batch, heads, length, _ = query.size()

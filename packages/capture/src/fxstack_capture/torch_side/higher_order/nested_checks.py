@@ -29,10 +29,7 @@ _UNSAID = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, "
     "please report an enhancement request to PyTorch.)"
 )
-_FACTS = {
-    torch_compat.check: lambda condition: condition,
-    torch_compat.check_is_size: lambda size: size >= 0,
-}
+_FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is_size: lambda size: size >= 0}
 
 
 def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -71,9 +68,7 @@ def are_of(tracer: TorchTracer, region: fx.Node, symbols: Iterable[Any]) -> bool
 
 def assumed_outside(tracer: TorchTracer, region: fx.Node, known: set[Any]) -> bool:
     """Whether anything but what was ``known`` is assumed of a number that the nested graph does not compute."""
-    return any(
-        not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known
-    )
+    return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known)
 
 
 def facts(tracer: TorchTracer) -> set[Any]:

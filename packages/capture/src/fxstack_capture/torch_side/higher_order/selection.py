@@ -45,9 +45,7 @@ _TELLS_OUTPUT = "op_output" in inspect.signature(_CONTEXT.__init__).parameters
 
 
 @contextmanager
-def selecting(
-    tracer: Any, policy: Callable[..., Any], *, draws_again: bool = False
-) -> Iterator[None]:
+def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = False) -> Iterator[None]:
     """Inside, ``policy`` says which operators' results are saved for a backward.
 
     ``draws_again``: recomputation is to draw other random numbers, so whatever draws some ends the graph.
@@ -77,9 +75,7 @@ def is_choosing(tracer: Any) -> bool:
 class Selection(TorchDispatchMode):
     """One region. As a mode it notes which operators a call comes to; ``tag`` asks the policy about them."""
 
-    def __init__(
-        self, tracer: TorchTracer, policy: Callable[..., Any], *, draws_again: bool
-    ) -> None:
+    def __init__(self, tracer: TorchTracer, policy: Callable[..., Any], *, draws_again: bool) -> None:
         super().__init__()
         self._draws_again = draws_again
         self._tracer = tracer

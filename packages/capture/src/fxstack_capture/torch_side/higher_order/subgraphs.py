@@ -140,9 +140,7 @@ def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
     """Nodes of the outer graph that the function uses."""
     own = set(made.nodes)
     used = [source for node in made.nodes for source in node.all_input_nodes]
-    return tuple(
-        dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr")
-    )
+    return tuple(dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr"))
 
 
 def _demand_unwritten(
@@ -176,9 +174,7 @@ def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.
     """The function as a module: its own inputs, then the ``free`` nodes; the nodes themselves stay."""
     graph = fx.Graph()
     here: dict[fx.Node, Any] = {
-        node: tracer.specialize(node.meta["val"])
-        for node in _outer(made)
-        if type(node.meta["val"]) in _FIXED
+        node: tracer.specialize(node.meta["val"]) for node in _outer(made) if type(node.meta["val"]) in _FIXED
     }
     own = [node for node in made.nodes if node.target is parameter]
     for position, source in enumerate((*own, *free)):

@@ -168,9 +168,7 @@ class Transforms:
     def _literal(self, func: Any, real: torch.Tensor) -> Any:
         """A tensor made of Python numbers."""
         if real.numel() > _LARGEST_LITERAL:
-            raise graph_break(
-                "unsupported-tensor", "a large tensor of Python numbers in torch.func"
-            )
+            raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
         fake = func(real)
         with unset_fake_temporarily():
             numbers = real.tolist()

@@ -31,9 +31,7 @@ class InputNumbers:
     def enter(self, value: float, source: Source) -> Any:
         """See ``trace.TorchSide.enter_number``."""
         trace, contract = self._trace, self._trace.contract
-        kind = plan_number(
-            value, source, self._history, trace.options, contract, choices=trace.choices
-        )
+        kind = plan_number(value, source, self._history, trace.options, contract, choices=trace.choices)
         if kind is Kind.STATIC or not can_be_symbolic(value):
             self._trace.guard(source, Equals(value))
             return value

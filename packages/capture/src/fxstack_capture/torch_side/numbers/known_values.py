@@ -64,9 +64,7 @@ def _history(tracer: TorchTracer, last: fx.Node) -> list[fx.Node]:
 
 
 def _demand_known(tracer: TorchTracer, node: fx.Node) -> None:
-    if node.op != "call_method" and not (
-        node.op == "call_function" and isinstance(node.target, _CALLABLE)
-    ):
+    if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
     for made in torch_compat.tree_leaves(node.meta.get("val")):
         if not _is_small(made) or made.untyped_storage()._cdata in tracer.mutated_storages:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
 
 _NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
-    {
-        getattr(operator, name): name
-        for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")
-    }
+    {getattr(operator, name): name for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")}
 )
 _BY_INTEGER: Mapping[type, str] = MappingProxyType(
     {Mod: "__rmod__", PythonMod: "__rmod__", FloorDiv: "__rfloordiv__"}
@@ -73,9 +70,7 @@ class NumberFormulas:
             first, second = expr.args
             return self._operation(function, (int(first), second)) if first.is_Integer else None
         if type(expr) in _BY_INTEGER and expr.args[1].is_Integer:
-            return self._with_constant(
-                self._place(expr.args[0]), int(expr.args[1]), _BY_INTEGER[type(expr)]
-            )
+            return self._with_constant(self._place(expr.args[0]), int(expr.args[1]), _BY_INTEGER[type(expr)])
         return None
 
     def _operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Placed | None:

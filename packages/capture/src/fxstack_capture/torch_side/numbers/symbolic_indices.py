@@ -28,9 +28,7 @@ _EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def read(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def read(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
@@ -41,9 +39,7 @@ def read(
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
-def write(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def write(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
@@ -105,9 +101,7 @@ def _dimensions(item: Any) -> int | None:
     return 1 if type(item) in (int, torch.SymInt, slice) else None
 
 
-def _selected(
-    tracer: TorchTracer, tensor: torch.Tensor, index: Any
-) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _selected(tracer: TorchTracer, tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """The tensor after its symbolic indices, and the index that is left."""
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):

@@ -37,11 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-_DATA_DEPENDENT = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-)
+_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 _NO_FAKE = (
     UnsupportedOperatorException,
     UnsupportedFakeTensorException,
@@ -128,15 +124,11 @@ def _exact_error(
             return error
     except Exception as exact:
         if not torch.equal(torch.get_rng_state(), rng_state):
-            return graph_break(
-                "unsupported-call", f"{name_of(fn)}, which draws random numbers and raises"
-            )
+            return graph_break("unsupported-call", f"{name_of(fn)}, which draws random numbers and raises")
         return exact
     else:
         # torch makes a tensor of a number that is given as ``out``; its fake kernels do not.
-        if isinstance(error, _MISTAKES) and not isinstance(
-            kwargs.get("out"), (int, float, complex)
-        ):
+        if isinstance(error, _MISTAKES) and not isinstance(kwargs.get("out"), (int, float, complex)):
             text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
             return graph_break("internal-error", text)
     finally:

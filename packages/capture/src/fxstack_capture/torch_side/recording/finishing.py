@@ -32,9 +32,7 @@ _SET_GRAD = torch_compat.set_grad_enabled
 def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     """The captured code; ``outputs`` become one flat tuple in the order given."""
     if tracer.transforms.inside:
-        raise graph_break(
-            "unsupported-call", "a torch.func transform that the frame does not leave"
-        )
+        raise graph_break("unsupported-call", "a torch.func transform that the frame does not leave")
     builder = tracer.builder
     graph = builder.graph
     tracer.hooks.close(outputs)
@@ -60,9 +58,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
         inputs=tuple(builder.inputs[node] for node in placeholders),
         example_inputs=tuple(node.meta["val"] for node in placeholders),
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
-        redefined=tuple(
-            place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])
-        ),
+        redefined=tuple(place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])),
         overrides_modes=bool(tracer.outer_modes),
         demands=partial(shape_guards, tracer.geometry),
     )
@@ -117,9 +113,7 @@ def _write_assertions(tracer: TorchTracer) -> None:
             condition = env.create_symboolnode(assertion.expr)
             node = tracer.symbols.assumed(assertion.expr, condition, tracer.builder)
             message = f"Runtime assertion failed for expression {assertion.expr}"
-            graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta[
-                "val"
-            ] = None
+            graph.call_function(torch.ops.aten._assert_scalar.default, (node, message)).meta["val"] = None
             _move_up(end.next, tracer.builder.last_placeholder, order)
 
 

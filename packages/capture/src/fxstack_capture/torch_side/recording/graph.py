@@ -85,9 +85,7 @@ class GraphBuilder:
         else:
             made = self.put_together(fake)
             if made is None:
-                raise graph_break(
-                    "unsupported-tensor", "a tensor that did not come from the program"
-                )
+                raise graph_break("unsupported-tensor", "a tensor that did not come from the program")
             node = made
         self._nodes[key] = node
         return node
@@ -110,9 +108,7 @@ class GraphBuilder:
     def demand_present(self, fake: torch.Tensor) -> None:
         """Break the graph where the program looks at contents that the graph does not have."""
         if id(fake) in self.replaced:
-            raise graph_break(
-                "unsupported-object", "a tensor whose data was replaced in this graph"
-            )
+            raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
     def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
         """Whether no operator has used a tensor, but ``Tensor.data``."""
@@ -169,16 +165,11 @@ class GraphBuilder:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
         raise graph_break(
-            "unsupported-call",
-            f"an operator with an argument of {kind.__module__}.{kind.__qualname__}",
+            "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )
 
     def add(
-        self,
-        op: str,
-        target: Callable[..., Any] | str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, op: str, target: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> fx.Node:
         name = self._names.get(target)
         if name is None:

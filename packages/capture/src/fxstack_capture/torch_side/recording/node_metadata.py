@@ -20,9 +20,7 @@ class Annotations:
         self._locations = Locations()
         self._tags: dict[str, object] = {}
 
-    def annotate(
-        self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]
-    ) -> None:
+    def annotate(self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]) -> None:
         node.meta["stack_trace"] = self._locations.text(stack)
         if modules:
             node.meta["nn_module_stack"] = modules

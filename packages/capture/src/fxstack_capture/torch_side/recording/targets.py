@@ -49,9 +49,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 
 # ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
 _OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
-    getattr(operator, f"i{name}"): getattr(
-        operator, name if name not in ("and", "or") else f"{name}_"
-    )
+    getattr(operator, f"i{name}"): getattr(operator, name if name not in ("and", "or") else f"{name}_")
     for name in (
         *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
         *("and", "or", "xor", "lshift", "rshift"),
@@ -90,11 +88,7 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
         name = _RENAMED.get(fn, name)
     if getattr(torch.Tensor, name, None) is fn:
         return _method(name, args)
-    if (
-        kind is BuiltinFunctionType
-        and fn in _OUT_OF_PLACE
-        and not isinstance(args[0], torch.Tensor)
-    ):
+    if kind is BuiltinFunctionType and fn in _OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
         return Target("call_function", _OUT_OF_PLACE[fn], args)
     if kind is BuiltinFunctionType and fn.__module__ == "torch":
         return Target("call_function", _printable(fn), args)

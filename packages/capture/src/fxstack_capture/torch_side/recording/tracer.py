@@ -42,11 +42,7 @@ from fxstack_capture.torch_side.recording.assumptions import Assumptions
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
-from fxstack_capture.torch_side.recording.graph import (
-    SYMBOLIC,
-    GraphBuilder,
-    holds_only_graph_values,
-)
+from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
 from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
@@ -251,9 +247,7 @@ class TorchTracer:
             self.wrappers.guard_made(args, kwargs)
         return self.call_plainly(fn, args, kwargs)
 
-    def call_plainly(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that no ``__torch_function__`` of the program sees."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
@@ -386,9 +380,7 @@ class TorchTracer:
         if self.wrappers.used:
             self.wrappers.demand_writable(tensor)
         if storage in self.unwritable:
-            raise graph_break(
-                "unsupported-object", "a write to an array that has a copy in place of a view"
-            )
+            raise graph_break("unsupported-object", "a write to an array that has a copy in place of a view")
 
     def _is_known_data(self, result: Any) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
@@ -483,13 +475,7 @@ class TorchTracer:
         try:
             aside = self.overrides.session(self.outer_modes)
             own = self.regions.session()
-            with (
-                state.session(self.state),
-                state.hooks_aside(),
-                self.transforms.session(),
-                aside,
-                own,
-            ):
+            with state.session(self.state), state.hooks_aside(), self.transforms.session(), aside, own:
                 if self.outer_modes:
                     self._guard_state()
                 yield

@@ -36,15 +36,7 @@ if TYPE_CHECKING:
 _MISSING = object()
 
 _OUTSIDE_OF_THE_GRAPH = frozenset(
-    {
-        "_version",
-        "_cdata",
-        "_base",
-        "volatile",
-        "__cuda_array_interface__",
-        "__array_interface__",
-        "__dict__",
-    }
+    {"_version", "_cdata", "_base", "volatile", "__cuda_array_interface__", "__array_interface__", "__dict__"}
 )
 """Attributes that a stand-in cannot answer truthfully."""
 
@@ -94,9 +86,7 @@ def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
             reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
             reason.whole = tracer.trace.interp.current_frame()  # type: ignore[attr-defined]
             raise reason
-        raise AttributeError(
-            f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor
-        )
+        raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
 

@@ -33,13 +33,9 @@ class Copies:
         return is_new
 
 
-def deepcopy(
-    tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> torch.Tensor:
+def deepcopy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """``Tensor.__deepcopy__(memo)``. Raises GraphBreak where the copy is more than new memory."""
-    arguments = (
-        (fn.__self__, *args) if isinstance(getattr(fn, "__self__", None), torch.Tensor) else args
-    )
+    arguments = (fn.__self__, *args) if isinstance(getattr(fn, "__self__", None), torch.Tensor) else args
     if len(arguments) == 2 and not kwargs and type(arguments[1]) is dict:
         tensor, memo = arguments
         tracer.guard_offsets()

@@ -42,11 +42,7 @@ def _plain(
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat)
     if not tensor._has_symbolic_sizes_strides or type(fill_value) not in numbers:
         return None
-    if (
-        tensor.dim() < 2
-        or type(wrap) is not bool
-        or (tensor.requires_grad and is_leaf(tensor) is not False)
-    ):
+    if tensor.dim() < 2 or type(wrap) is not bool or (tensor.requires_grad and is_leaf(tensor) is not False):
         return None
     height, *others = tensor.shape
     if len(others) > 1:

@@ -69,9 +69,7 @@ def _python_ops() -> frozenset[object]:
         value
         for namespace in (*namespaces, torch.signal.windows)
         for name, value in vars(namespace).items()
-        if isinstance(value, FunctionType)
-        and value.__module__ in _PYTHON_OP_MODULES
-        and name not in _NOT_OPS
+        if isinstance(value, FunctionType) and value.__module__ in _PYTHON_OP_MODULES and name not in _NOT_OPS
     )
 
 

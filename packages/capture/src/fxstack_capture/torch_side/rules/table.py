@@ -65,9 +65,7 @@ def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: K
     """Carried out now, and once more whenever the graph runs."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
-    if (
-        tracer.transforms.inside
-    ):  # which see to it that the graph's operators get what matters to them
+    if tracer.transforms.inside:  # which see to it that the graph's operators get what matters to them
         return result
     node = tracer.builder.add("call_function", fn, args, kwargs)
     tracer.annotate(node)
@@ -129,10 +127,7 @@ def _same(number: Any) -> Any:
 
 
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
-_FOR_ARITHMETIC = {
-    _OPTIMIZERS: ("item",),
-    torch.nn.modules.batchnorm.__file__: ("__float__",),
-}
+_FOR_ARITHMETIC = {_OPTIMIZERS: ("item",), torch.nn.modules.batchnorm.__file__: ("__float__",)}
 """Code of torch that reads step counts, norms, batches: numbers for arithmetic, and rarely for a branch."""
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
@@ -160,9 +155,7 @@ def recurrent(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
-    by_name = [
-        f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args
-    ]
+    by_name = [f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args]
     return tracer.record(fn, tuple(by_name), kwargs)
 
 
@@ -198,9 +191,7 @@ def is_set_to(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         )
         # Which of two inputs share memory is not guarded.
         counts = outside.count(first[0]), outside.count(second[0])
-        if tensors[0] is not tensors[1] and (
-            max(counts) > 1 if first[0] == second[0] else min(counts) > 0
-        ):
+        if tensors[0] is not tensors[1] and (max(counts) > 1 if first[0] == second[0] else min(counts) > 0):
             raise graph_break("unsupported-call", "Tensor.is_set_to of two tensors from outside")
         return first == second
 
@@ -223,9 +214,7 @@ def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) ->
     return tracer.record(fn, args, kwargs)
 
 
-def _keeps_one_leaf(
-    tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs
-) -> bool:
+def _keeps_one_leaf(tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs) -> bool:
     """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False
@@ -306,10 +295,7 @@ _METHOD_RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("storage_offset", "as_strided", "as_strided_"), reads_offset),
     "is_set_to": is_set_to,
-    **dict.fromkeys(
-        ("set_", "resize_", "resize_as_", "swap_tensors"),
-        changes_input_metadata,
-    ),
+    **dict.fromkeys(("set_", "resize_", "resize_as_", "swap_tensors"), changes_input_metadata),
     **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
     "__getitem__": symbolic_indices.read,
     "__setitem__": symbolic_indices.write,
@@ -382,8 +368,7 @@ _READS_DATA = (
 """Operators that give plain numbers computed from data; on stand-ins some would make them up."""
 
 _GETTER_OF: dict[Any, Callable[[], Any]] = {
-    getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter
-    for name, getter in state.ATTENTION_FLAGS.items()
+    getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter for name, getter in state.ATTENTION_FLAGS.items()
 }
 
 _FUNCTION_RULES: dict[Any, Rule] = {
@@ -397,12 +382,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     torch.autograd.backward: gradients.backward,
     torch_compat.log_api_usage_once: ignored,
     **dict.fromkeys(
-        (
-            torch.seed,
-            torch.initial_seed,
-            torch_compat.top_saved_tensors_default_hooks,
-        ),
-        acts_outside,
+        (torch.seed, torch.initial_seed, torch_compat.top_saved_tensors_default_hooks), acts_outside
     ),
     **dict.fromkeys(_QUERIES, query),
     **dict.fromkeys(_SETTERS, set_state),

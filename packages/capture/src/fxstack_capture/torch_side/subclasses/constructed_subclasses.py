@@ -73,8 +73,7 @@ def demand_kept(made: Any, names: Iterable[str], inner: Iterable[torch.Tensor]) 
     for name, given in zip(names, inner, strict=True):
         found = getattr(made, name)
         if type(found) is not type(given) or (
-            type(given) is FakeTensor
-            and found.untyped_storage()._cdata != given.untyped_storage()._cdata
+            type(given) is FakeTensor and found.untyped_storage()._cdata != given.untyped_storage()._cdata
         ):
             text = f"a {type(made).__qualname__}, whose __tensor_unflatten__ changes {name}"
             raise graph_break("unsupported-tensor", text)

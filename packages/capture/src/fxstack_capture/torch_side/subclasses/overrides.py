@@ -44,13 +44,7 @@ MODE_AT = torch_compat.get_function_stack_at
 
 _SEEN_BY_MODES = frozenset(
     {
-        *(
-            torch.tensor,
-            torch.as_tensor,
-            torch.from_numpy,
-            torch.autograd.grad,
-            torch.autograd.backward,
-        ),
+        *(torch.tensor, torch.as_tensor, torch.from_numpy, torch.autograd.grad, torch.autograd.backward),
         *(torch_compat.set_grad_enabled, abs),
     }
 )
@@ -108,8 +102,7 @@ class Overrides:
         """Around a trace; ``outer`` are the modes that are on outside, which the caller has taken off."""
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
-            enter(mode, Converted(pinned(place, str(place)), MODE_AT))
-            for place, mode in enumerate(outer)
+            enter(mode, Converted(pinned(place, str(place)), MODE_AT)) for place, mode in enumerate(outer)
         )
         self.modes = list(self.outer)
         token = fake_classes.CURRENT.set(self)
@@ -156,9 +149,7 @@ class Overrides:
         if type(found) is classmethod:
             return True
         if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
-            raise graph_break(
-                "unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}"
-            )
+            raise graph_break("unsupported-call", f"__torch_function__ of an instance of {cls.__qualname__}")
         return False
 
     @calls_program
@@ -456,8 +447,6 @@ class _Probe(TorchFunctionMode):
         self._overrides = overrides
         self.asked = False
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         self.asked = True
         return self._overrides.ask(func, types, args, kwargs or {})

@@ -31,9 +31,7 @@ def asks(cls: type) -> bool:
 
 def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
     """What about a wrapper tracing has no model of; None if it can be followed."""
-    if cls.__module__.startswith(
-        ("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")
-    ):
+    if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"
     if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:
         return "defines __torch_function__ that is no classmethod"

@@ -79,9 +79,7 @@ class Wrappers:
         plan = fake_inputs.plan(tracer, real, source)
         is_static = plan.static
         sizes, strides, _ = (
-            tracer.geometry.tensor(real, source, plan)
-            if not is_static
-            else (real.size(), real.stride(), 0)
+            tracer.geometry.tensor(real, source, plan) if not is_static else (real.size(), real.stride(), 0)
         )
         tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
@@ -122,11 +120,7 @@ class Wrappers:
         return fake
 
     def _inner_fake(
-        self,
-        real: torch.Tensor,
-        value: torch.Tensor,
-        source: Source,
-        outer: Sequence[int | torch.SymInt],
+        self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
         """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
         tracer = self._tracer
@@ -205,9 +199,7 @@ class Wrappers:
             return False
         found = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
         if found and self._tracer.overrides.modes:
-            raise graph_break(
-                "unsupported-tensor", "a wrapper subclass under a torch-function mode"
-            )
+            raise graph_break("unsupported-tensor", "a wrapper subclass under a torch-function mode")
         if self._tracer.overrides.level or fn is getattr or isinstance(fn, Applied):
             return False
         return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
@@ -265,6 +257,4 @@ def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
 def demand_wrapped(result: Any) -> None:
     """Torch would make what is a plain tensor one of the class, without what it wraps."""
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
-        raise graph_break(
-            "unsupported-tensor", "an operator of a wrapper that gives a plain tensor"
-        )
+        raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")

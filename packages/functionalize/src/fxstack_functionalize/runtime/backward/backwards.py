@@ -107,9 +107,7 @@ class Backwards:
 
     def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:
         """Take a variant that is compiled already, or will be by ``load``."""
-        call = LazyBackward(
-            load, self._plan.backward_results, lambda made: self._made(variant, made)
-        )
+        call = LazyBackward(load, self._plan.backward_results, lambda made: self._made(variant, made))
         key = tuple(position in variant.missing for position in self._positions)
         self._found[key] = _Ready(self._shell, self._plan, variant, call)
 
@@ -169,9 +167,7 @@ class _Ready:
         self._sizes = dict(plan.shapes)
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
-        self._without = [
-            index for index, sources in plan.sources if sources and missing.issuperset(sources)
-        ]
+        self._without = [index for index, sources in plan.sources if sources and missing.issuperset(sources)]
         """Inputs that get a gradient through missing ones alone."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: Any) -> list[Any]:

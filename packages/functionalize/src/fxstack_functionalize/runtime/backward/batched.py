@@ -75,9 +75,7 @@ def _for_each(run: Run, unwrapped: Sequence[Any]) -> list[Any]:
     """Call ``run`` for each place in the tuples among ``unwrapped``, and stack the results."""
     count = max(len(parts) for parts in unwrapped if isinstance(parts, tuple))
     found = [one_by_one(run, [_at(parts, place) for parts in unwrapped]) for place in range(count)]
-    return [
-        None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)
-    ]
+    return [None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)]
 
 
 def _at(parts: Any, place: int) -> Any:

@@ -15,12 +15,7 @@ from weakref import ref
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import (
-    INPUT_CHANGED,
-    INPUT_IS_GONE,
-    batched_backward,
-    double_backward,
-)
+from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, batched_backward, double_backward
 from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
@@ -63,9 +58,7 @@ class SecondOrder:
         tensors = [i for i in kept if inputs[i].is_tensor]
         cut = shell.info.cut  # nobody else holds what a call has cut off
         alone = {*cut, state_input(shell.captured.graph_module.graph)}
-        leaves = [
-            i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)
-        ]
+        leaves = [i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)]
         others = [i for i in tensors if i not in leaves]
         numbers = [i for i in kept if i not in tensors]
         self.keeps = bool(kept)
@@ -114,9 +107,7 @@ class SecondOrder:
             gradients[index] = gradient
         return tuple(gradients)
 
-    def checked(
-        self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]
-    ) -> tuple[Any, ...] | None:
+    def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the gradients that autograd computes operator by operator; None where an input is gone or was changed."""
         leaves, references, _numbers, versions = kept
         others = [reference() for reference in references]
@@ -171,8 +162,7 @@ class SecondOrder:
 def are_special(grads: Sequence[Any]) -> bool:
     """Whether some gradient is one that compiled code knows nothing of: several at once, or a wrapper subclass."""
     return any(
-        g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g)))
-        for g in grads
+        g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g))) for g in grads
     )
 
 
@@ -218,9 +208,7 @@ def refusal(traced: Traced) -> str | None:
 
 
 def _calls(traced: Traced) -> list[torch.fx.Node]:
-    return [
-        node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"
-    ]
+    return [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
 
 
 def own_names(module: torch.nn.Module) -> set[str]:

@@ -47,9 +47,7 @@ class Call:
 
     __slots__ = ("args", "hooked", "origins", "pieces", "random_state", "task", "versions")
 
-    def __init__(
-        self, args: Sequence[Any], versions: list[int], random_state: torch.Tensor | None
-    ) -> None:
+    def __init__(self, args: Sequence[Any], versions: list[int], random_state: torch.Tensor | None) -> None:
         self.args: Sequence[Any] | None = args
         self.versions = versions
         self.random_state = random_state
@@ -92,8 +90,7 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
         if frame.f_code is _engine_run_backward.__code__:
             inputs = frame.f_locals["args"][3]
             return any(
-                isinstance(item, GradientEdge) or any(item is tap for tap in origins)
-                for item in inputs
+                isinstance(item, GradientEdge) or any(item is tap for tap in origins) for item in inputs
             )
         frame = frame.f_back  # type: ignore[assignment]
     return not (marked and _executes(_MARK_NODE))
@@ -306,11 +303,7 @@ class _Link(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        linked: LinkedResults,
-        call: Call,
-        link: Link,
-        *tensors: torch.Tensor,
+        ctx: Any, linked: LinkedResults, call: Call, link: Link, *tensors: torch.Tensor
     ) -> torch.Tensor:
         """``tensors``: the result, the taps, the mark; of all but the first the edges are all that is needed."""
         tensor = tensors[0]
@@ -362,10 +355,7 @@ class _Noting:
         return _Noting.base.register_prehook(self, hook)
 
 
-_HOOKED = {
-    name: vars(_Noting)[name]
-    for name in ("_register_hook_dict", "register_hook", "register_prehook")
-}
+_HOOKED = {name: vars(_Noting)[name] for name in ("_register_hook_dict", "register_hook", "register_prehook")}
 watch_hooks(_Link)
 
 

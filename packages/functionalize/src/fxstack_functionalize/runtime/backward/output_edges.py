@@ -148,9 +148,7 @@ def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], fina
     )
 
 
-def _reach(
-    graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]
-) -> dict[Node, Reach]:
+def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
     """Return the nearest taps that each node is computed from, with gradients."""
     seen: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}

@@ -74,13 +74,7 @@ def saved_tensors(
 
 
 def _plan(
-    number: int,
-    value: str,
-    found: tuple[bool, int] | None,
-    info: GraphInfo,
-    saving: Saving,
-    *,
-    same: bool,
+    number: int, value: str, found: tuple[bool, int] | None, info: GraphInfo, saving: Saving, *, same: bool
 ) -> SavedTensor:
     """Decide for one result: ``found`` is the input or output whose memory it has, ``same`` whether it is that tensor."""
     hooked = saving is Saving.HOOKED
@@ -136,9 +130,7 @@ def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
     ]
 
 
-def add_unsaving(
-    source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False
-) -> list[str]:
+def add_unsaving(source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False) -> list[str]:
     """Add the statements that read what was saved; return the expressions of all saved tensors in order.
 
     ``may_need_few``: some backwards need only some of them; ``unreadable`` is then None or says which cannot be read.
@@ -164,18 +156,13 @@ def add_unsaving(
         source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
         source.add("    ctx.kept = None")
     counters = {True: iter(range(len(plan))), False: iter(range(len(plan)))}
-    return [
-        f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]"
-        for item in plan
-    ]
+    return [f"{'saved' if item.by_autograd else 'kept'}[{next(counters[item.by_autograd])}]" for item in plan]
 
 
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
-def _owners(
-    partition: Partition, info: GraphInfo, names: Sequence[str]
-) -> dict[Any, tuple[bool, int]]:
+def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict[Any, tuple[bool, int]]:
     """By node and by memory: the input (True, number) or flat output (False, position)."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]

@@ -35,9 +35,7 @@ class Held:
         """
         self.inputs = inputs
         self.tensors: list[Any] = tensors
-        self.watched = [
-            None if seen is None else (seen.detach(), version_of(seen)) for seen in watched
-        ]
+        self.watched = [None if seen is None else (seen.detach(), version_of(seen)) for seen in watched]
         self.done: set[int] = set()
         """The atoms that have run."""
 
@@ -53,9 +51,7 @@ class SequentialBackward:
         }
         self._needs = plan.needs
 
-    def take(
-        self, held: Held, missing: tuple[bool, ...], arguments: tuple[int, ...] | None
-    ) -> list[Any]:
+    def take(self, held: Held, missing: tuple[bool, ...], arguments: tuple[int, ...] | None) -> list[Any]:
         """Return the saved tensors for a backward of which ``arguments`` says what it takes, None in place of others.
 
         Raises:

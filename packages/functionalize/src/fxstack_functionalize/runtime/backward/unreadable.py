@@ -37,9 +37,7 @@ def read_alone(ctx: Any, error: RuntimeError) -> tuple[list[Any], dict[int, Runt
 
 
 def demand_readable(
-    unreadable: Mapping[int, RuntimeError],
-    places: Sequence[Collection[int]],
-    needed: Collection[int] | None,
+    unreadable: Mapping[int, RuntimeError], places: Sequence[Collection[int]], needed: Collection[int] | None
 ) -> None:
     """Raise where one of the arguments ``needed`` (None: all) comes from a place that cannot be read.
 

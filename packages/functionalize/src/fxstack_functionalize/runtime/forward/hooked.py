@@ -39,11 +39,7 @@ class HookedCalls:
     """
 
     def __init__(
-        self,
-        mode: SavedTensorHooks,
-        build: Build,
-        plain: Apply,
-        example: Callable[[Hooks], HookPair],
+        self, mode: SavedTensorHooks, build: Build, plain: Apply, example: Callable[[Hooks], HookPair]
     ) -> None:
         self._mode = mode
         self._build = build
@@ -80,9 +76,7 @@ class HookedCalls:
 
     def _make(self, hooks: Hooks) -> Apply | None:
         if len(self._made) >= LIMIT:
-            self._warn(
-                hooks, f"more than {LIMIT} different pairs of hooks were used with this graph"
-            )
+            self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None
         try:
             return self._build(self._pair(hooks))

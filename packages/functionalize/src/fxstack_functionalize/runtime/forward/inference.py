@@ -9,11 +9,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.runtime.calling import is_boxed, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast, without_views
-from fxstack_functionalize.runtime.wrapper import (
-    add_without_grad,
-    end_without_grad,
-    wrapper,
-)
+from fxstack_functionalize.runtime.wrapper import add_without_grad, end_without_grad, wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

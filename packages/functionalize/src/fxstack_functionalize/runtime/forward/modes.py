@@ -31,9 +31,7 @@ def without_views(source: Source) -> Iterator[None]:
         is_excluded=torch_compat.dispatch_tls_is_dispatch_key_excluded,
         view_key=_VIEW_KEY,
     )
-    source.add(
-        "exclude(view_key, True)", exclude=torch_compat.dispatch_tls_set_dispatch_key_excluded
-    )
+    source.add("exclude(view_key, True)", exclude=torch_compat.dispatch_tls_set_dispatch_key_excluded)
     with source.trying():
         yield
     source.add("finally:")

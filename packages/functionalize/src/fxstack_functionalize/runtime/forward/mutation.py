@@ -27,8 +27,7 @@ def write_back(shell: Shell) -> WriteBack | None:
     """
     info = shell.info
     copies = [
-        (number, position, info.inputs[position].grad_visible)
-        for number, position in enumerate(info.mutated)
+        (number, position, info.inputs[position].grad_visible) for number, position in enumerate(info.mutated)
     ]
     # Members of a merged base count their own changes, and the base itself has no counter that anyone sees; but a root's
     # counter is that of its views.

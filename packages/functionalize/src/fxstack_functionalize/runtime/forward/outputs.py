@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.inputs import Captured
 
 
-def output_lines(
-    shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None
-) -> list[str]:
+def output_lines(shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None) -> list[str]:
     """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
@@ -97,11 +95,7 @@ def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
     return _ITEMS[seen.source].format(seen.index) + (".requires_grad_()" if seen.is_leaf else "")
 
 
-_ITEMS = {
-    OutputSource.VALUE: "flat[{}]",
-    OutputSource.INPUT: "args[{}]",
-    OutputSource.ALIAS: "alias_{}",
-}
+_ITEMS = {OutputSource.VALUE: "flat[{}]", OutputSource.INPUT: "args[{}]", OutputSource.ALIAS: "alias_{}"}
 
 
 def _is_flat_tuple(spec: pytree.TreeSpec) -> bool:

@@ -90,17 +90,13 @@ class _Group:
         ]
         first, length = starts[0], elements * self.size
         return all(start == first for start in starts) and not any(
-            changed and start < first + length and first < start + taken
-            for start, taken, changed in others
+            changed and start < first + length and first < start + taken for start, taken, changed in others
         )
 
     def span(self, args: Sequence[Any]) -> Span:
         """Return what the members reach, as one piece."""
         starts = [args[index].data_ptr() for index in self.members]
-        ends = [
-            start + _length(args[index], None)
-            for start, index in zip(starts, self.members, strict=True)
-        ]
+        ends = [start + _length(args[index], None) for start, index in zip(starts, self.members, strict=True)]
         return min(starts), max(ends) - min(starts), True
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import Example
 
 
-def unpacked_checker(
-    examples: Sequence[Example],
-) -> Callable[[Sequence[Any]], list[torch.Tensor]]:
+def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], list[torch.Tensor]]:
     """Return a function that checks unpacked tensors against ``examples`` and gives them their strides.
 
     Raises (the function): RuntimeError if a dtype, device or size differs.
@@ -29,8 +27,7 @@ def unpacked_checker(
 
     def check(saved: Sequence[Any]) -> list[torch.Tensor]:
         return [
-            _checked(value, example, fix)
-            for value, example, fix in zip(saved, examples, fixers, strict=True)
+            _checked(value, example, fix) for value, example, fix in zip(saved, examples, fixers, strict=True)
         ]
 
     return check

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import REGISTER
-from fxstack_inductor.codegen.c.reductions.combine import (
-    Accumulator,
-    accumulator,
-    arg_step,
-    key_step,
-)
+from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
@@ -21,14 +16,7 @@ from fxstack_inductor.codegen.c.sharing import LINE, share
 from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import Range, bounds_of_share, for_head, ranges
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import (
-    Compute,
-    Constant,
-    Kernel,
-    Loop,
-    Reduce,
-    Scan,
-)
+from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -117,9 +105,7 @@ class FunctionWriter(LoopWriter):
         size = index_text(loops[-1].extent)
         if blocked:
             self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
-            self.out.line(
-                f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};"
-            )
+            self.out.line(f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};")
             self._partials(reduces, accumulators)
             self._lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
         self._walk(stage, reduces, stores, lanes)
@@ -133,9 +119,7 @@ class FunctionWriter(LoopWriter):
         else:
             self._lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
 
-    def _walk(
-        self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]
-    ) -> None:
+    def _walk(self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]) -> None:
         """The last loop of a pass, or that part of it which is a block."""
         last = self.kernel.inner[-1]
         name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
@@ -174,9 +158,7 @@ class FunctionWriter(LoopWriter):
         if width is None:
             return []
         ops = [(k, self.kernel.values[k]) for k in reduces]
-        return [
-            Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)
-        ]
+        return [Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """What a pass computes for each inner point."""
@@ -270,9 +252,7 @@ class FunctionWriter(LoopWriter):
     def _blocked(self, reduces: list[int]) -> bool:
         """Whether this pass sums so many numbers that they should be added block by block."""
         kinds = [self.kernel.values[k] for k in reduces]
-        if not any(
-            isinstance(v, Reduce) and v.op == "sum" and v.dtype.is_floating_point for v in kinds
-        ):
+        if not any(isinstance(v, Reduce) and v.op == "sum" and v.dtype.is_floating_point for v in kinds):
             return False
         if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kinds):
             return False
@@ -312,9 +292,7 @@ class FunctionWriter(LoopWriter):
         found = [(k, self._accumulator(k)) for k in reduces]
         if not all(how.clause for _, how in found):
             return ""
-        clauses = [
-            f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found
-        ]
+        clauses = [f" reduction({how.clause}:{'key' if how.key else prefix}{k})" for k, how in found]
         return f"#pragma omp simd{''.join(clauses)}"
 
     # --- values kept for a later pass -----------------------------------------------------------------
@@ -365,9 +343,7 @@ class FunctionWriter(LoopWriter):
         accumulators = [self._accumulator(k) for k in reduces]
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.register} v{k} = {how.identity};")
-            self.out.line(
-                f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));"
-            )
+            self.out.line(f"{how.wide} shared{k}[threads * {LINE}] __attribute__((aligned({LINE})));")
         first, *rest = self.kernel.inner
         self.out.line(f"int64_t team{stage} = 1;")
         self.out.line("#pragma omp parallel num_threads(threads)")

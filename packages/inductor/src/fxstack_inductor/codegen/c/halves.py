@@ -69,11 +69,7 @@ class Halves:
 
 
 def halves(
-    names: Names,
-    var: Var,
-    computed: Sequence[int],
-    stores: Sequence[Store],
-    outside: Container[int],
+    names: Names, var: Var, computed: Sequence[int], stores: Sequence[Store], outside: Container[int]
 ) -> Halves:
     """Half-precision loads among the values ``computed`` in a loop over ``var``, and ``stores``, that lie side by side.
 

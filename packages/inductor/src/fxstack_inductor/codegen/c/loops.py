@@ -9,23 +9,10 @@ from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c.halves import RUN
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import Names, index_text
-from fxstack_inductor.codegen.c.threads import (
-    Range,
-    for_head,
-    ranges,
-    shared_heads,
-    work_condition,
-)
+from fxstack_inductor.codegen.c.threads import Range, for_head, ranges, shared_heads, work_condition
 from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.expr import of_atom, product
-from fxstack_inductor.ir.kernel import (
-    Constant,
-    Kernel,
-    Loop,
-    index_operands,
-    index_variables,
-    operands,
-)
+from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands, index_variables, operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -85,9 +72,7 @@ class LoopWriter:
             return None
         return share(self.kernel, loops, self.kernel.stores)
 
-    def _open_shared(
-        self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False
-    ) -> None:
+    def _open_shared(self, loops: Sequence[Range], sharing: Sharing | None, *, simd: bool = False) -> None:
         pragma = ["#pragma omp simd"] if simd else []
         alone = list(loops)
         if sharing is not None:

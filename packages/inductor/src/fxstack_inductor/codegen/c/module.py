@@ -40,9 +40,7 @@ def _continued(line: str) -> str:
     return bare if bare == line.rstrip() else f"{bare} (continued)"
 
 
-def c_source(
-    kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False
-) -> CSource:
+def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False) -> CSource:
     """The file for ``kernels``; ``random`` adds the random numbers that the host program draws."""
     placeholder = "KERNEL"
     names: dict[str, str] = {}

@@ -80,9 +80,7 @@ def infix(symbol: str) -> Callable[..., str]:
 
 def bool_infix(symbol: str, for_bool: str) -> Callable[..., str]:
     """An arithmetic operator, and what it is on booleans."""
-    return lambda args, dtype, _: (
-        f"({args[0]} {for_bool if dtype is torch.bool else symbol} {args[1]})"
-    )
+    return lambda args, dtype, _: f"({args[0]} {for_bool if dtype is torch.bool else symbol} {args[1]})"
 
 
 def libm(name: str) -> Callable[..., str]:

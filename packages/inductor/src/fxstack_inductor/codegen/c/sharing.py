@@ -79,10 +79,7 @@ class _Digit:
 
 
 def share(
-    kernel: Kernel,
-    loops: Sequence[Range],
-    stores: Sequence[Store],
-    around: Sequence[Loop] = (),
+    kernel: Kernel, loops: Sequence[Range], stores: Sequence[Store], around: Sequence[Loop] = ()
 ) -> Sharing | None:
     """How threads share ``loops``, among which any order is right; None if not at all.
 
@@ -110,9 +107,7 @@ def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int
         yield (loops[k], *loops[:k], *loops[k + 1 :]), 1
 
 
-def _proven(
-    kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], count: int
-) -> Sharing | None:
+def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], count: int) -> Sharing | None:
     """This way to share loops, if it is proven."""
     shared = order[:count]
     lines = {ref.name: max(1, LINE // ref.dtype.itemsize) for ref in kernel.buffers}
@@ -176,9 +171,7 @@ def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
 def _block(step: Expr, line: int) -> int | str:
     """How many points ``step`` apart fill lines: a power of two, or C that computes it."""
     least = line // gcd(line, _divisor(step))
-    return (
-        least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
-    )
+    return least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
 
 
 def _unit(blocks: Sequence[int | str]) -> tuple[Expr, str]:

@@ -11,13 +11,7 @@ from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import index_text, parameters
-from fxstack_inductor.codegen.c.threads import (
-    definition,
-    either,
-    ranges,
-    threaded,
-    work_condition,
-)
+from fxstack_inductor.codegen.c.threads import definition, either, ranges, threaded, work_condition
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
@@ -133,9 +127,7 @@ def _where_nothing_is_done(kernel: Kernel) -> list[str]:
     inside = all(map(analyse(kernel).store_inner, kernel.stores)) and not kernel.scatters
     loops = (*kernel.outer, *kernel.inner) if inside else kernel.outer
     return [
-        f"  if ({index_text(loop.extent)} < 1) return;"
-        for loop in loops
-        if not loop.extent.is_positive()
+        f"  if ({index_text(loop.extent)} < 1) return;" for loop in loops if not loop.extent.is_positive()
     ]
 
 

@@ -8,16 +8,7 @@ import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index as index_text
-from fxstack_inductor.ir.kernel import (
-    Check,
-    Compute,
-    Constant,
-    IndexValue,
-    Kernel,
-    Load,
-    Reduce,
-    Scan,
-)
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,10 +57,7 @@ class Names:
         if store.op not in {"", "set"}:
             own = self.kernel.values[store.value].dtype
             value = c_ops.emit(
-                COMBINED.get(store.op, store.op),
-                [c_ops.load(target, dtype), value],
-                own,
-                [own, own],
+                COMBINED.get(store.op, store.op), [c_ops.load(target, dtype), value], own, [own, own]
             )
         return f"{target} = {c_ops.store(value, dtype)};"
 
@@ -102,11 +90,7 @@ class Names:
     def operand(self, position: int) -> str:
         """A value where it is used: constants stand for themselves."""
         value = self.kernel.values[position]
-        return (
-            c_ops.literal(value.text, value.dtype)
-            if isinstance(value, Constant)
-            else f"v{position}"
-        )
+        return c_ops.literal(value.text, value.dtype) if isinstance(value, Constant) else f"v{position}"
 
     def declare(self, position: int) -> str:
         """``const T v12 = ...;``; not for reductions."""

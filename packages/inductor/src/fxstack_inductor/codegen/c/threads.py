@@ -36,9 +36,7 @@ class Range:
 
     @property
     def count(self) -> str:
-        return (
-            self.extent if self.step == "1" else f"({self.extent} + {self.step} - 1) / {self.step}"
-        )
+        return self.extent if self.step == "1" else f"({self.extent} + {self.step} - 1) / {self.step}"
 
     def text(self) -> str:
         return for_head(self.name, "0", self.extent, self.step)
@@ -91,9 +89,7 @@ def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
         at = f"at{depth}"
         start, stop = f"begin{depth}", f"end{depth}"
         declared.append(f"const int64_t size{depth} = {behind};")
-        declared.append(
-            f"const int64_t {start} = {before} < first ? (first - {before}) / size{depth} : 0;"
-        )
+        declared.append(f"const int64_t {start} = {before} < first ? (first - {before}) / size{depth} : 0;")
         declared.append(
             f"const int64_t {stop} = last - {before} < ({loop.count}) * size{depth} ? "
             f"(last - {before} + size{depth} - 1) / size{depth} : {loop.count};"

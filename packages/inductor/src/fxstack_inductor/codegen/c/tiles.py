@@ -123,10 +123,10 @@ class TileWriter(LoopWriter):
         step = value.index.coefficient(column.var)
         start = value.index.subs({row.var: ZERO, column.var: ZERO})
         assert step is not None
-        source = f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
-        self.out.line(
-            f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));"
+        source = (
+            f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
         )
+        self.out.line(f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));")
         self.out.line(
             f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
             f"({word}*)turned{position}, {width}, rows, columns);"

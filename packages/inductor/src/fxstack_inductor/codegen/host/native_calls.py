@@ -84,12 +84,7 @@ class Argument:
     tensors: tuple[Node, ...] = ()
 
 
-ATTENTION = (
-    "flash_attention_for_cpu",
-    "flash_attention",
-    "cudnn_attention",
-    "efficient_attention",
-)
+ATTENTION = ("flash_attention_for_cpu", "flash_attention", "cudnn_attention", "efficient_attention")
 NEW_CALLS: Mapping[object, str] = MappingProxyType(
     {
         find_overload(f"{name}.default"): name
@@ -172,9 +167,7 @@ def _list(kind: str) -> Callable[[Any], Argument | None]:
     return make
 
 
-def _optional(
-    make: Callable[[Any], Argument | None], kind: str
-) -> Callable[[Any], Argument | None]:
+def _optional(make: Callable[[Any], Argument | None], kind: str) -> Callable[[Any], Argument | None]:
     """A pointer to the value, or none."""
     listed = kind.startswith("const int64_t")
 
@@ -199,9 +192,7 @@ ARGUMENTS: Mapping[str, Callable[[Any], Argument | None]] = MappingProxyType(
         "float": _number,
         "Optional[float]": _optional(_number, "double"),
         "Optional[bool]": _optional(_integer, "int32_t"),
-        "Optional[int]": lambda value: (
-            Argument("0", "None") if value is None else _integer_or_dtype(value)
-        ),
+        "Optional[int]": lambda value: Argument("0", "None") if value is None else _integer_or_dtype(value),
         "List[int]": _list("int64_t"),
         "List[bool]": _list("int32_t"),
         "Optional[List[int]]": _optional(_list("int64_t"), "const int64_t*"),

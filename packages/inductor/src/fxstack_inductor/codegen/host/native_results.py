@@ -94,19 +94,14 @@ class RareCases:
         stride = () if layout is None else layout.stride
         dims = -1 if layout is None else len(shape)
         symbols = symbols_of((*shape, *stride))
-        dtype, known = (
-            self.python.constant(output.dtype),
-            None if layout is None else shape_text(shape),
-        )
+        dtype, known = (self.python.constant(output.dtype), None if layout is None else shape_text(shape))
         text = (
             f"def {{name}}({', '.join(['x', *symbols])}):\n"
             f"    return (as_planned(x, {dtype}, {known}, {shape_text(stride)}),)\n"
         )
         code = DTYPE_CODES.get(output.dtype, UNKNOWN_DTYPE)
         place, handle = self._rare(own), self.handles[own]
-        self.line(
-            f"if (fx_otherwise({handle}, {code}, {dims}, {c_sizes(shape)}, {c_sizes(stride)})) {{"
-        )
+        self.line(f"if (fx_otherwise({handle}, {code}, {dims}, {c_sizes(shape)}, {c_sizes(stride)})) {{")
         self.line(f"{handle} = {self._by_python(text, output.name, symbols, place)};")
         self.check(f"!{handle}")
         self.line("}")

@@ -130,11 +130,7 @@ class HostWriter:
     def _signature(self, names: list[str]) -> list[str]:
         if not self.boxed:
             return [f"def call({', '.join(names)}):"]
-        return [
-            "def call(inputs):",
-            f"    [{', '.join(names)}] = inputs",
-            "    inputs.clear()",
-        ]
+        return ["def call(inputs):", f"    [{', '.join(names)}] = inputs", "    inputs.clear()"]
 
     def begin(self) -> tuple[str, ...]:
         """Plan the arena; returns the symbols that its size depends on."""
@@ -306,9 +302,7 @@ class HostWriter:
         self.arguments[function] = len(parameters(kernel))
         inside = {node.name for node in self.arena}
         values = [
-            f"p_{identifier(ref.name)}"
-            if ref.name in inside
-            else f"{identifier(ref.name)}.data_ptr()"
+            f"p_{identifier(ref.name)}" if ref.name in inside else f"{identifier(ref.name)}.data_ptr()"
             for ref in kernel.buffers
         ]
         error = ["error_address"] if kernel.checked else []

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.python_host import (
-    HostProgram,
-    HostWriter,
-    identifier,
-    shape_text,
-)
+from fxstack_inductor.codegen.host.python_host import HostProgram, HostWriter, identifier, shape_text
 from fxstack_inductor.ir.nodes import Argument, Computed, Node
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.schedule.plan import KernelStep
@@ -46,9 +41,7 @@ class Launch:
         return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
 
 
-def device_program(
-    plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False
-) -> HostProgram:
+def device_program(plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
     """``functions`` maps names of the plan's kernels to Triton's.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
@@ -105,9 +98,7 @@ class DeviceHostWriter(HostWriter):
         return ()
 
     def _head(self) -> list[str]:
-        devices = sorted(
-            {_index(_written_by(s)) for s in self.plan.steps if isinstance(s, KernelStep)}
-        )
+        devices = sorted({_index(_written_by(s)) for s in self.plan.steps if isinstance(s, KernelStep)})
         self.constants["on_device"] = torch.cuda.device
         if devices:
             self.constants["current_stream"] = _current_stream

@@ -182,9 +182,7 @@ class AttentionWriter(KernelWriter):
         index = self._index(store.index, letter, wide, lanes)
         mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
         pointer = self.pointers[store.buffer]
-        self.line(
-            f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})"
-        )
+        self.line(f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})")
 
     def _ranges(self) -> None:
         integer = self._integer()
@@ -242,9 +240,7 @@ class AttentionWriter(KernelWriter):
         body(masked=True)
         self.depth -= 1
 
-    def _listed(
-        self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool
-    ) -> None:
+    def _listed(self, pair: tuple[int, int], size: int, block: str, body: Body, *, masked: bool) -> None:
         count, which = (self._table(position) for position in pair)
         ratio = size // self.tiles.config.constants[block]
         self.line(f"count = {count} * {ratio}")

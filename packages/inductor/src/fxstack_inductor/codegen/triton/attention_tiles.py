@@ -115,9 +115,7 @@ def tile_attention(kernel: Kernel) -> AttentionTiling:
         if a.kind == "keys":
             rows_, columns = columns, rows_
         whole = a.queries.as_int()
-        held = (
-            a.packed and whole is not None and whole <= rows_
-        )  # all queries are in the first block
+        held = a.packed and whole is not None and whole <= rows_  # all queries are in the first block
         fit = bm if held else _part(bm, rows_)
         tabled = fit >= LEAST and _part(bn, columns) >= LEAST
         if tabled:

@@ -78,9 +78,7 @@ def triton_source(
             notes = [f"# {', '.join(kernel.origins)}", *(f"# {c}" for c in kernel.comments[:8])]
             parts.append("\n".join([*notes, _named(made.text, placeholder, names[key])]))
         name = names[key]
-        functions[kernel.name] = TritonKernel(
-            name, _named(made.text, placeholder, name), made.tiling
-        )
+        functions[kernel.name] = TritonKernel(name, _named(made.text, placeholder, name), made.tiling)
     return TritonSource("\n\n".join(parts) + "\n", functions)
 
 

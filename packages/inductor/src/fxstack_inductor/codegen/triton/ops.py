@@ -125,9 +125,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         ),
         "relu": _template("tl.where({0} <= 0, tl.zeros_like({0}), {0})"),
         "round": _template("libdevice.nearbyint({0})"),
-        "bitwise_not": lambda args, dtype: (
-            f"({args[0]} == 0)" if dtype is torch.bool else f"(~{args[0]})"
-        ),
+        "bitwise_not": lambda args, dtype: f"({args[0]} == 0)" if dtype is torch.bool else f"(~{args[0]})",
         "maximum": _template("_maximum({0}, {1})"),
         "minimum": _template("_minimum({0}, {1})"),
         "where": _template("tl.where({0}, {1}, {2})"),

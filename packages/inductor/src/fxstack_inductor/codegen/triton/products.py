@@ -63,13 +63,8 @@ class ProductWriter(KernelWriter):
         self.line("first = pid // (GROUP * across) * GROUP")
         self.line("high = tl.minimum(down - first, GROUP)")
         self.line("within = pid % (GROUP * across)")
-        for axis, block, at in (
-            ("i", "BM", "first + within % high"),
-            ("j", "BN", "within // high"),
-        ):
-            self.line(
-                f"{axis} = ({at}).to({integer}) * {block} + tl.arange(0, {block}).to({integer})"
-            )
+        for axis, block, at in (("i", "BM", "first + within % high"), ("j", "BN", "within // high")):
+            self.line(f"{axis} = ({at}).to({integer}) * {block} + tl.arange(0, {block}).to({integer})")
 
     # --- the product -----------------------------------------------------------------------------
 
@@ -99,9 +94,7 @@ class ProductWriter(KernelWriter):
         self._operand(name, position, axes)
         self.spread = "", ""
 
-    def _operand(
-        self, name: str, position: int, axes: tuple[tuple[str, str, tuple[Loop, ...]], ...]
-    ) -> None:
+    def _operand(self, name: str, position: int, axes: tuple[tuple[str, str, tuple[Loop, ...]], ...]) -> None:
         value = self.kernel.values[position]
         assert isinstance(value, Compute)
         source, kind = value.args[0], triton_ops.TYPES[ROUNDINGS[value.op]]
@@ -193,8 +186,7 @@ class ProductWriter(KernelWriter):
 
     def _stores(self, stores: Iterable[Store]) -> None:
         whole = not any(
-            self._inside(axis, loops)
-            for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
+            self._inside(axis, loops) for axis, loops in (("i", self.tiles.rows), ("j", self.tiles.columns))
         )
         shape = f"[BM, {self._width()}]"
         for store in stores:

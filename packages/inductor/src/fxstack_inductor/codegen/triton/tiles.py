@@ -86,9 +86,7 @@ def tile(kernel: Kernel) -> Tiling:
     count, elements = extent(kernel.inner).as_int(), TILE // _crowding(kernel)
     across = _along_outer(kernel)
     if count is None or count > (_most_across(kernel, elements) if across else PERSISTENT):
-        return Tiling(
-            "looped", kernel, _columns(kernel, elements) if across else Config(1, elements, 8)
-        )
+        return Tiling("looped", kernel, _columns(kernel, elements) if across else Config(1, elements, 8))
     rblock = power_of_two(count)
     least = RUN if across else 1
     xblock = _spread(max(least, min(64, elements // rblock)), kernel)

@@ -40,13 +40,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Loop, Store
 
 SCANS = MappingProxyType(
-    {
-        "sum": "_sum",
-        "prod": "_product",
-        "max": "_maximum",
-        "min": "_minimum",
-        "logaddexp": "_logaddexp",
-    }
+    {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}
 )
 """Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
 POSITIONS = frozenset({"argmax", "argmin"})
@@ -96,9 +90,7 @@ class KernelWriter:
         integer = self._integer()
         lanes = "[:, None]" if self.kernel.inner else ""
         self.line(f"xnumel = {triton_index(extent(self.kernel.outer))}")
-        self.line(
-            f"x = ({program}).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}"
-        )
+        self.line(f"x = ({program}).to({integer}) * XBLOCK + tl.arange(0, XBLOCK).to({integer}){lanes}")
         self.line("xmask = x < xnumel")
         self.line("xzero = x * 0")
         self._coordinates("x", self.kernel.outer)
@@ -421,9 +413,7 @@ class KernelWriter:
         for store in stores:
             inner = bool(self.kernel.inner) and self.facts.store_inner(store)
             zero, mask = ("xzero + rzero", "xmask & rmask") if inner else ("xzero", "xmask")
-            shape = (
-                "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
-            )
+            shape = "[XBLOCK, RBLOCK]" if inner else "[XBLOCK, 1]" if self.kernel.inner else "[XBLOCK]"
             mask += "".join(f" & ({v.name} == 0)" for v in self._missing(store))
             value = self._stored(f"tl.broadcast_to(v{store.value}, {shape})", store.buffer)
             pointer = f"{self.pointers[store.buffer]} + ({triton_index(store.index)} + {zero})"

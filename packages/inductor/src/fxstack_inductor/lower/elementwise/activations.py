@@ -95,9 +95,7 @@ def _gelu_tanh_backward(grad: Body, x: Body) -> Body:
 
 @rule("silu.default")
 def silu(ctx: Context, x: Node) -> Node:
-    return floating(
-        ctx, (x,), lambda a: call("div", a, add(like(a, 1), call("exp", call("neg", a))))
-    )
+    return floating(ctx, (x,), lambda a: call("div", a, add(like(a, 1), call("exp", call("neg", a)))))
 
 
 @rule("silu_backward.default")
@@ -132,20 +130,14 @@ def threshold_backward(ctx: Context, grad: Node, x: Node, threshold: float) -> N
 @rule("threshold.default")
 def threshold(ctx: Context, x: Node, threshold: float, value: float) -> Node:
     return elementwise(
-        ctx,
-        (x,),
-        x.dtype,
-        x.dtype,
-        lambda a: select(compare("le", a, like(a, threshold)), like(a, value), a),
+        ctx, (x,), x.dtype, x.dtype, lambda a: select(compare("le", a, like(a, threshold)), like(a, value), a)
     )
 
 
 @rule("leaky_relu.default")
 def leaky_relu(ctx: Context, x: Node, negative_slope: float = 0.01) -> Node:
     return floating(
-        ctx,
-        (x,),
-        lambda a: select(compare("gt", a, like(a, 0)), a, mul(a, like(a, negative_slope))),
+        ctx, (x,), lambda a: select(compare("gt", a, like(a, 0)), a, mul(a, like(a, negative_slope)))
     )
 
 
@@ -162,20 +154,14 @@ def leaky_relu_backward(
 @rule("hardtanh.default")
 def hardtanh(ctx: Context, x: Node, min_val: float = -1, max_val: float = 1) -> Node:
     return floating(
-        ctx,
-        (x,),
-        lambda a: call("minimum", like(a, max_val), call("maximum", like(a, min_val), a)),
+        ctx, (x,), lambda a: call("minimum", like(a, max_val), call("maximum", like(a, min_val), a))
     )
 
 
 @rule("hardtanh_backward.default")
 def hardtanh_backward(ctx: Context, grad: Node, x: Node, min_val: float, max_val: float) -> Node:
     def body(g: Body, a: Body) -> Body:
-        outside = call(
-            "bitwise_or",
-            compare("le", a, like(a, min_val)),
-            compare("ge", a, like(a, max_val)),
-        )
+        outside = call("bitwise_or", compare("le", a, like(a, min_val)), compare("ge", a, like(a, max_val)))
         return select(outside, like(g, 0), g)
 
     return floating(ctx, (grad, x), body)

@@ -77,9 +77,7 @@ def arange_step(ctx: Context, start: Any, end: Any, step: Any = 1, **_: Any) -> 
     if not all(isinstance(v, (int, Expr)) for v in (start, step)) or dtype is torch.bool:
         raise NotLowered("arange of other than integers")
     return ctx.pointwise(
-        ctx.sizes(),
-        dtype,
-        lambda index: cast(Index(as_expr(start) + index[0] * step), value_dtype(dtype)),
+        ctx.sizes(), dtype, lambda index: cast(Index(as_expr(start) + index[0] * step), value_dtype(dtype))
     )
 
 

@@ -183,9 +183,7 @@ def to_copy(
     memory_format: Any = None,
 ) -> Node:
     if isinstance(x, (bool, int, float)):  # vmap's own, of a number beside a batch
-        return ctx.pointwise(
-            (), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype))
-        )
+        return ctx.pointwise((), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype)))
     if device is not None and device != x.device:
         raise NotLowered(f"copy from {x.device} to {device}")
     return convert(ctx, x, x.dtype if dtype is None else dtype)
@@ -304,9 +302,7 @@ def div(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(
-    ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mode: str | None = None
-) -> Node:
+def div_mode(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode is None:
         return div(ctx, x, y)
     dtype = promote(x, y)
@@ -316,11 +312,7 @@ def div_mode(
     if rounding_mode == "trunc" and dtype != value_dtype(dtype) and vectors:
         # Eager rounds the quotient first, which may reach the next whole number; not that by one number.
         return elementwise(
-            ctx,
-            (x, y),
-            dtype,
-            dtype,
-            lambda a, b: call("trunc", round_to(call("div", a, b), dtype)),
+            ctx, (x, y), dtype, dtype, lambda a, b: call("trunc", round_to(call("div", a, b), dtype))
         )
     op = {"floor": "floordiv", "trunc": "truncdiv"}[rounding_mode]
     return elementwise(ctx, (x, y), dtype, dtype, lambda a, b: call(op, a, b), precise=(1,))
@@ -342,9 +334,7 @@ def floor_divide(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
 
 def _comparison(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
-        return elementwise(
-            ctx, (x, y), promote(x, y), BOOL, lambda a, b: call(op, a, b, dtype=BOOL)
-        )
+        return elementwise(ctx, (x, y), promote(x, y), BOOL, lambda a, b: call(op, a, b, dtype=BOOL))
 
     return lower
 
@@ -391,9 +381,7 @@ def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Nod
     def body(index: Any) -> Body:
         filler = operand(value, index, x.dtype)
         return Call(
-            "where",
-            (read_broadcast(mask, index, BOOL), filler, read_broadcast(x, index, register)),
-            register,
+            "where", (read_broadcast(mask, index, BOOL), filler, read_broadcast(x, index, register)), register
         )
 
     return ctx.pointwise(shape, x.dtype, body)

@@ -21,9 +21,7 @@ def asserted_numbers(graph: Graph) -> frozenset[FxNode]:
     """The nodes of single numbers that assertions are computed from."""
     found: set[FxNode] = set()
     waiting = [
-        arg
-        for node in graph.find_nodes(op="call_function", target=ASSERTION)
-        for arg in node.all_input_nodes
+        arg for node in graph.find_nodes(op="call_function", target=ASSERTION) for arg in node.all_input_nodes
     ]
     while waiting:
         node = waiting.pop()

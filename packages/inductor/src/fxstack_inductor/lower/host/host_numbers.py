@@ -54,9 +54,7 @@ class HostNumbers:
         self._program.steps.append(call)
         return made
 
-    def argument(
-        self, name: str, value: HostValue | Node, dtype: torch.dtype, device: torch.device
-    ) -> Node:
+    def argument(self, name: str, value: HostValue | Node, dtype: torch.dtype, device: torch.device) -> Node:
         """The host's ``value``, a number or a tensor of one, as kernels on a GPU take it."""
         if value not in self._arguments:
             function = tensor_bits if isinstance(value, Node) else number_bits

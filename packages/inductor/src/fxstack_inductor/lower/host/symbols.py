@@ -61,9 +61,7 @@ def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
 def _variable(name: str, expr: Any, ranges: Mapping[Any, Any], definition: str) -> Expr:
     known = ranges.get(expr)
     nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
-    return of_atom(
-        Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition)
-    )
+    return of_atom(Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition))
 
 
 def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:

@@ -21,13 +21,7 @@ from fxstack_inductor.ir.nodes import (
     Pointwise,
     value_dtype,
 )
-from fxstack_inductor.lower.context import (
-    broadcast_coords,
-    broadcast_shapes,
-    cast,
-    number,
-    read,
-)
+from fxstack_inductor.lower.context import broadcast_coords, broadcast_shapes, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, REGISTER_DTYPES
 from fxstack_inductor.lower.indexing.affine import place
 from fxstack_inductor.lower.indexing.views import slice_start, wrap
@@ -152,9 +146,7 @@ def roll(ctx: Context, x: Node, shifts: Sequence[Any], dims: Sequence[int] = ())
         raise NotLowered("roll twice over one dimension")
 
     def body(index: Sequence[Expr]) -> Body:
-        coords = [
-            mod(i - amounts[k], x.shape[k]) if k in amounts else i for k, i in enumerate(index)
-        ]
+        coords = [mod(i - amounts[k], x.shape[k]) if k in amounts else i for k, i in enumerate(index)]
         return read(x, coords)
 
     return ctx.pointwise(x.shape, x.dtype, body)
@@ -197,13 +189,7 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> No
 
 @rule("slice_scatter.default")
 def slice_scatter(
-    ctx: Context,
-    x: Node,
-    src: Node,
-    dim: int = 0,
-    start: Any = None,
-    end: Any = None,
-    step: int = 1,
+    ctx: Context, x: Node, src: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Node:
     at = wrap(dim, len(x.shape))
     taken = src.shape[at]
@@ -226,9 +212,7 @@ def slice_scatter(
 
 
 @rule("diagonal_scatter.default")
-def diagonal_scatter(
-    ctx: Context, x: Node, src: Node, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Node:
+def diagonal_scatter(ctx: Context, x: Node, src: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
     row, column = wrap(dim1, len(x.shape)), wrap(dim2, len(x.shape))
     above, below = max(offset, 0), max(-offset, 0)
     register = value_dtype(x.dtype)
@@ -324,9 +308,7 @@ class Places:
         shape = [x.shape[k] for k in self.before] + list(self.looked)
         self.shape = (*shape, *(x.shape[k] for k in self.after))
 
-    def coords(
-        self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect
-    ) -> list[Coord]:
+    def coords(self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect) -> list[Coord]:
         """The coordinates in ``x`` of the element at ``index`` of what is picked; ``at`` makes those that are looked up."""
         begin, end = len(self.before), len(self.before) + len(self.looked)
         coords: list[Coord] = [ZERO] * len(self.x.shape)

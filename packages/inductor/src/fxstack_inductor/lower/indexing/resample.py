@@ -45,9 +45,7 @@ def _factor(size: Expr, out: Expr, scale: float | None) -> int:
     return factor
 
 
-def _factors(
-    sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float | None]
-) -> list[int]:
+def _factors(sizes: Sequence[Expr], out: Sequence[Expr], scales: Sequence[float | None]) -> list[int]:
     return [_factor(a, b, s) for a, b, s in zip(sizes, out, scales, strict=True)]
 
 
@@ -67,11 +65,7 @@ def _nearest(rank: int) -> Callable[..., Node]:
 
 def _nearest_backward(rank: int) -> Callable[..., Node]:
     def lower(
-        ctx: Context,
-        grad: Node,
-        output_size: Sequence[int],
-        input_size: Sequence[int],
-        *scales: float | None,
+        ctx: Context, grad: Node, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None
     ) -> Node:
         given = [*scales, *[None] * (rank - len(scales))]
         shape = ctx.sizes()
@@ -121,8 +115,7 @@ def _padding(rank: int, source: Callable[[Expr, Expr], Expr]) -> Callable[..., N
 
         def body(index: Sequence[Expr]) -> Body:
             at = [
-                source(i - b, size)
-                for i, b, size in zip(index[-rank:], before, x.shape[-rank:], strict=True)
+                source(i - b, size) for i, b, size in zip(index[-rank:], before, x.shape[-rank:], strict=True)
             ]
             return read(x, [*index[:-rank], *at])
 

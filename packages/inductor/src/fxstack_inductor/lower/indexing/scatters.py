@@ -102,14 +102,7 @@ REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin":
 
 @rule("scatter_reduce.two")
 def scatter_reduce(
-    ctx: Context,
-    x: Node,
-    dim: int,
-    index: Node,
-    src: Node,
-    reduce: str,
-    *,
-    include_self: bool = True,
+    ctx: Context, x: Node, dim: int, index: Node, src: Node, reduce: str, *, include_self: bool = True
 ) -> Node:
     op, source = REDUCTIONS[reduce], _source(src, x.dtype)
     neutral = identity({"mean": "sum"}.get(reduce, reduce.removeprefix("a")), x.dtype)
@@ -140,14 +133,7 @@ def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: boo
 
 
 def _slices(
-    ctx: Context,
-    op: str,
-    init: Pointwise,
-    dim: int,
-    indices: Node,
-    value: Value,
-    *,
-    wraps: bool = False,
+    ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, value: Value, *, wraps: bool = False
 ) -> Node:
     """``init``, where slice ``indices[k]`` takes slice ``k`` of ``value``; ``wraps``: negative ones count from the end."""
     if not init.shape or len(indices.shape) != 1:
@@ -179,9 +165,7 @@ def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
 
 
 @rule("index_add.default")
-def index_add(
-    ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alpha: Any = 1
-) -> Node:
+def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alpha: Any = 1) -> Node:
     if isinstance(alpha, Expr) or (x.dtype is BOOL and alpha != 1):
         raise NotLowered("symbolic alpha")
     _require_slices(x, dim, index, source)
@@ -214,11 +198,7 @@ def index_fill(ctx: Context, x: Node, dim: int, index: Node, value: TensorOrScal
 
 @rule("index_put.default", "_unsafe_index_put.default")
 def index_put(
-    ctx: Context,
-    x: Node,
-    indices: Sequence[Node | None],
-    values: Node,
-    accumulate: bool = False,
+    ctx: Context, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False
 ) -> Node:
     if any(i is not None and i.dtype is BOOL for i in indices):
         return _masked_put(ctx, x, indices, values, accumulate)
@@ -249,12 +229,7 @@ def _masked_put(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    ctx: Context,
-    grad: Node,
-    indices: Node,
-    num_weights: Any,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
+    ctx: Context, grad: Node, indices: Node, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
 ) -> Node:
     """Sums of the rows of ``grad``; rows at ``padding_idx``, and at indices out of range, count for nothing, as in eager."""
     if scale_grad_by_freq or len(grad.shape) != len(indices.shape) + 1:
@@ -265,9 +240,7 @@ def embedding_backward(
         row, value = looked_up(indices, index[:rank]), read(grad, index)
         last = constant(rows - 1, torch.int64)
         counts = call(
-            "bitwise_and",
-            call("ge", row, like(row, 0), dtype=BOOL),
-            call("le", row, last, dtype=BOOL),
+            "bitwise_and", call("ge", row, like(row, 0), dtype=BOOL), call("le", row, last, dtype=BOOL)
         )
         counts = call("bitwise_and", counts, call("ne", row, like(row, padding_idx), dtype=BOOL))
         place = Call("where", (counts, row, like(row, 0)), torch.int64)

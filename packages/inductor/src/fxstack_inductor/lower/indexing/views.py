@@ -108,9 +108,7 @@ def _infer(x: Node, shape: list[Expr]) -> list[Expr]:
     return [missing if s == -1 else s for s in shape]
 
 
-def reshape_coords(
-    source: Sequence[Expr], target: Sequence[Expr], index: Sequence[Expr]
-) -> list[Expr]:
+def reshape_coords(source: Sequence[Expr], target: Sequence[Expr], index: Sequence[Expr]) -> list[Expr]:
     """Coordinates in ``source`` of the element at ``index`` of ``target``; both have the same number of elements.
 
     Dimensions are matched in groups of equal size, so that what a reshape leaves alone stays a plain variable.
@@ -227,9 +225,7 @@ def split_with_sizes(ctx: Context, x: Node, sizes: Sequence[Any], dim: int = 0) 
 
 def _part(ctx: Context, x: Node, at: int, begin: Expr, extent: Expr) -> Node:
     shape = [*x.shape[:at], extent, *x.shape[at + 1 :]]
-    return ctx.view(
-        x, shape, lambda index: [begin + i if k == at else i for k, i in enumerate(index)]
-    )
+    return ctx.view(x, shape, lambda index: [begin + i if k == at else i for k, i in enumerate(index)])
 
 
 @rule("unbind.int")

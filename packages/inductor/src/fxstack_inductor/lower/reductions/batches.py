@@ -43,9 +43,7 @@ def _empty(ctx: Context, dtype: torch.dtype) -> Node:
     return ctx.pointwise([ZERO], dtype, lambda _: number(0, value_dtype(dtype)))
 
 
-def _scaled(
-    ctx: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, bias: Node | None
-) -> Node:
+def _scaled(ctx: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, bias: Node | None) -> Node:
     """``(x - mean) * (rstd * weight) + bias``; everything but ``x`` has one element a channel."""
     dtype = value_dtype(x.dtype)
 
@@ -83,9 +81,7 @@ class _Statistics:
 
     def rstd(self, eps: float) -> Node:
         count = number_of(self.count, self.dtype)
-        variance = apply(
-            self.ctx, self.dtype, self.dtype, lambda s: call("div", s, count), self.squares
-        )
+        variance = apply(self.ctx, self.dtype, self.dtype, lambda s: call("div", s, count), self.squares)
         return _inverse_deviation(self.ctx, variance, eps)
 
     def updated(self, running: Node, momentum: float, *, variance: bool) -> Node:
@@ -96,9 +92,7 @@ class _Statistics:
         def body(old: Body, new: Body) -> Body:
             new = call("div", new, freedom) if variance else new
             return call(
-                "add",
-                call("mul", like(new, momentum), new),
-                call("mul", like(old, 1 - momentum), old),
+                "add", call("mul", like(new, momentum), new), call("mul", like(old, 1 - momentum), old)
             )
 
         return apply(self.ctx, self.dtype, running.dtype, body, running, value)
@@ -146,13 +140,7 @@ def batch_norm(
 
 @rule("_native_batch_norm_legit.no_stats")
 def batch_norm_without_statistics(
-    ctx: Context,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    ctx: Context, x: Node, weight: Node | None, bias: Node | None, training: bool, momentum: float, eps: float
 ) -> Updates | tuple[Node, ...]:
     return batch_norm(ctx, x, weight, bias, None, None, training, momentum, eps)
 
@@ -173,8 +161,7 @@ def functional_batch_norm(
     if not training:
         raise NotLowered("evaluation")
     if any(
-        new.dtype != old.dtype
-        for new, old in zip(ctx.value[3:], (running_mean, running_var), strict=True)
+        new.dtype != old.dtype for new, old in zip(ctx.value[3:], (running_mean, running_var), strict=True)
     ):
         raise NotLowered("statistics of another dtype")
     found, results = _train(ctx, x, weight, bias, eps)

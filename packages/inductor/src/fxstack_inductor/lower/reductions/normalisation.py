@@ -79,29 +79,19 @@ def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
 
 
 @rule("_softmax_backward_data.default")
-def softmax_backward(
-    ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
-) -> Node:
+def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
     product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
     total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
     # As eager does: where the gradient is nearly the same everywhere, a difference of products has lost most of its digits.
     return apply(
-        ctx,
-        dtype,
-        input_dtype,
-        lambda g, y, s: call("mul", call("sub", g, s), y),
-        grad,
-        output,
-        total,
+        ctx, dtype, input_dtype, lambda g, y, s: call("mul", call("sub", g, s), y), grad, output, total
     )
 
 
 @rule("_log_softmax_backward_data.default")
-def log_softmax_backward(
-    ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype
-) -> Node:
+def log_softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
     total = reduce(ctx, grad, dims, "sum", dtype, keepdim=True)
@@ -184,9 +174,7 @@ def layer_norm_backward(
     if any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
     outer = tuple(k for k in range(len(x.shape)) if k not in dims)
-    xhat = apply(
-        ctx, dtype, dtype, lambda a, m, r: call("mul", call("sub", a, m), r), x, mean, rstd
-    )
+    xhat = apply(ctx, dtype, dtype, lambda a, m, r: call("mul", call("sub", a, m), r), x, mean, rstd)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         grad_x = _layer_norm_input_gradient(ctx, grad, x, dims, xhat, rstd, weight)
@@ -199,13 +187,7 @@ def layer_norm_backward(
 
 
 def _layer_norm_input_gradient(
-    ctx: Context,
-    grad: Node,
-    x: Node,
-    dims: tuple[int, ...],
-    xhat: Node,
-    rstd: Node,
-    weight: Node | None,
+    ctx: Context, grad: Node, x: Node, dims: tuple[int, ...], xhat: Node, rstd: Node, weight: Node | None
 ) -> Node:
     dtype = value_dtype(x.dtype)
     count = number_of(product(x.shape[k] for k in dims), dtype)

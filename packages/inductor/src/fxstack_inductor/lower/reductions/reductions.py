@@ -91,18 +91,11 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 @rule("sum.dim_IntList", "sum.default")
 def sum_(
-    ctx: Context,
-    x: Node,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = _accumulator(x.dtype) if dtype is None else dtype
     dims = normalise_dims(x, dim)
-    return reduce(
-        ctx, x, dims, "sum", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim
-    )
+    return reduce(ctx, x, dims, "sum", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
 
 
 @rule("prod.default")
@@ -114,36 +107,20 @@ def prod(ctx: Context, x: Node, *, dtype: torch.dtype | None = None) -> Node:
 
 @rule("prod.dim_int")
 def prod_dim(
-    ctx: Context,
-    x: Node,
-    dim: int,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    ctx: Context, x: Node, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = _accumulator(x.dtype) if dtype is None else dtype
     dims = normalise_dims(x, dim)
-    return reduce(
-        ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim
-    )
+    return reduce(ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
 
 
 @rule("mean.dim", "mean.default")
 def mean(
-    ctx: Context,
-    x: Node,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = x.dtype if dtype is None else dtype
     dims = normalise_dims(x, dim)
-    total = (
-        sum_(ctx, x, dims or None, keepdim, dtype=_wide(result))
-        if x.shape
-        else _scalar(ctx, x, result)
-    )
+    total = sum_(ctx, x, dims or None, keepdim, dtype=_wide(result)) if x.shape else _scalar(ctx, x, result)
     count = _count(x, dims)
     register = value_dtype(result)
     return elementwise(
@@ -223,9 +200,7 @@ def vector_norm(
         return elementwise(ctx, (total,), register, x.dtype, lambda a: call("sqrt", a))
     if power not in NORMS:
         root = 1 / power
-        return elementwise(
-            ctx, (total,), register, x.dtype, lambda a: call("pow", a, like(a, root))
-        )
+        return elementwise(ctx, (total,), register, x.dtype, lambda a: call("pow", a, like(a, root)))
     return elementwise(ctx, (total,), register, x.dtype, lambda a: a)
 
 
@@ -253,9 +228,7 @@ def moments(
     dtype = register or value_dtype(x.dtype)
     count = _count(x, dims)
     total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)
-    center = elementwise(
-        ctx, (total,), dtype, dtype, lambda a: call("div", a, number_of(count, dtype))
-    )
+    center = elementwise(ctx, (total,), dtype, dtype, lambda a: call("div", a, number_of(count, dtype)))
     deviation = elementwise(ctx, (x, center), dtype, dtype, lambda a, m: call("sub", a, m))
     squares = reduce(ctx, deviation, dims, "sum", dtype, lambda a: call("mul", a, a), keepdim=True)
     return center, squares
@@ -268,21 +241,12 @@ def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
     """
     dtype = value_dtype(x.dtype)
     on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
-    wide = on_cpu and x.dtype in {
-        torch.float32,
-        torch.bfloat16,
-    }  # squares of float16 do not overflow
+    wide = on_cpu and x.dtype in {torch.float32, torch.bfloat16}  # squares of float16 do not overflow
     return torch.float64 if wide else dtype
 
 
 def _variance(
-    ctx: Context,
-    x: Node,
-    dims: tuple[int, ...],
-    correction: float,
-    keepdim: bool,
-    *,
-    root: bool = False,
+    ctx: Context, x: Node, dims: tuple[int, ...], correction: float, keepdim: bool, *, root: bool = False
 ) -> tuple[Node, Node]:
     """Variance, or (``root``) standard deviation, and mean."""
     if not x.dtype.is_floating_point:
@@ -310,12 +274,7 @@ def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
 
 def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
     def lower(
-        ctx: Context,
-        x: Node,
-        dim: Any = None,
-        *,
-        correction: float | None = 1,
-        keepdim: bool = False,
+        ctx: Context, x: Node, dim: Any = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
         value = 1 if correction is None else correction
         both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)

@@ -36,14 +36,7 @@ def running(ctx: Context, x: Node, dim: int, op: str, result: torch.dtype) -> No
     register = value_dtype(result)
     state = torch.float64 if result is torch.float32 and op not in {"max", "min"} else register
     where = wrap(dim, len(x.shape))
-    return ctx.scan(
-        op,
-        x.shape,
-        where,
-        result,
-        lambda index: cast(read(x, index), register),
-        state=state,
-    )
+    return ctx.scan(op, x.shape, where, result, lambda index: cast(read(x, index), register), state=state)
 
 
 def _sum(op: str) -> Callable[..., Node]:
@@ -106,12 +99,8 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
     def body(index: Sequence[Expr]) -> Body:
         (at,) = reshape_coords(count, shape, index)
         inside, place = read(holds, (at,)), read(rank, (at,))
-        place = Call(
-            "where", (inside, call("sub", place, like(place, 1)), like(place, 0)), place.dtype
-        )
+        place = Call("where", (inside, call("sub", place, like(place, 1)), like(place, 0)), place.dtype)
         value = read(elements, (Indirect(place, total[0], wraps=False),))
-        return Call(
-            "where", (inside, value, read(x, broadcast_coords(x.shape, index))), value.dtype
-        )
+        return Call("where", (inside, value, read(x, broadcast_coords(x.shape, index))), value.dtype)
 
     return ctx.pointwise(shape, x.dtype, body)

@@ -179,11 +179,7 @@ def avg_pool(
         for value, _ in _positions(x, windows, index, 0):
             total = value if total is None else call("add", total, value)
         assert total is not None
-        return call(
-            "div",
-            total,
-            _divisor(windows, index[-2:], dtype, count_include_pad, divisor_override),
-        )
+        return call("div", total, _divisor(windows, index[-2:], dtype, count_include_pad, divisor_override))
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
 

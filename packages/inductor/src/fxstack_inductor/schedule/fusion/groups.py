@@ -191,10 +191,7 @@ def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
     """The loops that must run in order: all but those whose every step goes to other elements."""
     own = dict(zip(node.reduced, reduced, strict=True))
     apart = {
-        v
-        for coord in node.target
-        if isinstance(coord, Expr) and coord in own
-        for v in _loops(own[coord])
+        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in _loops(own[coord])
     }
     return frozenset(v for place in reduced for v in _loops(place)) - apart
 
@@ -308,8 +305,7 @@ def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
     space = [*unifier.left, *unifier.unmatched_right()]
     placed = {
         node: Placed(
-            tuple(unifier.apply(c) for c in place.coords),
-            tuple(unifier.apply(c) for c in place.reduced),
+            tuple(unifier.apply(c) for c in place.coords), tuple(unifier.apply(c) for c in place.reduced)
         )
         for group in (left, right)
         for node, place in group.placed.items()
@@ -390,9 +386,7 @@ def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal 
 
 def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     """What is heavy is computed once: a group that passes over it again, after a reduction, must load it."""
-    heavy = {
-        n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY
-    }
+    heavy = {n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY}
     if not heavy:
         return None
     late: set[Computed] = set()

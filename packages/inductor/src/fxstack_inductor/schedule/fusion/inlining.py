@@ -150,9 +150,7 @@ def _cost(node: Computed, inlined: set[Node], costs: dict[Node, _Cost]) -> _Cost
     return _Cost(calls, expensive, frozenset(reads), indirect, depth, bends)
 
 
-def _worth_inlining(
-    node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]
-) -> bool:
+def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], required: set[Node]) -> bool:
     if not cost.reads and not cost.expensive and cost.calls <= ON_COORDINATES:
         return True
     if cost.depth > DEEPEST or cost.bends > BENDS:

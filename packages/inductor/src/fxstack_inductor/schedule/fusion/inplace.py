@@ -50,9 +50,7 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
     return KernelStep(renamed(step.kernel, names), stored, tuple(reads))
 
 
-def write_in_place(
-    program: Program, steps: Sequence[Step]
-) -> tuple[list[Step], tuple[Mutation, ...]]:
+def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
     """The steps with in-place writes, and the mutations that remain to be copied."""
     steps = chained(program, steps)
     chosen = {m.value: m.target for m in _possible(program, steps)}

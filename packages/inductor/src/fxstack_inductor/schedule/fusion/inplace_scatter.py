@@ -105,13 +105,10 @@ def _renamed(step: Step, later: Mapping[Node, Node]) -> Step:
 def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     """``kernel`` with other buffers in the place of some; one that it has twice then, it has once."""
     values = tuple(
-        replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v
-        for v in kernel.values
+        replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )
     stores = tuple(replace(s, buffer=names.get(s.buffer, s.buffer)) for s in kernel.stores)
-    buffers = {
-        b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
-    }
+    buffers = {b.name: b for b in (replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)}
     return replace(kernel, values=values, stores=stores, buffers=tuple(buffers.values()))
 
 

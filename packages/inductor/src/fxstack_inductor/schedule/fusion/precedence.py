@@ -140,9 +140,7 @@ class Precedence:
         after = {id(u): u for g in (left, right) for u in self._consumers(g) if id(u) not in own}
         up = self._forward(after.values(), before, max(left.level, right.level))
         down = self._backward(before.values(), own, min(left.level, right.level))
-        return next(
-            (found for both in zip(up, down, strict=False) for found in both if found), None
-        )
+        return next((found for both in zip(up, down, strict=False) for found in both if found), None)
 
     def _backward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int

@@ -365,11 +365,7 @@ def _conversion(cls: type, method: Any) -> None:
     RULES.add(cls, rule)
 
 
-_SYMBOLIC_CONVERSIONS: dict[type, Any] = {
-    int: torch.sym_int,
-    float: torch.sym_float,
-    complex: complex,
-}
+_SYMBOLIC_CONVERSIONS: dict[type, Any] = {int: torch.sym_int, float: torch.sym_float, complex: complex}
 _conversion(int, torch.Tensor.__int__)
 _conversion(float, torch.Tensor.__float__)
 _conversion(complex, torch.Tensor.__complex__)
@@ -474,10 +470,7 @@ for _fn, _first, _last in (
     (list.extend, 1, 2),
     (collections.deque, 0, 1),
     *((v, 0, 1 << 30) for v in (itertools.product, itertools.zip_longest)),
-    *(
-        (v, 0, 1)
-        for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)
-    ),
+    *((v, 0, 1) for v in (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)),
     *((v, 0, 1) for v in (itertools.permutations, itertools.combinations, itertools.groupby)),
 ):
     _iterating_rule(_fn, _first, _last)

@@ -30,9 +30,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
     inner = fn.__func__ if isinstance(fn, types.MethodType) else _init_of(trace, fn)
     if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
-        raise graph_break(
-            "unsupported-call", "inspect.signature of an object that is not a function"
-        )
+        raise graph_break("unsupported-call", "inspect.signature of an object that is not a function")
     while True:
         trace.objects.function_parts(inner)
         wrapped = inner.__dict__.get("__wrapped__")
@@ -42,9 +40,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     found = plainly(inspect.signature, args, {})
     for parameter in found.parameters.values():
         if not _is_inert(parameter.default):
-            raise graph_break(
-                "unsupported-call", "inspect.signature of a function with a mutable default"
-            )
+            raise graph_break("unsupported-call", "inspect.signature of a function with a mutable default")
     return found
 
 

@@ -67,9 +67,7 @@ def _text(trace: Trace, value: Any) -> Any:
 
 def _option(name: str, value: Any) -> Any:
     """``sep``, ``end``, ``flush``; raises the error of ``print`` for what these are not."""
-    if name not in ("sep", "end", "flush", "file") or not isinstance(
-        value, (str, bool, type(None))
-    ):
+    if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})
     return value
 

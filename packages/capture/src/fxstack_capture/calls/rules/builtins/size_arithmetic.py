@@ -34,18 +34,7 @@ def _function_of_number(fn: Any) -> None:
 OF_NUMBERS = (
     *("sqrt", "cbrt", "isqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "fabs"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *(
-        "isfinite",
-        "isinf",
-        "isnan",
-        "atanh",
-        "erf",
-        "erfc",
-        "gamma",
-        "lgamma",
-        "degrees",
-        "radians",
-    ),
+    *("isfinite", "isinf", "isnan", "atanh", "erf", "erfc", "gamma", "lgamma", "degrees", "radians"),
 )
 """Functions of one number of module ``math`` that have no form in symbols: what they give is another input of the graph."""
 

@@ -21,9 +21,7 @@ CACHED = typing.Optional.__class__.__getitem__.__code__
 _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 
 
-def subscribed(
-    trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def subscribed(trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     objects: Any = trace.objects
     if kwargs or not all(_is_known(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)

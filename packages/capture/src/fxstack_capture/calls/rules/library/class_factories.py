@@ -27,9 +27,7 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
-            raise graph_break(
-                "unsupported-call", "collections.namedtuple with defaults made by the program"
-            )
+            raise graph_break("unsupported-call", "collections.namedtuple with defaults made by the program")
     if "module" not in kwargs:
         caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
         kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
@@ -48,9 +46,7 @@ def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """``@dataclass`` on a class made by the program: reads and extends that class only."""
     cls = args[0]
     if not trace.objects.is_new(cls):  # type: ignore[attr-defined]
-        raise graph_break(
-            "unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside"
-        )
+        raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
     made = plainly(dataclasses._process_class, args, kwargs)  # type: ignore[attr-defined]
     note_class(trace, made)
     return made

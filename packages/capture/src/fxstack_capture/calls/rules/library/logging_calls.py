@@ -55,9 +55,7 @@ def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @RULES.rule(logging.Logger._log)
 def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if trace.calls.truth(trace.calls.call(_is_heard_by_the_program, (args[0],), {})):
-        raise graph_break(
-            "side-effect-call", "a log record for a handler or filter of the program's own"
-        )
+        raise graph_break("side-effect-call", "a log record for a handler or filter of the program's own")
     if len(args) > _EXC_INFO or kwargs.get("exc_info") or kwargs.get("stack_info"):
         raise graph_break("side-effect-call", "a log record with an exception or a stack")
     later: Any = logging.Logger._log
@@ -100,9 +98,7 @@ def _write(
 ) -> None:
     """``Logger._log`` called at ``place``."""
     file, line, function = place
-    record = logger.makeRecord(
-        logger.name, level, file, line, message, args, None, function, extra, None
-    )
+    record = logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None)
     logger.handle(record)
 
 

@@ -54,13 +54,5 @@ def _about(fn: Any) -> Rule:
     return rule
 
 
-for _fn in (
-    np.dtype,
-    np.finfo,
-    np.iinfo,
-    np.result_type,
-    np.can_cast,
-    np.promote_types,
-    np.issubdtype,
-):
+for _fn in (np.dtype, np.finfo, np.iinfo, np.result_type, np.can_cast, np.promote_types, np.issubdtype):
     RULES.add(_fn, _about(_fn))

@@ -71,9 +71,7 @@ def _demand_undisturbed(trace: Trace, category: Any) -> None:
     """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
     state = trace.objects.namespace(vars(warnings))  # type: ignore[attr-defined]
     filters = trace.objects.load_attr(warnings, "filters")
-    errors = any(
-        action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters
-    )
+    errors = any(action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters)
     if errors or any(map(state.has_changed, _OUTLETS)):
         raise graph_break("side-effect-call", "warnings.warn")
 

@@ -71,9 +71,7 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     plain = _checkpoint.create_selective_checkpoint_contexts
     if not is_choosing(trace.torch):
         return trace.interp.call_function(plain, args, kwargs)
-    if isinstance(wanted, list) and not all(
-        isinstance(op, torch_compat.OpOverload) for op in wanted
-    ):
+    if isinstance(wanted, list) and not all(isinstance(op, torch_compat.OpOverload) for op in wanted):
         return trace.interp.call_function(plain, args, kwargs)
     if not isinstance(wanted, list) and not callable(wanted):
         return trace.interp.call_function(plain, args, kwargs)
@@ -81,9 +79,7 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return Chosen(policy), Chosen(policy)
 
 
-def _is_listed(
-    listed: list[Any], _context: Any, operator: Any, *_args: Any, **_kwargs: Any
-) -> bool:
+def _is_listed(listed: list[Any], _context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> bool:
     """The policy that a list stands for."""
     return operator in listed
 

@@ -94,9 +94,7 @@ def _holds_only(data: Any, kinds: tuple[type, ...]) -> bool:
 
 _KINDS: dict[torch.dtype, tuple[type, ...]] = {
     torch.bool: (bool,),
-    **dict.fromkeys(
-        (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)
-    ),
+    **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)),
 }
 
 for _cls, _dtype in _CLASSES.items():

@@ -52,9 +52,7 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             found = objects.dict_get(members, name)
             if found is not ABSENT:
                 return found
-    raise AttributeError(
-        f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self
-    )
+    raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
 
 @RULES.forward(torch.nn.Module.__call__)
@@ -85,8 +83,7 @@ def _is_plain(trace: Trace, self: Any) -> bool:
         return False
     original, proxy, known = state.original, state.proxy, state.known
     if state.expanded or any(
-        name in original or name in proxy or known.get(name, ABSENT) is not ABSENT
-        for name in _ABSENT
+        name in original or name in proxy or known.get(name, ABSENT) is not ABSENT for name in _ABSENT
     ):
         return False
     for name in _OWN_HOOKS:

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:
     """The code of all functions and methods that a module defines, behind their decorators, and of those inside."""
-    own = [
-        value
-        for value in vars(module).values()
-        if getattr(value, "__module__", "") == module.__name__
-    ]
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     members = [member for cls in own if isinstance(cls, type) for member in vars(cls).values()]
     for value in (*own, *members):
         if isinstance(value, FunctionType):
@@ -42,13 +38,9 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(constant)
 
 
-def end_graph(
-    _trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> NoReturn:
+def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
     """The rule for ``step``: it runs as it is."""
-    raise graph_break(
-        "data-dependent-branch", f"{fn.__qualname__}, which is decided by data throughout,"
-    )
+    raise graph_break("data-dependent-branch", f"{fn.__qualname__}, which is decided by data throughout,")
 
 
 STEP: Final[CodeType] = inspect.unwrap(torch.optim.LBFGS.step).__code__

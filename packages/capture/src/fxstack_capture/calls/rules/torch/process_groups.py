@@ -33,9 +33,7 @@ def is_logged(fn: FunctionType) -> bool:
     return fn.__code__.co_qualname in _LOGGERS and fn.__module__ == _LOGGED
 
 
-def end_graph(
-    _trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> NoReturn:
+def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
     """The rule of these: none of it is worth compiling, and a break in the middle of it would be one in every caller."""
     raise graph_break("unsupported-call", f"torch.distributed.{fn.__name__}")
 

@@ -80,6 +80,4 @@ def _gradients(
         create_graph=create_graph,
         allow_unused=True,
     )
-    return tuple(
-        torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)
-    )
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))

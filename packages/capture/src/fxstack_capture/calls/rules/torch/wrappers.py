@@ -81,9 +81,7 @@ def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
     return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
 
 
-def _of_arrays(
-    trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _of_arrays(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``torch.compiler.wrap_numpy`` makes."""
     args, kwargs = traced_to_arrays(trace, ((args, kwargs),), {})
     return traced_to_tensors(trace, (_wrapped(trace, fn, args, kwargs),), {})

@@ -115,9 +115,7 @@ def append_only(steps: list[Step]) -> tuple[Step, ...]:
             steps[place] = Instead.of(handler, _deferred, _load_fast_load_fast), operand
         elif load is None:
             continue
-        elif (following in _METHOD_LOADS and what in APPEND_METHODS) or _is_indexed(
-            steps, place + 1
-        ):
+        elif (following in _METHOD_LOADS and what in APPEND_METHODS) or _is_indexed(steps, place + 1):
             steps[place] = Instead.of(handler, _deferred, load), operand
         elif following is calling.call and what == 1:
             steps[place] = Instead.of(handler, _measured, load), operand

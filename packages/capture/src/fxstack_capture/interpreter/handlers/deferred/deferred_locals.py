@@ -99,9 +99,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
             source = value.source
             frame.interp.trace.guard(source, TypeIs(tuple))
             frame.interp.trace.guard(source, LengthIs(count))
-            frame.stack[-1:] = [DeferredLocal(p, Item(source, i)) for i, p in enumerate(found)][
-                ::-1
-            ]
+            frame.stack[-1:] = [DeferredLocal(p, Item(source, i)) for i, p in enumerate(found)][::-1]
             return
         frame.stack[-1] = frame.objects.enter(found, value.source)
     containers.unpack_sequence(frame, count)
@@ -110,9 +108,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 def store_fast(frame: Frame, index: int) -> None:
     """A tuple in one variable is made; what it holds is looked at then."""
     value = frame.stack.pop()
-    frame.fast[index] = (
-        frame.objects.iterators.entered(value) if type(value) is DeferredTuple else value
-    )
+    frame.fast[index] = frame.objects.iterators.entered(value) if type(value) is DeferredTuple else value
 
 
 def _stored(steps: Sequence[Step], place: int) -> int | None:
@@ -136,10 +132,7 @@ def _storing(steps: Sequence[Step]) -> list[Step]:
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
             _store_deferred(steps, place, place + 1, (for_iter, operand))
-        elif handler is local_slots.load_fast and steps[place + 1] == (
-            local_slots.delete_fast,
-            operand,
-        ):
+        elif handler is local_slots.load_fast and steps[place + 1] == (local_slots.delete_fast, operand):
             jump, target = steps[place + 2]
             if jump is flow.jump:
                 _store_deferred(steps, place, target, (load_fast, operand))
@@ -156,10 +149,7 @@ def _store_deferred(steps: list[Step], place: int, targets: int, instead: Step) 
         steps[target] = _INSTEAD.get(handler, handler), operand
 
 
-_INSTEAD: dict[Any, Any] = {
-    containers.unpack_sequence: unpack_sequence,
-    local_slots.store_fast: store_fast,
-}
+_INSTEAD: dict[Any, Any] = {containers.unpack_sequence: unpack_sequence, local_slots.store_fast: store_fast}
 
 ENTER_FAST = Instead.of(local_slots.load_fast, enter_fast)
 """The load of a variable that may hold what nobody has looked at."""

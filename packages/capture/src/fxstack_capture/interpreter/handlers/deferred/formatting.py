@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from fxstack_capture.interpreter.handlers import (
-    attributes,
-    calling,
-    containers,
-    flow,
-    operators,
-    stack,
-)
+from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.printed_texts import NUMBERS, Piece, Text
@@ -99,12 +92,7 @@ _ADDED: Final[dict[Any, tuple[int, int]]] = {
         (0, 1),
     ),
     **dict.fromkeys(
-        (
-            local_slots.load_fast_load_fast,
-            names.load_global_null_below,
-            names.load_global_null_above,
-        ),
-        (0, 2),
+        (local_slots.load_fast_load_fast, names.load_global_null_below, names.load_global_null_above), (0, 2)
     ),
     **dict.fromkeys((attributes.load_attr, operators.unary_op), (1, 1)),
     **dict.fromkeys((attributes.load_method_null_below, attributes.load_method_null_above), (1, 2)),

@@ -52,9 +52,7 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
-def _done_or(
-    original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]
-) -> int | None:
+def _done_or(original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]) -> int | None:
     """A step that takes so many values and leaves one; the original one, where there is no request."""
     count, request = asked
     if request is None:
@@ -142,9 +140,7 @@ def _delete_attr(original: Handler, frame: Frame, name: str) -> int | None:
     return _done(original, frame, name, (1, _ask(frame, "delete", frame.stack[-1], name)))
 
 
-def _done(
-    original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]
-) -> int | None:
+def _done(original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]) -> int | None:
     """A step that takes so many values and has no use for a result."""
     count, request = asked
     if request is None:

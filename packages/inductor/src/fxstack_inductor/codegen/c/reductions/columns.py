@@ -45,9 +45,7 @@ class ColumnWriter(FunctionWriter):
         if reduces or stores:
             self._column_loops(column, reduces, stores)
         done = [
-            s
-            for at in ((0, 1) if stage == 0 else (stage + 1,))
-            for s in self.facts.stores(at, inner=False)
+            s for at in ((0, 1) if stage == 0 else (stage + 1,)) for s in self.facts.stores(at, inner=False)
         ]
         if done:
             with self._over_columns(column, [s.value for s in done], done):
@@ -90,9 +88,7 @@ class ColumnWriter(FunctionWriter):
             self.out.line(f"for (int64_t j = 0; j < width; j++) {step}")
         self.out.close()
 
-    def _column_rows(
-        self, column: Loop, reduces: list[int], stores: list[Store], target: str
-    ) -> None:
+    def _column_rows(self, column: Loop, reduces: list[int], stores: list[Store], target: str) -> None:
         """One row of the columns of a tile."""
         roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
         shared = self._shared_by_columns(column, roots)
@@ -104,11 +100,7 @@ class ColumnWriter(FunctionWriter):
 
     @contextmanager
     def _over_columns(
-        self,
-        column: Loop,
-        roots: list[int],
-        stores: list[Store],
-        known: frozenset[int] = frozenset(),
+        self, column: Loop, roots: list[int], stores: list[Store], known: frozenset[int] = frozenset()
     ) -> Iterator[None]:
         """The columns of a tile, with the values of ``roots`` but for those ``known`` before."""
         computed = self._per_column(roots, known)

@@ -99,9 +99,7 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
         return None
     heavy = any(isinstance(v, Compute) and v.op in EXPENSIVE for v in values)
     most = WIDTHS[-1] if heavy or len(values) > CHEAP else WIDTHS[0]
-    least = VECTOR // min(
-        (_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4
-    )
+    least = VECTOR // min((_bytes(kernel, v.buffer) for v in values if isinstance(v, Load)), default=4)
     allowed = [w for w in WIDTHS if least <= w <= max(most, least)]
     return next((w for w in allowed if size and size % w == 0), None)
 
