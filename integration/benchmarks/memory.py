@@ -1,6 +1,6 @@
 """Simulated and measured peak memory of compiled training steps: ``python memory.py [MODEL ...]``.
 
-The prediction is ``fxstack_partition.budget.simulate`` of the partition that the compiled model runs; the measurement is the
+The prediction is ``fxstack_partition.budgets.simulate`` of the partition that the compiled model runs; the measurement is the
 running sum of the CPU allocator's events over one step, as torch's profiler records them. Backend ``operators`` runs
 the partitioned graphs operator by operator, which is what is simulated; ``inductor`` fuses and reuses buffers, and
 its caller holds the backward's arguments.
@@ -19,9 +19,8 @@ from fxstack.memory import compiled_memory
 from fxstack_functionalize import aot
 from fxstack_inductor import decompositions
 from fxstack_inductor.runtime.arena import shared_pool
-from fxstack_partition import Measured, PartitionOptions, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.measure import peak_of_events
+from fxstack_partition import Measured, PartitionOptions, partition, simulate
+from fxstack_partition.budgets.measure import peak_of_events
 
 MEASURED = Measured()
 

@@ -7,9 +7,8 @@ from torch import nn
 import fxstack
 from fxstack.memory import compiled_memory
 from fxstack_inductor.runtime.arena import shared_pool
-from fxstack_partition import Measured, PartitionOptions, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.measure import peak_of_events
+from fxstack_partition import Measured, PartitionOptions, partition, simulate
+from fxstack_partition.budgets.measure import peak_of_events
 
 
 class Branches(nn.Module):

@@ -10,8 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import fxstack
-from fxstack_partition import PartitionOptions, partition
-from fxstack_partition.budget import simulate
+from fxstack_partition import PartitionOptions, partition, simulate
 
 program = Programs()
 aten = torch.ops.aten

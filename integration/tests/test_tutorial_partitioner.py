@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from fxstack_partition import check_partition, corpus, partition
-from fxstack_partition.budget import simulate
+from fxstack_partition import check_partition, corpus, partition, simulate
 
 PAGE = Path(__file__).parents[2] / "docs/tutorial-partitioner.md"
 

@@ -17,13 +17,11 @@ from torch._functorch import config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch.utils.flop_counter import flop_registry
 
-from fxstack_partition import PartitionOptions, corpus, from_partition_fn
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.budget import partition_within
-from fxstack_partition.budget.frontier import frontier
+from fxstack_partition import PartitionOptions, compare, corpus, from_partition_fn, simulate
+from fxstack_partition.budgets.budget import partition_within
+from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
-from fxstack_partition.report import compare
 
 BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 

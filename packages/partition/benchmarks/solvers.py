@@ -7,8 +7,8 @@ import resource
 import sys
 import time
 
-from fxstack_partition.min_cut.network import SINK, SOURCE, Edge, Network
-from fxstack_partition.min_cut.solve import SOLVERS
+from fxstack_partition.mincut.network import SINK, SOURCE, Edge, Network
+from fxstack_partition.mincut.solve import SOLVERS
 
 SIZES = (2_000, 10_000, 30_000, 100_000)
 

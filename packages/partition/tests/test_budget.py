@@ -8,10 +8,9 @@ from joint_programs import PROGRAMS, norm_dropout, rand, residual_chain
 from joints import check, compare, trace_joint
 
 from fxstack_interchange import verify
-from fxstack_partition import BudgetError, PartitionOptions, analyze, corpus, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.budget import bytes_allowed, partition_within
-from fxstack_partition.budget.frontier import frontier
+from fxstack_partition import BudgetError, PartitionOptions, analyze, corpus, partition, simulate
+from fxstack_partition.budgets.budget import bytes_allowed, partition_within
+from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.joint.work import WorkModel
 
 OPTIONS = PartitionOptions()

@@ -7,9 +7,8 @@ from joint_programs import mlp, rand
 from joints import trace_joint
 
 from fxstack_interchange import save
-from fxstack_partition import corpus, partition
+from fxstack_partition import compare, corpus, partition
 from fxstack_partition.__main__ import main
-from fxstack_partition.report import compare
 from fxstack_partition.report.html import to_html
 from fxstack_partition.report.plots import cut_graph
 

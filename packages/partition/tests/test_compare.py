@@ -1,8 +1,6 @@
 """Comparisons: one row for each partitioner and budget, with figures that agree with the parts."""
 
-from fxstack_partition import PartitionOptions, corpus, partition, save_all
-from fxstack_partition.budget import simulate
-from fxstack_partition.report import compare
+from fxstack_partition import PartitionOptions, compare, corpus, partition, save_all, simulate
 
 
 def test_rows_agree_with_single_runs():

@@ -3,8 +3,7 @@
 from joint_programs import rand
 from joints import trace_joint
 
-from fxstack_partition import PartitionOptions, corpus, partition
-from fxstack_partition.report import explain
+from fxstack_partition import PartitionOptions, corpus, explain, partition
 
 
 def test_saved_values_come_with_size_line_and_rule():

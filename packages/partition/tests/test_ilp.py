@@ -7,12 +7,19 @@ import torch
 from joint_programs import PROGRAMS, rand
 from joints import compare, trace_joint
 
-from fxstack_partition import BudgetError, PartitionError, PartitionOptions, analyze, corpus, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.plan import make_plan
-from fxstack_partition.budget.program import bytes_between, cheapest_under
+from fxstack_partition import (
+    BudgetError,
+    PartitionError,
+    PartitionOptions,
+    analyze,
+    corpus,
+    partition,
+    simulate,
+)
+from fxstack_partition.budgets.plan import make_plan
+from fxstack_partition.budgets.program import bytes_between, cheapest_under
 from fxstack_partition.joint.work import WorkModel
-from fxstack_partition.min_cut.network import build
+from fxstack_partition.mincut.network import build
 from fxstack_partition.policy.policy import BUDGET_RULES
 
 OPTIONS = PartitionOptions()

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from joint_programs import conv_relu, rand
 from joints import trace_joint
 
-from fxstack_partition import Measured, PartitionOptions, partition
-from fxstack_partition.budget import simulate
+from fxstack_partition import Measured, PartitionOptions, partition, simulate
 
 
 def nodes_of(fn, *inputs):

@@ -6,12 +6,10 @@ from joint_programs import rand
 from joints import compare, trace_joint
 
 from fxstack_interchange import verify
-from fxstack_partition import PartitionOptions, analyze, corpus, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.extract import extract
+from fxstack_partition import PartitionOptions, analyze, corpus, extract, partition, simulate
 from fxstack_partition.joint.merge import analyze_merged, repetitions
-from fxstack_partition.min_cut.network import build
-from fxstack_partition.min_cut.solve import minimum_cut
+from fxstack_partition.mincut.network import build
+from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.partitioners import cut_with_rules
 from fxstack_partition.policy.policy import MIN_CUT_RULES
 

@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from joint_programs import rand
 from joints import compare, trace_joint
 
-from fxstack_partition import PartitionOptions, check_partition, partition
-from fxstack_partition.extract.narrow import narrow_dtype
-from fxstack_partition.report import explain
+from fxstack_partition import PartitionOptions, check_partition, explain, partition
+from fxstack_partition.extraction.narrow import narrow_dtype
 
 
 def mask(x):

@@ -5,9 +5,8 @@ import torch
 from joint_programs import PROGRAMS, rand
 from joints import check, compare, trace_joint
 
-from fxstack_partition import analyze, corpus, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.order import demand_order, eager_frees, peak_bytes
+from fxstack_partition import analyze, corpus, partition, simulate
+from fxstack_partition.budgets.order import demand_order, eager_frees, peak_bytes
 
 
 def is_topological(graph, order):

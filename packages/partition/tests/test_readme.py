@@ -5,8 +5,7 @@ from pathlib import Path
 from joint_programs import rand
 from joints import compare, trace_joint
 
-from fxstack_partition import PartitionOptions, analyze, partition
-from fxstack_partition.extract import extract
+from fxstack_partition import PartitionOptions, analyze, extract, partition
 
 
 def test_a_partitioner_of_ones_own():

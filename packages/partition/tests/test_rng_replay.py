@@ -5,10 +5,15 @@ import torch
 from joint_programs import rand
 from joints import compare, trace_joint
 
-from fxstack_partition import PartitionOptions, analyze, check_partition, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.extract import extract
-from fxstack_partition.report import explain
+from fxstack_partition import (
+    PartitionOptions,
+    analyze,
+    check_partition,
+    explain,
+    extract,
+    partition,
+    simulate,
+)
 
 N = 4096
 

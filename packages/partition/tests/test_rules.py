@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from joint_programs import norm_dropout, rand
 from joints import check, compare, demand_values_before_the_update, mutating_joint, trace_joint
 
-from fxstack_partition import PartitionError, PartitionOptions, analyze, partition
-from fxstack_partition.extract import extract
+from fxstack_partition import PartitionError, PartitionOptions, analyze, extract, partition
 from fxstack_partition.joint.joint import JointGraphError
 from fxstack_partition.joint.ops import OpKind, kind_of, written_arguments
-from fxstack_partition.min_cut.network import SOURCE, Edge, build
-from fxstack_partition.min_cut.solve import InfeasibleError, minimum_cut
+from fxstack_partition.mincut.network import SOURCE, Edge, build
+from fxstack_partition.mincut.solve import InfeasibleError, minimum_cut
 from fxstack_partition.policy.policy import Rule, Verdict
 
 OPTIONS = PartitionOptions()

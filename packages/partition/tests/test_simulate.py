@@ -8,8 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fxstack_interchange import OutputKind
-from fxstack_partition import PartitionOptions, StageMemory, corpus, partition
-from fxstack_partition.budget import simulate
+from fxstack_partition import PartitionOptions, StageMemory, corpus, partition, simulate
 
 
 class Allocated(TorchDispatchMode):

@@ -17,9 +17,15 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition import BudgetError, PartitionOptions, check_partition, partition
-from fxstack_partition.budget import simulate
-from fxstack_partition.report import compare, explain
+from fxstack_partition import (
+    BudgetError,
+    PartitionOptions,
+    check_partition,
+    compare,
+    explain,
+    partition,
+    simulate,
+)
 
 VALUE = FakeTensorMode().from_tensor(torch.empty(4))
 aten = torch.ops.aten

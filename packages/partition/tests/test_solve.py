@@ -12,8 +12,8 @@ from joint_programs import PROGRAMS
 from joints import trace_joint
 
 from fxstack_partition import PartitionOptions, analyze, corpus
-from fxstack_partition.min_cut.network import SINK, SOURCE, Edge, Network, build
-from fxstack_partition.min_cut.solve import SOLVERS, InfeasibleError
+from fxstack_partition.mincut.network import SINK, SOURCE, Edge, Network, build
+from fxstack_partition.mincut.solve import SOLVERS, InfeasibleError
 from fxstack_partition.policy.policy import MIN_CUT_RULES
 
 

@@ -19,10 +19,10 @@ from fxstack_partition import (
     corpus,
     from_partition_fn,
     partition,
+    simulate,
 )
-from fxstack_partition.budget import simulate
-from fxstack_partition.budget.frontier import frontier
-from fxstack_partition.budget.search import COSTS
+from fxstack_partition.budgets.frontier import frontier
+from fxstack_partition.budgets.search import COSTS
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 

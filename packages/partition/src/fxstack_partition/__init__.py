@@ -1,13 +1,13 @@
 """Joint graphs cut into forward and backward: what a training step saves and what it recomputes."""
 
 from fxstack_partition.api import partition
-from fxstack_partition.budget.budget import BudgetError, budget
-from fxstack_partition.budget.ilp import ilp
-from fxstack_partition.budget.measure import Measured
-from fxstack_partition.budget.runtime import StageMemory
-from fxstack_partition.budget.simulate import Moment, Timeline, simulate
-from fxstack_partition.extract.check import check_partition
-from fxstack_partition.extract.extract import PartitionError, extract
+from fxstack_partition.budgets.budget import BudgetError, budget
+from fxstack_partition.budgets.ilp import ilp
+from fxstack_partition.budgets.measure import Measured
+from fxstack_partition.budgets.runtime import StageMemory
+from fxstack_partition.budgets.simulate import Moment, Timeline, simulate
+from fxstack_partition.extraction.check import check_partition
+from fxstack_partition.extraction.extract import PartitionError, extract
 from fxstack_partition.joint.joint import JointFacts, JointGraphError, analyze
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.partitioners import min_cut, save_all

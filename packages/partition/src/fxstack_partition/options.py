@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from fxstack_interchange import StageGraph
-    from fxstack_partition.budget.runtime import StageMemory
+    from fxstack_partition.budgets.runtime import StageMemory
 
 _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 

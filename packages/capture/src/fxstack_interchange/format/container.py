@@ -1,6 +1,6 @@
 """The file: an uncompressed ZIP archive of two members, byte for byte determined by the graph.
 
-``graph.json`` is the canonical JSON document, ``format.constants.safetensors`` the bytes of the constants. Anyone
+``graph.json`` is the canonical JSON document, ``constants.safetensors`` the bytes of the constants. Anyone
 can look inside with ordinary tools. Reading checks every size against the limits before anything is
 allocated.
 """

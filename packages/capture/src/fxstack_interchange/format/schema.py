@@ -1,6 +1,6 @@
 """Checks a document against the JSON Schema that ships with the package.
 
-Only the few keywords that ``format.schema.json`` uses are implemented; a test holds this against a full
+Only the few keywords that ``schema.json`` uses are implemented; a test holds this against a full
 implementation. The structure is checked before anything is built.
 """
 
@@ -20,7 +20,7 @@ _TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean
 @cache
 def document_schema() -> dict[str, Any]:
     """Return the schema of format version 1.0."""
-    text = files(__package__ or "fxstack_interchange").joinpath("schema.json").read_text("utf-8")
+    text = files("fxstack_interchange").joinpath("schema.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-from fxstack_partition.budget.compact import Compact, storages
+from fxstack_partition.budgets.compact import Compact, storages
 from fxstack_partition.joint.ops import OpKind, base_name, is_view, kind_of, written_arguments
 from fxstack_partition.options import PartitionOptions
 

@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
-from fxstack_partition.extract.copying import copy_node
+from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.joint.ops import OpKind, is_view, written_arguments
 from fxstack_partition.joint.structure import structure

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_interchange.eager_facts.effects import may_act
-from fxstack_partition.extract.rng_replay import can_be_redrawn
+from fxstack_partition.extraction.rng_replay import can_be_redrawn
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 
 if TYPE_CHECKING:

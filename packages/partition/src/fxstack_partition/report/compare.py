@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fxstack_partition.api import partition
-from fxstack_partition.budget.budget import partition_within
-from fxstack_partition.budget.frontier import frontier
-from fxstack_partition.budget.plan import PartitionError
-from fxstack_partition.budget.simulate import Timeline, simulate
+from fxstack_partition.budgets.budget import partition_within
+from fxstack_partition.budgets.frontier import frontier
+from fxstack_partition.budgets.plan import PartitionError
+from fxstack_partition.budgets.simulate import Timeline, simulate
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions

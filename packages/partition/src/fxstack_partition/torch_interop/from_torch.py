@@ -20,8 +20,8 @@ from fxstack_interchange import (
     SymbolSpec,
 )
 from fxstack_interchange.modules import make_graph_module
-from fxstack_partition.extract.check import check_partition
-from fxstack_partition.extract.copying import copy_node
+from fxstack_partition.extraction.check import check_partition
+from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.joint.joint import LATE, JointFacts, JointGraphError, analyze
 from fxstack_partition.torch_interop.keep_inputs import keep_inputs
 from fxstack_partition.torch_interop.keep_states import keep_states

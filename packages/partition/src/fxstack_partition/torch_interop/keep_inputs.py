@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from fxstack_partition.budget.compact import copied_inputs
+from fxstack_partition.budgets.compact import copied_inputs
 from fxstack_partition.joint.ops import is_view
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_partition.extract.rng_replay import can_be_redrawn, draw_again, draw_and_keep
+from fxstack_partition.extraction.rng_replay import can_be_redrawn, draw_again, draw_and_keep
 from fxstack_partition.joint.ops import kind_of
 
 if TYPE_CHECKING:

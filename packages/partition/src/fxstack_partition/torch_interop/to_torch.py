@@ -9,7 +9,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_interchange import InputKind, OutputKind
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.api import partition
-from fxstack_partition.extract.copying import copy_node
+from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.torch_interop.from_torch import sign_joint
 

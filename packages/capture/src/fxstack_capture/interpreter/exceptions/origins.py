@@ -35,7 +35,7 @@ _LIBRARIES: Final = (
 _ARITHMETIC: Final = str(_TORCH / "fx" / "experimental" / "sym_node.py")
 """What computes with the present values of symbolic numbers: its errors are the program's."""
 _RAISING: Final = tuple(
-    _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "world/")
+    _OWN + part for part in ("calls/", "interpreter/", "numpy_side/", "torch_side/", "objects/")
 )
 """Where errors of the program are raised on purpose."""
 

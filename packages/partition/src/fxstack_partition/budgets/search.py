@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxstack_partition.budget.compact import Compact
-from fxstack_partition.budget.order import best_order, forward_order
-from fxstack_partition.budget.plan import Plan, complete_plan, make_plan
-from fxstack_partition.budget.simulate import simulate
-from fxstack_partition.extract.extract import extract
+from fxstack_partition.budgets.compact import Compact
+from fxstack_partition.budgets.order import best_order, forward_order
+from fxstack_partition.budgets.plan import Plan, complete_plan, make_plan
+from fxstack_partition.budgets.simulate import simulate
+from fxstack_partition.extraction.extract import extract
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.work import WorkModel
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.min_cut.network import Network
+    from fxstack_partition.mincut.network import Network
     from fxstack_partition.options import PartitionOptions
 
 EXTRACTIONS = 12

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxstack_partition.min_cut.network import SINK, SOURCE, Network
+from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import networkx, scipy
 
 if TYPE_CHECKING:

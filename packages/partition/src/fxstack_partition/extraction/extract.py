@@ -23,19 +23,19 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition.budget.compact import Compact
-from fxstack_partition.budget.order import best_order, forward_order
-from fxstack_partition.budget.plan import PartitionError, make_plan
-from fxstack_partition.extract.copying import copy_node
-from fxstack_partition.extract.narrow import narrow_dtype
-from fxstack_partition.extract.rng_replay import draw_again, draw_and_keep
+from fxstack_partition.budgets.compact import Compact
+from fxstack_partition.budgets.order import best_order, forward_order
+from fxstack_partition.budgets.plan import PartitionError, make_plan
+from fxstack_partition.extraction.copying import copy_node
+from fxstack_partition.extraction.narrow import narrow_dtype
+from fxstack_partition.extraction.rng_replay import draw_again, draw_and_keep
 from fxstack_partition.joint.symbols import SizeOf, free_symbols
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_partition.budget.plan import Plan
+    from fxstack_partition.budgets.plan import Plan
     from fxstack_partition.joint.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 

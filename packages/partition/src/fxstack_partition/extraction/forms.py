@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.fx import Node
 
-from fxstack_partition.extract.narrow import narrow_dtype
-from fxstack_partition.extract.rng_replay import DRAWING, SAVING
+from fxstack_partition.extraction.narrow import narrow_dtype
+from fxstack_partition.extraction.rng_replay import DRAWING, SAVING
 
 if TYPE_CHECKING:
     from fxstack_interchange import StageGraph

@@ -10,9 +10,15 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Stage
-from fxstack_partition.budget.compact import copied_inputs
-from fxstack_partition.budget.plan import PartitionError
-from fxstack_partition.extract.forms import computation, draws_alike, handed_over, is_widened, made_by_cutting
+from fxstack_partition.budgets.compact import copied_inputs
+from fxstack_partition.budgets.plan import PartitionError
+from fxstack_partition.extraction.forms import (
+    computation,
+    draws_alike,
+    handed_over,
+    is_widened,
+    made_by_cutting,
+)
 from fxstack_partition.joint.joint import JointFacts, analyze, is_given_late
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind
 from fxstack_partition.joint.structure import structure

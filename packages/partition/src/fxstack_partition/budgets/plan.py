@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_interchange import InputKind
-from fxstack_partition.budget.compact import Memory
+from fxstack_partition.budgets.compact import Memory
 from fxstack_partition.joint.ops import OpKind
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch.fx import Node
 
-    from fxstack_partition.budget.compact import Compact
+    from fxstack_partition.budgets.compact import Compact
     from fxstack_partition.joint.symbols import SizeOf
 
 

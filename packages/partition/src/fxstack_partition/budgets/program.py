@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fxstack_partition.budget.plan import make_plan
-from fxstack_partition.min_cut.network import SINK, SOURCE, Network
+from fxstack_partition.budgets.plan import make_plan
+from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import scipy
 from fxstack_partition.suppressed_output import highs_silenced
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.budget.runtime import StageMemory
+    from fxstack_partition.budgets.runtime import StageMemory
 
 _DEFAULTS = PartitionOptions()
 

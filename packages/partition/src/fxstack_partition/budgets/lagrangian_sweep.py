@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fxstack_partition.extract.rng_replay import STATE_BYTES
+from fxstack_partition.extraction.rng_replay import STATE_BYTES
 from fxstack_partition.joint.ops import OpKind
-from fxstack_partition.min_cut.network import BYTE, FUSIBLE, Edge, build
-from fxstack_partition.min_cut.solve import minimum_cut
+from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build
+from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.policy.policy import Verdict
 
 if TYPE_CHECKING:

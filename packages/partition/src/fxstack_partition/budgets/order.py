@@ -18,8 +18,8 @@ from fxstack_partition.joint.ops import OpKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from fxstack_partition.budget.compact import Compact, Memory
-    from fxstack_partition.budget.plan import Plan
+    from fxstack_partition.budgets.compact import Compact, Memory
+    from fxstack_partition.budgets.plan import Plan
 
     Arguments = Sequence[tuple[int, ...]]
 

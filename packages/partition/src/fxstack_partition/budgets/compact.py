@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch.fx import Node
 
-from fxstack_partition.extract.narrow import narrow_dtype
-from fxstack_partition.extract.rng_replay import STATE_BYTES, can_be_redrawn
+from fxstack_partition.extraction.narrow import narrow_dtype
+from fxstack_partition.extraction.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.joint.storage import StorageTable

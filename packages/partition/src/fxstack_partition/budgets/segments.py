@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fxstack_partition.joint.ops import OpKind
 
 if TYPE_CHECKING:
-    from fxstack_partition.budget.compact import Compact
+    from fxstack_partition.budgets.compact import Compact
 
 _NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
 

@@ -11,12 +11,12 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fxstack_partition.budget.plan import make_plan
+from fxstack_partition.budgets.plan import make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fxstack_partition.budget.compact import Compact
+    from fxstack_partition.budgets.compact import Compact
 
 Saved = tuple[int, ...]
 
