@@ -235,10 +235,10 @@ class ObjectModel:
             dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
             self.instances[id(proxy)] = self.dicts[id(shared.proxy)]
             return
-        proxy = descriptors.raw_dict(proxy)
-        state = LazyDict(self, original_dict, proxy, InstanceDict(source), uniform=True)
+        contents = descriptors.raw_dict(proxy)
+        state = LazyDict(self, original_dict, contents, InstanceDict(source), uniform=True)
         self.instances[id(proxy)] = state
-        self.registry.add(original_dict, proxy, state.source)
+        self.registry.add(original_dict, contents, state.source)
         self.add_dict(state)
 
     # --- attributes --------------------------------------------------------------------------
