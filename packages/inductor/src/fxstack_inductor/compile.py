@@ -11,7 +11,7 @@ from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
 from fxstack_inductor.targets.triton_load import compile_for_device
 from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.failures import Failure
+    from fxstack_inductor.targets.lowered_c import Lowered
 
 
 def lower(

@@ -23,7 +23,8 @@ from fxstack_functionalize.metadata import (
 )
 from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
-from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
+from fxstack_functionalize.runtime.examples import TensorMeta
+from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode

@@ -140,7 +140,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
         add_holding(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
-    keep_sizes = sizes_keeper(info, case.plan)
+    keep_sizes = sizes_keeper(info, symbolic=case.plan.symbolic)
     if keep_sizes is not None:
         source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
     if case.second.keeps:
@@ -188,7 +188,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "None"
+    sizes = "ctx.sizes" if sizes_keeper(info, symbolic=case.plan.symbolic) is not None else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.second.refusal is not None:

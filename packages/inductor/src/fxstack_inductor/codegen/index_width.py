@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind, parts
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Var, parts, product
 from fxstack_inductor.ir.kernel import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_inductor.ir.atoms import Atom
+    from fxstack_inductor.ir.expr import Atom
     from fxstack_inductor.ir.kernel import Kernel
 
 INT32 = 2**31 - 2**16

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.codegen.triton.tiles import Tiling
     from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.schedule.plan import Plan, Step
 
     Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
 
 SCORE, GRAD = "score", "grad"
 """What a load of single scores, or of their gradients, names in the place of a buffer: they are in registers."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxstack_inductor.ir.atoms import Atom, Extremum, FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import Expr, integer
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Atom, Expr, Extremum, FloorDiv, Mod, Var, integer
 from fxstack_interchange import LoadError, SaveError
 
 _QUOTIENTS: dict[str, type[FloorDiv | Mod]] = {"//": FloorDiv, "%": Mod}

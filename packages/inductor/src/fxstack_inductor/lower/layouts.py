@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import VerificationError
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, recombine
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.host.symbols import size_expr

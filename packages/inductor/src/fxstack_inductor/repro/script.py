@@ -19,7 +19,8 @@ from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constant
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
+from fxstack_inductor.targets.lowered_c import Lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

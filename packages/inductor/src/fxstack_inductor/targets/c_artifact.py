@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.targets.c_target import Lowered
+    from fxstack_inductor.targets.lowered_c import Lowered
 
     Compiled = Callable[..., tuple[Any, ...]]
 

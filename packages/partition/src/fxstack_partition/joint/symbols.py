@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.joint.dissected import DissectedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def free_symbols(value: Any) -> tuple[str, ...]:
     return ()
 
 
-def symbol_sources(facts: JointFacts) -> tuple[dict[str, int], dict[str, SizeOf]]:
+def symbol_sources(facts: DissectedGraph) -> tuple[dict[str, int], dict[str, SizeOf]]:
     """Return where symbols come from: a node outside of the backward that is one, or a size of an input."""
     binders: dict[str, int] = {}
     for place, node in enumerate(facts.nodes[:-1]):

@@ -21,12 +21,13 @@ from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from fxstack_functionalize.metadata import GraphInfo, OutputInfo
-    from fxstack_functionalize.runtime.backward.double_backward import Names
     from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.tracing.trace import Traced
+
+    Names = Callable[[torch.nn.Module], set[str]]
 
     Reach = frozenset[int]
 

@@ -29,7 +29,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
 

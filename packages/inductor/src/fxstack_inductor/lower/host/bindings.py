@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import Expr, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.lower.facts import symbolic
 from fxstack_inductor.lower.host.symbols import evaluator, size_expr
 from fxstack_inductor.lower.program import HostCall, SymbolBinding

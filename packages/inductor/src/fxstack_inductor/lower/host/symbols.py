@@ -15,8 +15,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.torch_compat import PythonPrinter
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, floordiv, mod
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,

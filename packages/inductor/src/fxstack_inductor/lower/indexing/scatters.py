@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr, decided
+from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read

@@ -10,8 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Var
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
