@@ -179,7 +179,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     _add_twice(source, case.second)
     if case.sequential is not None:
         source.add("takes = backwards.arguments(missing)")
-        source.add("arguments = turns.take(ctx.held, missing, takes)", sequential=case.sequential)
+        source.add("arguments = sequential.take(ctx.held, missing, takes)", sequential=case.sequential)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
     if arguments:
