@@ -21,7 +21,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.registered import register
 from fxstack_capture.driver.errors import ComptimeError
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 T = TypeVar("T")

@@ -32,7 +32,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from fxstack_capture import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Calls, Trace
+    from fxstack_capture.trace.seams import Calls
+    from fxstack_capture.trace.state import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from fxstack_capture.calls.table import Rule, RuleTable
     from fxstack_capture.objects.object_model import ObjectModel
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class CallDispatcher:
-    """See ``trace.Calls``. ``rules`` may be extended by siblings before the trace starts."""
+    """See ``trace.seams.Calls``. ``rules`` may be extended by siblings before the trace starts."""
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace

@@ -23,7 +23,7 @@ from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _COMPILER_MODULES = (
     "torch._dynamo",

@@ -35,7 +35,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _TORCH = Path(torch.__file__).parent
 

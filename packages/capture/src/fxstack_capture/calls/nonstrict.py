@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.recording.execution import run_fake
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _CONTEXTS = (str, int, float, type, type(None))
 

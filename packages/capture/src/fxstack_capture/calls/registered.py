@@ -13,7 +13,7 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 Rule = Callable[..., Any]
 """``(trace, args, kwargs) -> result``, as in ``table``."""

@@ -19,7 +19,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
 

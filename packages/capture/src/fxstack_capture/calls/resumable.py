@@ -14,8 +14,8 @@ from fxstack_capture.calls import policy
 from fxstack_capture.calls.marked import call_marked, is_marked
 from fxstack_capture.calls.polyfills import of_call
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
-from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.trace.records import RETURNED, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 TENSOR: Final = 1
 PYTHON: Final = 2  # something whose use may start Python frames

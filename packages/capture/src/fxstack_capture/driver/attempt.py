@@ -21,7 +21,8 @@ from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
-from fxstack_capture.trace import DeferredLocal, Trace
+from fxstack_capture.trace.records import DeferredLocal
+from fxstack_capture.trace.state import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.shapes.history import FrameHistory
-    from fxstack_capture.trace import RootOutcome
+    from fxstack_capture.trace.records import RootOutcome
 
 # Interpreting one call takes several Python frames; the C stack is hardly used.
 _EXTRA_RECURSION = 20_000

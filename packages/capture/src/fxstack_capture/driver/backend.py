@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 

@@ -64,7 +64,7 @@ from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unloaded
 from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
-from fxstack_capture.trace import Raised, Returned, Stopped
+from fxstack_capture.trace.records import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 from fxstack_interchange.collector import paused_collector
 

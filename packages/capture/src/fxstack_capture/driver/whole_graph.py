@@ -21,7 +21,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.trace import Raised, Returned
+from fxstack_capture.trace.records import Raised, Returned
 from fxstack_capture.versions import program_table
 
 if TYPE_CHECKING:

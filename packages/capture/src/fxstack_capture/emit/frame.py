@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.sources import Source
-    from fxstack_capture.trace import CapturedCode, Trace
+    from fxstack_capture.trace.records import CapturedCode
+    from fxstack_capture.trace.state import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.modules import with_module
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fxstack_capture.bytecode.program import Program
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
     from fxstack_capture.interpreter.modules import ModuleStack
-    from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import Calls, Objects
+    from fxstack_capture.trace.records import Link
+    from fxstack_capture.trace.seams import Calls, Objects
 
 
 class Frame:

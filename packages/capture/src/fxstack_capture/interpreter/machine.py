@@ -30,18 +30,18 @@ from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.bytecode.program import Program, ProgramTable, Step
-    from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import RootOutcome, Trace
+    from fxstack_capture.trace.records import Link, RootOutcome
+    from fxstack_capture.trace.state import Trace
 
 
 class BytecodeInterpreter:
-    """Implements ``trace.Interpreter``. ``programs`` is the table of decoded code, shared by many
+    """Implements ``trace.seams.Interpreter``. ``programs`` is the table of decoded code, shared by many
     traces.
     """
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.sources import FreeCell, Globals, InstanceAttr, Item, Key, Local, Source
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from fxstack_capture.trace import Objects
+    from fxstack_capture.trace.seams import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""

@@ -10,13 +10,13 @@ from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrappi
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Raised, Returned
+from fxstack_capture.trace.records import Raised, Returned
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.interpreter.machine import BytecodeInterpreter
-    from fxstack_capture.trace import DeferredLocal, RootOutcome
+    from fxstack_capture.trace.records import DeferredLocal, RootOutcome
 
 
 class RootRun:

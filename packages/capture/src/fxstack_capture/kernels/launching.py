@@ -25,7 +25,7 @@ from fxstack_interchange.operators.kernel_operators import launch_operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
 

@@ -20,7 +20,7 @@ from fxstack_capture.callers import calls_program
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
 """What an integer from outside is guarded to be smaller than."""

@@ -19,13 +19,13 @@ from fxstack_capture.torch_side.numbers import number_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 
 
 @calls_program
-def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
+def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
     """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
     if torch_compat.is_functorch_wrapped_tensor(tensor):
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
@@ -39,10 +39,11 @@ def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array
         fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
     if not fits:
         raise graph_break("unsupported-call", "Tensor.numpy of a tensor that NumPy cannot hold")
-    return tracer.arrays.from_tensor(tensor)
+    array: Array = tracer.arrays.from_tensor(tensor)
+    return array
 
 
-def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``Tensor.numpy``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
@@ -52,7 +53,7 @@ def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 @calls_program
-def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def from_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.from_numpy``: shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises
@@ -94,7 +95,7 @@ def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> None:
     """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
     tracer.builder.holds_scalars = False
@@ -120,14 +121,14 @@ def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
     """A new dense tensor; ``kwargs``: dtype, device."""
     made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
     return tracer.record(torch.Tensor.to, (made,), plain) if plain else made  # type: ignore[no-any-return]
 
 
-def _like_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
     """``torch.tensor``: always a copy."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
@@ -137,7 +138,7 @@ def _like_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> A
     return made
 
 
-def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
     """``torch.as_tensor``: over the same memory where dtype and device allow."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
@@ -148,11 +149,11 @@ def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any
 
 
 def conversion(
-    on_array: Callable[[TorchTracer, Array, dict[str, Any]], Any],
-) -> Callable[[TorchTracer, Any, tuple[Any, ...], dict[str, Any]], Any]:
+    on_array: Callable[[TracerProtocol, Array, dict[str, Any]], Any],
+) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
     """The rule of a function that makes tensors of many things, arrays among them."""
 
-    def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def rule(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):

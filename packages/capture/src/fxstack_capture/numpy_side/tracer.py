@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
@@ -37,7 +37,7 @@ _CHOOSING = (np.clip, np.where, np.ndarray.clip)
 class ArrayTracer:
     """Makes, computes with and hands over the arrays of one trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self.tracer = tracer
         self.active = False
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""

@@ -19,7 +19,7 @@ from fxstack_capture.torch_compat import pytree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 TORCHS = "wrap_numpy.<locals>.wrap"
 """What the function is called that ``torch.compiler.wrap_numpy`` makes; the wrapped one is its ``__wrapped__``."""
@@ -71,7 +71,8 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
 
     def array(tensor: torch.Tensor) -> Array:
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
-        return trace.torch.arrays.from_tensor(view)
+        made: Array = trace.torch.arrays.from_tensor(view)
+        return made
 
     return _mapped(trace, torch.Tensor, array, args[0])
 

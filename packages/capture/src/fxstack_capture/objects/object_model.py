@@ -1,4 +1,4 @@
-"""The trace world's memory: implements ``trace.Objects`` on top of the registry, lazy dictionaries
+"""The trace world's memory: implements ``trace.seams.Objects`` on top of the registry, lazy dictionaries
 and class lookups.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from types import CellType, FunctionType
 
     from fxstack_capture.effects.records import Effect
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 class ObjectModel:
-    """See ``trace.Objects``."""
+    """See ``trace.seams.Objects``."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

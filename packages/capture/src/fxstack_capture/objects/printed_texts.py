@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 

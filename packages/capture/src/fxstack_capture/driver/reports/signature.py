@@ -19,7 +19,7 @@ from fxstack_interchange import (
 )
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 

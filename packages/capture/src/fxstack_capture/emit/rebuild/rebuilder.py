@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.loads import Loads
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.records import Construction
+    from fxstack_capture.trace.state import Trace
 
 
 class Rebuilder:

@@ -16,7 +16,7 @@ from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.loads import is_plain_attribute
 from fxstack_capture.sources import Converted, Item, ItemAt
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CellType

@@ -21,7 +21,7 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
 from fxstack_capture.sources import Converted, Item, Upcoming
-from fxstack_capture.trace import DeferredLocal, DeferredTuple
+from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

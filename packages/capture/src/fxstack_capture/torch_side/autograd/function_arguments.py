@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Named:
 class Templates:
     """How arguments that are no values of a graph are made; ``operands`` are the tensors and dynamic numbers in them."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.operands: list[Any] = []
 

@@ -20,11 +20,11 @@ from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @calls_program
-def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
+def make(tracer: TracerProtocol, data: Any, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
@@ -44,7 +44,7 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
+def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
     """Whether a result requires grad, and all leaves of its history were made in the graph."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False

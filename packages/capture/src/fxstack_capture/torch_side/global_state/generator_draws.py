@@ -20,12 +20,14 @@ from fxstack_capture.torch_side.recording.execution import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 
 
-def draw(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def draw(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -43,7 +45,9 @@ def draw(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     return tracer.enter_drawn(example, source)
 
 
-def seed(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def seed(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``Generator.manual_seed``: done in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
@@ -52,14 +56,14 @@ def seed(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     return generator
 
 
-def _guard_own(tracer: TorchTracer, generator: torch.Generator) -> None:
+def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, AllDistinct(others))
 
 
-def _guard_same(tracer: TorchTracer, generator: torch.Generator) -> None:
+def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
@@ -86,7 +90,7 @@ def _defaults() -> tuple[torch.Generator, ...]:
 
 
 def _demand_alone(
-    tracer: TorchTracer,
+    tracer: TracerProtocol,
     fn: Callable[..., Any],
     generator: Any,
     args: tuple[Any, ...],

@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.global_state.import_snapshot import is_original,
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.targets import Target
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 

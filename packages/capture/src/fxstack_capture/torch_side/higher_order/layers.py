@@ -16,28 +16,28 @@ from fxstack_capture.torch_compat import predispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-    Rule = Callable[[TorchTracer, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+    Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _C = torch_compat.functorch
 
 
-def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _flag(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _flag(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Reads or sets what no operator sees; what it was outside is guarded."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _enter_dual(tracer: TracerProtocol, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _exit_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _exit_dual(tracer: TracerProtocol, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
 
 

@@ -21,7 +21,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _MOST_OBJECTS = 10_000
 

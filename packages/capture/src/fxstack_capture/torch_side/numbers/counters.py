@@ -21,7 +21,7 @@ from fxstack_capture.sources import Converted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """Below which whole numbers of a dtype can be counted without rounding."""
@@ -33,7 +33,7 @@ _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 class Counters:
     """What is known of storages of one number: what was added to them, or what they were made with."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._added: dict[int, float] = {}
         self._made: dict[int, float] = {}

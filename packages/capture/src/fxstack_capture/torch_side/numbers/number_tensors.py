@@ -17,7 +17,7 @@ from fxstack_capture.torch_side.recording.execution import name_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -31,7 +31,7 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that take numbers."""
 
 
-def with_scalars(tracer: TorchTracer, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
@@ -117,7 +117,7 @@ def _plain(value: Any, real: bool) -> bool:
     return -_LARGEST <= value <= _LARGEST  # type: ignore[no-any-return]
 
 
-def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
+def make(tracer: TracerProtocol, data: Any, kwargs: dict[str, Any]) -> Any:
     """``kwargs`` are those of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
@@ -128,7 +128,7 @@ def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
     return made
 
 
-def _stacked(tracer: TorchTracer, data: Any, options: dict[str, Any]) -> Any:
+def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     if type(data) in _LISTS:
         return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
@@ -136,7 +136,7 @@ def _stacked(tracer: TorchTracer, data: Any, options: dict[str, Any]) -> Any:
     return _of_number(tracer, data, options)
 
 
-def new_tensor(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_tensor(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         like, data = args
@@ -152,14 +152,14 @@ def _fits(number: Any, dtype: torch.dtype) -> bool:
     return type(number) is not torch.SymFloat or dtype.is_floating_point
 
 
-def _of_tensor(tracer: TorchTracer, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
     made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
     if dtype.is_floating_point and tensor.dtype != dtype:
         made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # Python's float
     return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
 
 
-def _of_number(tracer: TorchTracer, number: Any, options: dict[str, Any]) -> Any:
+def _of_number(tracer: TracerProtocol, number: Any, options: dict[str, Any]) -> Any:
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)

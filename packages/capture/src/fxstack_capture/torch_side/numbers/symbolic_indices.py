@@ -21,14 +21,16 @@ from fxstack_capture.torch_side.rules import numpy_indices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def read(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def read(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
@@ -39,7 +41,9 @@ def read(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
-def write(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def write(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
@@ -50,7 +54,7 @@ def write(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kw
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
 
-def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
+def _with_numbers(tracer: TracerProtocol, index: Any) -> Any:
     """``index`` with the numbers of tensors that torch asks for theirs.
 
     Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
@@ -101,7 +105,9 @@ def _dimensions(item: Any) -> int | None:
     return 1 if type(item) in (int, torch.SymInt, slice) else None
 
 
-def _selected(tracer: TorchTracer, tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _selected(
+    tracer: TracerProtocol, tensor: torch.Tensor, index: Any
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """The tensor after its symbolic indices, and the index that is left."""
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):

@@ -16,7 +16,7 @@ from fxstack_capture.torch_side.numbers import known_values
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import GraphBreak
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _CONTAINERS = (tuple, list, torch.Size)
 
@@ -25,7 +25,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def accepted(
-    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
     """What to make a call with that was refused for ``reason``; None if nothing else would do."""
     instead = _with_number(tracer, args, kwargs, reason)
@@ -35,7 +35,7 @@ def accepted(
 
 
 def _with_number(
-    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
     """The arguments with a number in place of the tensor that torch has asked for one, in vain; None if it is not known.
 

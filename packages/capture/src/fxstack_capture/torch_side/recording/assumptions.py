@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import fx
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _OWN = frozenset({"aten", "prims", "prim"})
 _INDEXING = frozenset(
@@ -44,7 +44,7 @@ class HandledError(RefusedError):
 class Assumptions:
     """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.region: fx.Node | None = None
         """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""

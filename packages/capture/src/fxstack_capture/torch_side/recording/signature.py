@@ -24,7 +24,7 @@ from fxstack_interchange.signature import (
 
 if TYPE_CHECKING:
     from fxstack_capture.sources import Source
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 

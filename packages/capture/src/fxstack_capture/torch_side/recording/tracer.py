@@ -59,14 +59,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.higher_order.selection import Selection
-    from fxstack_capture.torch_side.rules.attributes import AttributeWrite
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
-    from fxstack_capture.trace import CapturedCode, Trace
+    from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
+    from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
+    from fxstack_capture.trace.state import Trace
 
 
 class TorchTracer:
-    """Implements ``trace.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
+    """Implements ``trace.seams.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
@@ -95,7 +94,7 @@ class TorchTracer:
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
         self.hooks = tensor_hooks.HooksInGraph(self)
-        self.selection: Selection | None = None
+        self.selection: SelectionProtocol | None = None
         """The policy of the selective checkpoint that is being traced."""
         self.choosing = False
         self.busy = False

@@ -12,12 +12,12 @@ import torch
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 
 
-def fill(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def fill(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``Tensor.fill_diagonal_``."""
     owner = getattr(fn, "__self__", None)
     given = (owner, *args) if isinstance(owner, torch.Tensor) else args

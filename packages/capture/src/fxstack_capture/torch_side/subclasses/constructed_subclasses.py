@@ -8,12 +8,12 @@ one that leaves the graph is made by plain code, as the program made it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.trace.records import Construction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,16 +37,6 @@ class PutTogether:
     ) -> Any:
         parts = dict(zip(self.names, inner, strict=True))
         return self.cls.__tensor_unflatten__(parts, self.context, size, stride)
-
-
-@dataclass(frozen=True, slots=True)
-class Construction:
-    """The call that made a wrapper without its attributes, in trace-world terms."""
-
-    made: torch.Tensor
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
 
 
 @calls_program

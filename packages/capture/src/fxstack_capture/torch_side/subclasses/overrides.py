@@ -10,7 +10,6 @@ for them. Torch functions of classes are off during a trace but for that moment,
 from __future__ import annotations
 
 from contextlib import contextmanager
-from enum import IntEnum
 from types import FunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +28,12 @@ from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_tempo
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.torch_side.subclasses.levels import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
@@ -59,18 +59,10 @@ _NEVER_ASKED = frozenset(
 )
 
 
-class Level(IntEnum):
-    """What the program has turned off."""
-
-    ALL_ON = 0
-    CLASSES_OFF = 1
-    ALL_OFF = 2
-
-
 class Overrides:
     """The state of torch's overriding as the program sees it. One per trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.modes: list[Any] = []
         """The program's modes in trace-world terms, innermost last."""

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+    from fxstack_capture.trace.records import Construction
 
 
 class Wrappers:
     """The wrappers of one trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
@@ -234,7 +234,7 @@ def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
         raise graph_break("unsupported-tensor", text)
 
 
-def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
+def _guard_all(tracer: TracerProtocol, value: Any, seen: set[int]) -> None:
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return

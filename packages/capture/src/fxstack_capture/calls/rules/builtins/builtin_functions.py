@@ -28,7 +28,7 @@ from fxstack_capture.objects.registry import NEW_CLASS_MARK
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame_rules import FrameRule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -22,7 +22,7 @@ from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 

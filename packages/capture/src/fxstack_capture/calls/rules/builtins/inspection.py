@@ -19,7 +19,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, i
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -24,7 +24,7 @@ from fxstack_capture.sources import InstanceAttr, pinned
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -16,7 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.objects.constants import is_constant_key
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -16,7 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

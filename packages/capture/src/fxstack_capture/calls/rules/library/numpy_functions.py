@@ -14,7 +14,7 @@ from fxstack_capture.numpy_side.scalar import item
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

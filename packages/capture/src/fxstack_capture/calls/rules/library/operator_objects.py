@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -21,7 +21,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_side.higher_order.selection import choosing, is_choosing, selecting
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

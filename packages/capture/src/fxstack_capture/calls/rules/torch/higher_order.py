@@ -25,7 +25,7 @@ from fxstack_capture.torch_compat import higher_order_utils as utils
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -17,7 +17,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.torch_side.numbers import number_tensors
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -22,7 +22,7 @@ from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_compat import BackwardHookFunction
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -10,10 +10,11 @@ from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
-from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH, Level
+from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

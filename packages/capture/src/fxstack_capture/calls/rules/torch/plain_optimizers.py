@@ -19,7 +19,7 @@ from fxstack_capture.breaks import graph_break
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:

@@ -18,7 +18,7 @@ from fxstack_capture.torch_compat import vmap_module as vmap
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

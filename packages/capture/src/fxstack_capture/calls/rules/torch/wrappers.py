@@ -25,7 +25,7 @@ from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.interpreter.exceptions.errors import unbound_cell, unbound_local
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame

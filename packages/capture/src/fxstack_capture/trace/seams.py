@@ -1,72 +1,147 @@
-"""The state of one attempt to trace one frame, and what its parts promise each other.
-
-Capture re-executes a frame in a *trace world*: real Python objects, executed by our bytecode interpreter
-and, for everything that is not bytecode, by CPython itself. See docs/architecture.md, "capture".
-
-The protocols below are the seams between the parts; each part is one subpackage.
-"""
+"""Protocols of the parts of a trace: what each part offers to the others. Each part is one folder of the package."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import CellType, CodeType, FunctionType
 
     import torch
-    from torch.fx import GraphModule
 
-    from fxstack_capture.guards.records import Check, GuardSet
-    from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.numpy_side.tracer import ArrayTracer
-    from fxstack_capture.objects.kinds.append_only_lists import AppendOnlyLists
-    from fxstack_capture.objects.kinds.consumed_iterators import ConsumedIterators
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.global_state.torch_names import NamesOfTorch
-    from fxstack_capture.torch_side.recording.assumptions import Assumptions
-    from fxstack_capture.torch_side.rules.attributes import AttributeWrite
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
+    from fxstack_capture.trace.records import (
+        AttributeWrite,
+        CapturedCode,
+        Construction,
+        DeferredLocal,
+        Link,
+        RootOutcome,
+    )
 
     Request = tuple[Any, tuple[Any, ...]]
 
 
-class DeferredLocal:
-    """A pre-existing value that has not been looked at: it enters the world (and is guarded) when first loaded.
+class AppendOnly(Protocol):
+    """Lists of the program that the trace has not read yet: the program only adds to them."""
 
-    Lives only in local slots and cells of interpreted frames, never on the stack or inside containers.
-    """
+    def __contains__(self, proxy: object) -> bool: ...
 
-    __slots__ = ("source", "value")
+    def added(self, proxy: Any) -> tuple[Any, ...]:
+        """Return what the program has added to an unread list."""
 
-    def __init__(self, value: object, source: Source) -> None:
-        self.value = value
-        self.source = source
+    def enter(self, obj: object, source: Source) -> list[Any] | None:
+        """Return the proxy of a list, unread where possible; None for any other object."""
+
+    def in_attribute(self, obj: object, name: str) -> list[Any] | None: ...
+
+    def in_cell(self, cell: CellType) -> list[Any] | None: ...
+
+    def in_globals(self, namespace: dict[str, object], name: str) -> list[Any] | None: ...
+
+    def item(self, proxy: list[Any], key: object) -> Any:
+        """Read one item alone. Return NULL, and read the whole list, where one item cannot be read alone."""
+
+    def lazily(self, value: object) -> list[Any] | None:
+        """Return the unread list that a slot or cell holds."""
+
+    def length(self, proxy: list[Any]) -> Any:
+        """Return the length: a symbol once the length has changed between calls."""
+
+    def expand(self, proxy: list[Any]) -> None:
+        """Read the list: put its items in front of the added ones."""
 
 
-class DeferredTuple:
-    """A tuple of values that have not been looked at, or not all. Lives where ``DeferredLocal`` does."""
+class Iterators(Protocol):
+    """Partially consumed iterators of the program."""
 
-    __slots__ = ("parts",)
+    def __contains__(self, obj: object) -> bool: ...
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
-        self.parts = parts
+    def __len__(self) -> int: ...
+
+    def add(self, obj: object, source: Source) -> None:
+        """Enter ``obj`` as itself. Iterators of known types can be read without advancing them."""
+
+    def advances(self) -> Iterator[tuple[Source, int]]:
+        """Return the number of items to take from each real iterator; an ``enumerate`` comes first."""
+
+    def asked_by(self, obj: object) -> tuple[Any, ...]:
+        """Return the function of a ``map`` or ``filter`` and the iterators that it reads. Raises GraphBreak."""
+
+    def enter(self, obj: Any, source: Source) -> Any:
+        """Enter an iterator that another iterator reads. Raises GraphBreak if it cannot be read."""
+
+    def entered(self, item: Any) -> Any:
+        """Return the proxy of an item."""
+
+    def next(self, obj: object) -> Any:
+        """Return the next item, not entered. Raises StopIteration, GraphBreak."""
+
+
+class Arrays(Protocol):
+    """NumPy arrays of the trace."""
+
+    has_scalars: bool
+    """Whether there are NumPy scalars that change from call to call."""
+
+    def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what NumPy says about the types of its arguments; raises NumPy's exceptions."""
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function of NumPy, or an operator on arrays."""
+
+    def from_tensor(self, tensor: torch.Tensor) -> Any:
+        """Return the array over the memory of a dense CPU tensor of the trace, of a dtype that NumPy has."""
+
+    def iterate(self, array: Any) -> Iterator[Any]: ...
+
+    def refuse(self, what: str) -> NoReturn: ...
+
+
+class TorchNames(Protocol):
+    """The functions of torch whose meaning the trace relies on."""
+
+    def is_usual(self, fn: FunctionType) -> bool:
+        """Whether a Python function of torch is unchanged since import; guards what the function reads."""
+
+
+class AssumedTruths(Protocol):
+    """Truth values of tensors that the trace assumes and the graph checks."""
+
+    allowed: bool
+    ends_at_handlers: bool
+    """Whether the graph ends at calls that may raise for their data where the program handles errors."""
+
+    handled: bool
+    """Whether the graph has a call that may raise where the program handles errors."""
+
+    @property
+    def passed(self) -> torch.Tensor | None: ...
+
+    @property
+    def retractable(self) -> bool:
+        """Whether a graph that has run or raised leaves no traces once torch's state is restored."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph draws random numbers. Known when the trace is done."""
+
+    def demand_retractable(self) -> None:
+        """Raise RefusedError where running the graph leaves traces."""
 
 
 class Objects(Protocol):
     """Mirrors of pre-existing objects (subpackage ``objects``)."""
 
-    append_only: AppendOnlyLists
-    """Lists that the program only adds to."""
+    @property
+    def append_only(self) -> AppendOnly:
+        """Lists that the program only adds to."""
 
-    iterators: ConsumedIterators
-    """Iterators that were begun outside."""
+    @property
+    def iterators(self) -> Iterators:
+        """Iterators that were begun outside."""
 
     opaque: set[int]
     """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""
@@ -183,11 +258,13 @@ class Calls(Protocol):
 class TorchSide(Protocol):
     """Tensors, symbolic numbers, the FX graph (subpackage ``torch_side``)."""
 
-    arrays: ArrayTracer
-    """NumPy arrays of the trace."""
+    @property
+    def arrays(self) -> Arrays:
+        """NumPy arrays of the trace."""
 
-    names: NamesOfTorch
-    """What of torch's own names the trace relies on."""
+    @property
+    def names(self) -> TorchNames:
+        """What of torch's own names the trace relies on."""
 
     attribute_writes: list[AttributeWrite]
     """What the program assigned to attributes of tensors, in order."""
@@ -266,7 +343,7 @@ class TorchSide(Protocol):
         """Go on as if ``bool(value)`` were ``truth``, to be checked when the graph has run; False if that is impossible."""
 
     @property
-    def assumptions(self) -> Assumptions:
+    def assumptions(self) -> AssumedTruths:
         """What was assumed so."""
 
     def decided(self, truth: torch.SymBool) -> Any:
@@ -297,23 +374,6 @@ class TorchSide(Protocol):
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedCode:
-    """A finished graph: placeholders correspond to ``inputs``; ``example_inputs`` are fakes and SymInts."""
-
-    graph_module: GraphModule
-    inputs: tuple[Source, ...]
-    example_inputs: tuple[Any, ...]
-    overrides_classes: bool = False
-    """Whether tensors of classes with a ``__torch_function__`` take part, which must not see the graph's operators."""
-    redefined: tuple[int, ...] = ()
-    """Inputs whose classes have methods in place of torch's: the graph gets plain views of them."""
-    overrides_modes: bool = False
-    """Whether modes of the program are on around the call, which must not see them either."""
-    demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
-    """What is demanded of symbolic sizes by now; a backend that traces the graph again may demand more than capture."""
 
 
 class Interpreter(Protocol):
@@ -359,77 +419,3 @@ class Interpreter(Protocol):
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """Path and class of the modules whose ``forward`` runs, by expressions for them, innermost last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedFrame:
-    """A frame just before instruction ``offset``, or in the middle of it when that calls the next inlined frame.
-
-    ``stack`` may hold ``interpreter.values.NULL``; what the instruction that calls has taken is gone from it.
-    ``local_values`` maps names to values (Lazy where never loaded; unbound names are absent). ``cells`` maps the
-    names of cell and free variables to cells. ``handling`` is the number of exceptions being handled in this frame
-    (0 outside of ``except`` blocks), ``handled`` the innermost exception being handled, ``handled_outside`` that
-    of its callers. ``made``: the instruction's result is not what the callee returns but lies on the stack already.
-    """
-
-    code: CodeType
-    namespace: dict[str, object]
-    offset: int
-    stack: tuple[Any, ...]
-    local_values: dict[str, Any]
-    cells: dict[str, CellType]
-    handling: int
-    handled: BaseException | None = None
-    handled_outside: BaseException | None = None
-    made: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """The trace stands before an instruction of the last of ``frames``; the others, from the root on, are its callers."""
-
-    frames: tuple[StoppedFrame, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The program raised out of the root frame."""
-
-    exception: BaseException
-
-
-RootOutcome = Returned | Stopped | Raised
-
-
-@dataclass(slots=True)
-class Trace:
-    """One attempt. Parts are set by the driver; everything reaches its siblings through this record."""
-
-    options: CaptureOptions
-    guards: GuardSet
-    objects: Objects
-    calls: Calls
-    torch: TorchSide
-    interp: Interpreter
-    for_entry: bool = True
-    """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
-    contract: Bound | None = None
-    """What was agreed on about the sizes of the arguments."""
-    choices: Choices = NOTHING_CHOSEN
-    """Sizes and numbers that are symbolic because the program says so."""
-    exporting: bool = False
-    """Whether the graph is for somebody else than this call (``export``)."""
-    may_defer: bool = False
-    """Whether the frame may run in plain Python this time."""
-    may_fall_back: bool = False
-    """Whether the replacement can run its frame in plain Python after all."""
-    polyfills: bool = False
-    """Whether C code that calls functions of the program is interpreted as Python, so that the graph can break in them."""
-
-    def guard(self, source: Source, check: Check) -> None:
-        self.guards.add(source, check, self.interp.user_stack())
