@@ -100,6 +100,8 @@ def circles() -> list[str]:
         (importer, imported)
         for importer in graph.modules
         for imported in graph.find_modules_directly_imported_by(importer)
+        # The extension module is no Python file, so grimp takes its package for it.
+        if not (importer == "fxstack_capture.native" and imported == "fxstack_capture")
     )
     rings = [ring for ring in networkx.strongly_connected_components(imports) if len(ring) > 1]
     return [f"{len(ring)}: {', '.join(sorted(ring))}" for ring in sorted(rings, key=len, reverse=True)]

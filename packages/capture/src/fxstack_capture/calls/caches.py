@@ -31,7 +31,7 @@ from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.calls.protocol import DispatcherProtocol
     from fxstack_capture.trace.state import Trace
 
 
@@ -50,7 +50,7 @@ class _Entry:
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
-def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
@@ -67,7 +67,7 @@ def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: d
     return value
 
 
-def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
+def _hash(calls: DispatcherProtocol, values: tuple[Any, ...]) -> None:
     """The cache does so first, which runs a ``__hash__`` of the program's, or raises; no size need be known for that."""
     for value in values:
         if type(value) in (tuple, torch.Size):
@@ -76,13 +76,13 @@ def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
             calls.call(hash, (value,), {})
 
 
-def _call_later(calls: CallDispatcher, entry: _Entry) -> None:
+def _call_later(calls: DispatcherProtocol, entry: _Entry) -> None:
     """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
     target = pinned(entry.fn, entry.fn.__qualname__)
     calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
 
 
-def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
+def _missed(calls: DispatcherProtocol, entry: _Entry) -> Any:
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -107,7 +107,9 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+def _entry(
+    calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Entry | None:
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)
@@ -124,7 +126,7 @@ def _entry(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
 
 
-def _is_known(calls: CallDispatcher, value: object) -> bool:
+def _is_known(calls: DispatcherProtocol, value: object) -> bool:
     """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
     if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
@@ -134,7 +136,7 @@ def _is_known(calls: CallDispatcher, value: object) -> bool:
     return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
 
 
-def _pin(calls: CallDispatcher, value: object) -> None:
+def _pin(calls: DispatcherProtocol, value: object) -> None:
     """A key has objects from outside in it: other objects at their places make other keys."""
     parts: tuple[object, ...] = ()
     if type(value) in (tuple, frozenset):
@@ -150,7 +152,7 @@ def _pin(calls: CallDispatcher, value: object) -> None:
         _pin(calls, part)
 
 
-def _is_lasting(calls: CallDispatcher, value: object) -> bool:
+def _is_lasting(calls: DispatcherProtocol, value: object) -> bool:
     """Whether it is from outside, or equal to any other that is made in its place."""
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True

@@ -13,14 +13,14 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 
 if TYPE_CHECKING:
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.calls.protocol import DispatcherProtocol
 
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__
 
 
-def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_class(calls: DispatcherProtocol, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meta = type(cls)
     if meta is not type:
         custom = calls.objects.classes.lookup(meta, "__call__")
@@ -33,7 +33,7 @@ def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: 
     return construct(calls, cls, args, kwargs)
 
 
-def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def construct(calls: DispatcherProtocol, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``type.__call__``."""
     if has_finalizer(cls):
         # It acts when the object goes, which is when the program drops it.
@@ -59,7 +59,7 @@ def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: d
     return obj
 
 
-def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
+def _native_new(calls: DispatcherProtocol, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
@@ -67,7 +67,7 @@ def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: A
     return run(calls.trace, new, (cls, *args), kwargs)
 
 
-def _initialise(calls: CallDispatcher, init: Any, obj: Any, args: Any, kwargs: Any) -> None:
+def _initialise(calls: DispatcherProtocol, init: Any, obj: Any, args: Any, kwargs: Any) -> None:
     if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
     else:

@@ -16,7 +16,8 @@ from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.objects import ObjectModel
-from fxstack_capture.objects.kinds.functions import Parts, proxy_cell
+from fxstack_capture.objects.kinds.functions import proxy_cell
+from fxstack_capture.objects.records import Parts
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer

@@ -197,7 +197,15 @@ class FrameWriter:
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
-        return Fallback(self, passed, draws=assumptions.draws, handles=handles)
+        return Fallback(
+            self.code,
+            self.builder,
+            self.loads.frame,
+            self.states,
+            passed,
+            draws=assumptions.draws,
+            handles=handles,
+        )
 
 
 def _is_drawn(source: Source) -> bool:

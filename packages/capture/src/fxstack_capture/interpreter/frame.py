@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fxstack_capture.interpreter.modules import with_module
 from fxstack_capture.interpreter.values import NULL
@@ -13,10 +13,41 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.bytecode.program import Program
-    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+    from fxstack_capture.interpreter.exceptions.handled import HandledException
     from fxstack_capture.interpreter.modules import ModuleStack
     from fxstack_capture.trace.records import Link
     from fxstack_capture.trace.seams import Calls, Objects
+    from fxstack_capture.trace.state import Trace
+
+
+class FrameRunner(Protocol):
+    """What a frame and the handlers of its instructions use of the interpreter."""
+
+    tracing: bool
+    """Whether the trace is running, not being wound up."""
+
+    handled: HandledException
+
+    @property
+    def trace(self) -> Trace: ...
+
+    def run(self, frame: Frame, error: BaseException | None) -> Any:
+        """Run ``frame`` until it returns or yields; ``error`` is raised at its position first."""
+
+    def dealt_with(self, error: BaseException) -> None:
+        """Say that a handler takes ``error`` for an answer. Raises GraphBreak if the error is not the program's."""
+
+    def raising(self, error: BaseException) -> BaseException:
+        """Say that the program raises ``error`` here: the error gets its context and traceback."""
+
+    def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
+        """Say that ``error`` passes on and is not raised anew: the error keeps its context."""
+
+    def close_dropped(self, generator: Any) -> None:
+        """Close a generator that nothing refers to any more."""
+
+    def raise_pending(self) -> None:
+        """Raise the graph break that happened in a destructor."""
 
 
 class Frame:
@@ -53,12 +84,7 @@ class Frame:
     )
 
     def __init__(
-        self,
-        interp: BytecodeInterpreter,
-        fn: Any,
-        program: Program,
-        fast: list[Any],
-        closure: tuple[CellType, ...],
+        self, interp: FrameRunner, fn: Any, program: Program, fast: list[Any], closure: tuple[CellType, ...]
     ) -> None:
         self.interp = interp
         self.objects: Objects = interp.trace.objects

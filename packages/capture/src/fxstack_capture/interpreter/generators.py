@@ -11,7 +11,8 @@ from types import CodeType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.exceptions.errors import HandledException, chain_context
+from fxstack_capture.interpreter.exceptions.errors import chain_context
+from fxstack_capture.interpreter.exceptions.handled import HandledException
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

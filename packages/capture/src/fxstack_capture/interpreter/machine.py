@@ -17,11 +17,11 @@ from fxstack_capture.bytecode.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
-    HandledException,
     InterruptedTracing,
     chain_context,
     name_types_as_outside,
 )
+from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
 from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
@@ -248,7 +248,7 @@ class BytecodeInterpreter:
                 set_context(error, flight.context)
         counted = flight is not None and flight.error is error and flight.counted
         if not counted and not frame.program.hidden:
-            traceback = add_entry(traceback, frame)
+            traceback = add_entry(traceback, frame.program.traceback_stub, frame.line)
         set_traceback(error, traceback)
         self._flight = Flight(error, traceback)
 

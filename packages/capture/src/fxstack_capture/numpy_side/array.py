@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fxstack_capture.trace.seams import Arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,8 +13,18 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from fxstack_capture.numpy_side.tracer import ArrayTracer
     from fxstack_capture.torch_compat import ndarray
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+
+class ArrayOwner(Arrays, Protocol):
+    """What an array uses of the part of the trace that owns it."""
+
+    @property
+    def tracer(self) -> TracerProtocol: ...
+
+    def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call NumPy's function by way of its counterpart on tensors."""
 
 
 class Array:
@@ -28,7 +40,7 @@ class Array:
 
     def __init__(
         self,
-        owner: ArrayTracer,
+        owner: ArrayOwner,
         inner: ndarray,
         example: np.ndarray[Any, Any] | np.generic,
         copied_at: int | None = None,

@@ -15,7 +15,7 @@ import torch
 from fxstack_capture.guards.records import AllDistinct
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Distinctions:
     """What was written to or compared in one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: ObjectsProtocol) -> None:
         self.objects = objects
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from types import CellType, FunctionType
 
     from fxstack_capture.effects.records import Effect
+    from fxstack_capture.objects.records import Parts, ProxiedCell
     from fxstack_capture.trace.state import Trace
 
 
@@ -66,9 +67,9 @@ class ObjectModel:
         """
         self.namespaces: dict[int, LazyDict] = {}
         """Module namespaces by id of the real dict."""
-        self.cells: dict[int, functions.MirroredCell] = {}
+        self.cells: dict[int, ProxiedCell] = {}
         """Mirrored cells by id of the stand-in cell."""
-        self.parts: dict[int, functions.Parts] = {}
+        self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()

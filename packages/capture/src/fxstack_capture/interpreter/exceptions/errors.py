@@ -15,25 +15,6 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
-class HandledException:
-    """The exception being handled, per thread or generator: CPython's ``_PyErr_StackItem``."""
-
-    __slots__ = ("previous", "value")
-
-    def __init__(self, previous: HandledException | None = None) -> None:
-        self.value: BaseException | None = None
-        self.previous = previous
-
-    def topmost(self) -> BaseException | None:
-        """The innermost exception being handled: what ``sys.exc_info()`` shows."""
-        item: HandledException | None = self
-        while item is not None:
-            if item.value is not None:
-                return item.value
-            item = item.previous
-        return None
-
-
 class InterruptedTracing(BaseException):
     """Control-C was pressed while a frame was traced: leaves the interpreter past the program's handlers."""
 

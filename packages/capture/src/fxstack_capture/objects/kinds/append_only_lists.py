@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import CellType
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
 
 _LENGTH: Any = len
@@ -33,7 +33,7 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 class AppendOnlyLists:
     """Those of one trace. They are found by the id of the stand-in."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: ObjectsProtocol) -> None:
         self._objects = objects
         self._deferred: dict[int, tuple[list[Any], Source]] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
@@ -19,8 +19,8 @@ from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Valu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Trace
 
 
 class _Absent:
@@ -30,6 +30,19 @@ class _Absent:
 
 ABSENT: Final[Any] = _Absent()
 DEFERRED: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
+
+
+class Expanding(Protocol):
+    """What a lazy dictionary uses of the object model."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+    def enter(self, obj: object, source: Source) -> Any: ...
+
+    def enter_from(self, obj: object, source: Source, stable: bool) -> Any: ...
+
+    def expanded(self, state: LazyDict) -> None: ...
 
 
 class LazyDict:
@@ -49,7 +62,7 @@ class LazyDict:
 
     def __init__(
         self,
-        objects: ObjectModel,
+        objects: Expanding,
         original: dict[Any, Any],
         proxy: dict[Any, Any],
         source: Source,

@@ -17,7 +17,7 @@ from fxstack_capture.sources import Drawn, Item
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
 
 
@@ -35,7 +35,7 @@ class Draw:
 class Draws:
     """Those of one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: ObjectsProtocol) -> None:
         self.objects = objects
         self.made: list[Draw] = []
         self._copies: dict[int, random.Random] = {}

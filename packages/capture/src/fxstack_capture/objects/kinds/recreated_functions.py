@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.guards.records import Check
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
 
 _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
@@ -37,7 +37,7 @@ _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another functio
 class RecreatedFunctions:
     """Those of one trace, by the id of the function."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: ObjectsProtocol) -> None:
         self.objects = objects
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
 
@@ -92,7 +92,7 @@ def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
-def _known_by_identity(objects: ObjectModel) -> Iterator[FunctionType]:
+def _known_by_identity(objects: ObjectsProtocol) -> Iterator[FunctionType]:
     """Functions whose identity other guards demand."""
     for guard in objects.trace.guards:
         read = _IDENTITIES.get(type(guard.check))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,10 +18,14 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor
 
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.subclasses.overrides import Overrides
 
-CURRENT: ContextVar[Overrides] = ContextVar("CURRENT")
+class AskedByTorch(Protocol):
+    """Who answers torch's own calls of ``__torch_function__`` of a fake class."""
+
+    def asked_by_torch(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+CURRENT: ContextVar[AskedByTorch] = ContextVar("CURRENT")
 """Who interprets the user's ``__torch_function__``: set while torch's C code is asked for one."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
