@@ -159,7 +159,7 @@ def _name_of(compiled: Any) -> str:
     return name
 
 
-copyreg.pickle(native.Optimized, _name_of)  # type: ignore[arg-type]
+copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:

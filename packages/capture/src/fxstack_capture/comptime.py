@@ -138,7 +138,7 @@ class ComptimeContext:
     def graph(self) -> Graph:
         """The graph so far. Look, but do not change it."""
         builder: Any = self._trace.torch
-        return builder.builder.graph  # type: ignore[no-any-return]
+        return builder.builder.graph
 
     def guards(self) -> tuple[Guard, ...]:
         """The guards so far."""

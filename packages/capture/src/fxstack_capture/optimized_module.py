@@ -50,7 +50,7 @@ class OptimizedModule:
         if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
             state_dict = copy.copy(state_dict)
             if hasattr(state_dict, "_metadata"):
-                state_dict._metadata = copy.copy(state_dict._metadata)  # type: ignore[attr-defined]
+                state_dict._metadata = copy.copy(state_dict._metadata)
             consume_prefix_in_state_dict_if_present(state_dict, _PREFIX)
         return self._fxstack_original.load_state_dict(state_dict, *args, **kwargs)
 

@@ -31,8 +31,7 @@ from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxstack_capture.calls.protocol import DispatcherProtocol
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Calls, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class _Entry:
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
-def call_cached(calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
@@ -67,22 +66,22 @@ def call_cached(calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwarg
     return value
 
 
-def _hash(calls: DispatcherProtocol, values: tuple[Any, ...]) -> None:
+def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
     """The cache does so first, which runs a ``__hash__`` of the program's, or raises; no size need be known for that."""
     for value in values:
         if type(value) in (tuple, torch.Size):
-            _hash(calls, tuple(value))  # type: ignore[arg-type]
+            _hash(calls, tuple(value))
         elif not isinstance(value, (torch.Tensor, *SYMBOLIC)):
             calls.call(hash, (value,), {})
 
 
-def _call_later(calls: DispatcherProtocol, entry: _Entry) -> None:
+def _call_later(calls: Calls, entry: _Entry) -> None:
     """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
     target = pinned(entry.fn, entry.fn.__qualname__)
-    calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
+    calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))
 
 
-def _missed(calls: DispatcherProtocol, entry: _Entry) -> Any:
+def _missed(calls: Calls, entry: _Entry) -> Any:
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -107,9 +106,7 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(
-    calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Entry | None:
+def _entry(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)
@@ -126,17 +123,17 @@ def _entry(
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
 
 
-def _is_known(calls: DispatcherProtocol, value: object) -> bool:
+def _is_known(calls: Calls, value: object) -> bool:
     """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
     if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
     if isinstance(value, torch.Tensor):
         return False
-    cls = type(calls.objects.original_of(value))  # type: ignore[attr-defined]
+    cls = type(calls.objects.original_of(value))
     return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
 
 
-def _pin(calls: DispatcherProtocol, value: object) -> None:
+def _pin(calls: Calls, value: object) -> None:
     """A key has objects from outside in it: other objects at their places make other keys."""
     parts: tuple[object, ...] = ()
     if type(value) in (tuple, frozenset):
@@ -145,20 +142,20 @@ def _pin(calls: DispatcherProtocol, value: object) -> None:
         parts = (value.__func__, value.__self__)
     elif not is_constant_key(value):
         source = calls.objects.source_of(value)
-        original = calls.objects.original_of(value)  # type: ignore[attr-defined]
+        original = calls.objects.original_of(value)
         if source is not None:
             calls.trace.guard(source, IdentityIs(original, id(original)))
     for part in parts:
         _pin(calls, part)
 
 
-def _is_lasting(calls: DispatcherProtocol, value: object) -> bool:
+def _is_lasting(calls: Calls, value: object) -> bool:
     """Whether it is from outside, or equal to any other that is made in its place."""
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):
         return all(_is_lasting(calls, item) for item in value)  # type: ignore[attr-defined]
-    return is_constant_key(value) and not calls.objects.is_new(value) and type(value) is not FunctionType  # type: ignore[attr-defined]
+    return is_constant_key(value) and not calls.objects.is_new(value) and type(value) is not FunctionType
 
 
 def _short(value: object) -> str:

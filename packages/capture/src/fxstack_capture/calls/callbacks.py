@@ -21,8 +21,7 @@ from fxstack_capture import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace.seams import Calls
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Calls, Trace
 
 
 @dataclass(frozen=True, slots=True)

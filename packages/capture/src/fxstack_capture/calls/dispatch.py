@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class CallDispatcher:
-    """See ``trace.seams.Calls``. ``rules`` may be extended by siblings before the trace starts."""
+    """See ``trace.state.Calls``. ``rules`` may be extended by siblings before the trace starts."""
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace

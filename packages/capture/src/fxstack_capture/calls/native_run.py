@@ -213,7 +213,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
     if type(result) is str and "0x" in result:
-        trace.objects.addresses.demand_none(result)  # type: ignore[attr-defined]
+        trace.objects.addresses.demand_none(result)
     return trace.torch.decided(result) if type(result) is torch.SymBool else result
 
 

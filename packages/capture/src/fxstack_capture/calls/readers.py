@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace.seams import Calls
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Calls, Trace
 
 
 class Reader:

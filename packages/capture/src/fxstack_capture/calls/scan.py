@@ -79,7 +79,7 @@ def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) ->
     flags = 0
     seen: set[int] = set()
     work = list(values)
-    lazy, scanned = trace.objects.lazy, trace.calls.scanned  # type: ignore[attr-defined]
+    lazy, scanned = trace.objects.lazy, trace.calls.scanned
     while work:
         value = work.pop()
         code = scanned.get(type(value))

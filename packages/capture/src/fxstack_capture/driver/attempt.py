@@ -73,7 +73,7 @@ def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = No
             trace.torch.outer_modes = modes
             with trace.torch.session():
                 outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
-                trace.objects.close()  # type: ignore[attr-defined]
+                trace.objects.close()
                 yield Attempt(trace, outcome)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
@@ -93,7 +93,7 @@ def _take_apart(trace: Trace) -> None:
         vars(part).clear()
     # C code that warned took us for its caller. A program that looks through all modules (assertWarns) would see it.
     vars(native_run).pop("__warningregistry__", None)
-    trace.interp.tracing = False  # type: ignore[attr-defined]  # for generators that outlive it
+    trace.interp.tracing = False  # for generators that outlive it
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:

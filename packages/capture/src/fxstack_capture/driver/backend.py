@@ -51,4 +51,4 @@ def compile_graph(
         made = without_modes(made)
     if captured.overrides_classes:
         made = without_classes(made, captured.redefined)
-    return native.Disabled(made) if native.AVAILABLE else made  # type: ignore[no-any-return]
+    return native.Disabled(made) if native.AVAILABLE else made

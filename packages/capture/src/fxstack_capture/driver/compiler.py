@@ -387,7 +387,7 @@ class FrameCompiler:
         trace.torch.assumptions.ends_at_handlers = ending
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
-            trace.objects.close()  # type: ignore[attr-defined]
+            trace.objects.close()
             guards = tuple(trace.guards)
         return Written(draft, guards, record, raised)
 

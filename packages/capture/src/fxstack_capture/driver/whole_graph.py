@@ -96,7 +96,7 @@ def capture_whole(
                 raise done.outcome.exception
             assert isinstance(done.outcome, Returned)
             draft = draft_return(trace, frame, function.__code__, done.outcome.value)
-            trace.objects.close()  # type: ignore[attr-defined]
+            trace.objects.close()
             guards = tuple(trace.guards)
     except GraphBreak as reason:
         raise Unsupported(reason.record) from None

@@ -101,7 +101,7 @@ class FrameWriter:
         self.code = code
         self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.loads = Loads(self.builder, frame)
-        draws = trace.objects.draws.made  # type: ignore[attr-defined]
+        draws = trace.objects.draws.made
         self.states: ast.expr = tuple_of(())
         """The states that the generators have before the frame draws from them, where it may be taken back."""
         assumptions = trace.torch.assumptions
@@ -119,9 +119,9 @@ class FrameWriter:
         ``gone``: arguments that the program has let go of by then.
         """
         torch_side = self.trace.torch
-        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())  # type: ignore[arg-type]
+        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
         self.replay.prepare_attributes(torch_side.attribute_writes)
-        registry: Any = self.trace.objects.registry  # type: ignore[attr-defined]
+        registry: Any = self.trace.objects.registry
         self.replay.prepare_tracebacks(list(registry.by_proxy.values()))
         self.rebuilder.finish()
         ending = end(self)
@@ -192,7 +192,7 @@ class FrameWriter:
             if trace.may_fall_back and assumptions.handled and not trace.options.fullgraph:
                 raise HandledError
             return None
-        elif trace.objects.draws.made and not assumptions.handled:  # type: ignore[attr-defined]
+        elif trace.objects.draws.made and not assumptions.handled:
             return None  # the states of generators are not kept for errors that nobody handles
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call

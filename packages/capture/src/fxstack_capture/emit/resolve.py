@@ -66,7 +66,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.BuiltinAttr: lambda src, of: getattr(of, src.attr),
     s.ClassAttr: lambda src, of: runtime.class_attr(of, src.attr),
     s.TypeOf: lambda _, of: type(of),
-    s.Item: lambda src, of: item_reader(type(of)).__getitem__(of, src.index),  # type: ignore[attr-defined,index]
+    s.Item: lambda src, of: item_reader(type(of)).__getitem__(of, src.index),  # type: ignore[index]
     s.Key: lambda src, of: dict.__getitem__(of, src.key),
     s.KeyAt: lambda src, of: runtime.key_at(of, src.index),
     s.ValueAt: lambda src, of: runtime.value_at(of, src.index),

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.exceptions.handled import HandledException
     from fxstack_capture.interpreter.modules import ModuleStack
     from fxstack_capture.trace.records import Link
-    from fxstack_capture.trace.seams import Calls, Objects
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
 class FrameRunner(Protocol):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from fxstack_capture.trace.seams import Objects
+    from fxstack_capture.trace.state import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fxstack_capture.trace.seams import Arrays
+from fxstack_capture.trace.parts import Arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class Array:
     @property
     def tensor(self) -> torch.Tensor:
         """The trace tensor that holds the elements."""
-        return self.inner.tensor  # type: ignore[no-any-return]
+        return self.inner.tensor
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's C code calls a ufunc on this."""

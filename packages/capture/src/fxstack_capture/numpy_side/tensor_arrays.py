@@ -125,7 +125,7 @@ def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> tor
     """A new dense tensor; ``kwargs``: dtype, device."""
     made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
-    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made  # type: ignore[no-any-return]
+    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
 
 
 def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:

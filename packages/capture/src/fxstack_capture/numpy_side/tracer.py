@@ -79,7 +79,7 @@ class ArrayTracer:
             raise TypeError(f"expected np.ndarray (got {name})")
         if array.copied_at is not None or not array.example.flags.writeable:
             self.refuse("torch.from_numpy of an array that is read-only or backwards")
-        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)  # type: ignore[no-any-return]
+        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)
 
     def refuse(self, what: str) -> NoReturn:
         raise graph_break("unsupported-object", what)
@@ -303,7 +303,7 @@ class ArrayTracer:
             self.refuse("an array whose layout tensors do not have")
         elements = [stride // tensor.element_size() for stride in strides]
         made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
-        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)  # type: ignore[no-any-return]
+        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """``iter(array)``."""

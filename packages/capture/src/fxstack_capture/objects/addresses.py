@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fxstack_capture.guards.records import Guard
-    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 class Addresses:
     """What ``id`` and ``hash`` have given in one trace."""
 
-    def __init__(self, objects: ObjectsProtocol) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}

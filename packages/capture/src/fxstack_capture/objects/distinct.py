@@ -15,15 +15,15 @@ import torch
 from fxstack_capture.guards.records import AllDistinct
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 
 class Distinctions:
     """What was written to or compared in one trace."""
 
-    def __init__(self, objects: ObjectsProtocol) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()

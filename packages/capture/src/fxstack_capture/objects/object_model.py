@@ -1,4 +1,4 @@
-"""The trace world's memory: implements ``trace.seams.Objects`` on top of the registry, lazy dictionaries
+"""The trace world's memory: implements ``trace.state.Objects`` on top of the registry, lazy dictionaries
 and class lookups.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ObjectModel:
-    """See ``trace.seams.Objects``."""
+    """See ``trace.state.Objects``."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace

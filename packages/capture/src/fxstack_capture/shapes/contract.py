@@ -21,7 +21,7 @@ from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import pytree as _pytree
 
 
-class ShapeContractError(ConstraintViolationError):  # type: ignore[misc]
+class ShapeContractError(ConstraintViolationError):
     """A call, or the program, does not keep to the sizes that were agreed on: marks or ``dynamic_shapes``."""
 
 

@@ -211,7 +211,7 @@ class Geometry:
             first = self._of_shape_id.setdefault(plan.shape_id, made)
             if first is not made:
                 torch_compat.check(first == made)
-        return self._note(expr, made, source)  # type: ignore[no-any-return]
+        return self._note(expr, made, source)
 
     def _strides(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]

@@ -90,7 +90,7 @@ def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}")
-    tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"  # type: ignore[attr-defined]
+    tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"
 
 
 def is_address_guarded(tensor: torch.Tensor) -> bool:

@@ -65,7 +65,7 @@ def may_act(node: Node) -> bool:
     """Whether ``node`` calls an operator of somebody's own, which does what nobody has declared: eager runs it, used or not."""
     target = node.target
     if target in _FUNCTIONAL_FORMS:
-        target = node.args[0]  # type: ignore[assignment]
+        target = node.args[0]
     return isinstance(target, OpOverload) and target.namespace not in _KNOWN
 
 

@@ -119,10 +119,10 @@ class AliasPlan:
         """Return the input that a view of a merged base was made from, ``parent`` itself if it is no such base."""
         for traced in self.session.inputs:
             if traced.root is parent:
-                return traced.argument  # type: ignore[no-any-return]
+                return traced.argument
             is_member = traced.base is not None and traced.base.argument is parent
             if is_member and chain[: len(traced.steps)] == traced.steps:
-                return traced.argument  # type: ignore[no-any-return]
+                return traced.argument
         return parent
 
     def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:

@@ -50,8 +50,7 @@ RECORDS: dict[str, Any] = {
     )
 }
 ENUMS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)  # type: ignore[attr-defined]
+    kind.__name__: kind for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)
 }
 VIEW = "_ViewMeta"
 

@@ -137,7 +137,7 @@ class _Attention(torch.autograd.Function):
     """The operator, whose gradient is its overload ``backward``."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, *buffers = tensors
@@ -151,7 +151,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
     ) -> tuple[Any, ...]:
         saved = ctx.saved_tensors

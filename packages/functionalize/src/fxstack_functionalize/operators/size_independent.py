@@ -41,7 +41,7 @@ def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
                 raise
             return evaluate(node, True, *rest, **named)
 
-    shapes.evaluate_sym_node = answer  # type: ignore[method-assign]
+    shapes.evaluate_sym_node = answer
     try:
         yield
     finally:

@@ -88,9 +88,9 @@ def make_function(
     class Compiled(torch.autograd.Function):
         pass
 
-    Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
+    Compiled.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
-    Compiled.backward = staticmethod(differentiate)  # type: ignore[method-assign]
+    Compiled.backward = staticmethod(differentiate)
     if linked is not None:
         watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.

@@ -123,7 +123,7 @@ class Wrapper:
         """The symbolic ones among sizes and strides, in the order in which ``assemble`` takes them."""
         inner = (number for _, layout in self.parts for number in layout.numbers)
         own = (number for number in (*self.size, *self.stride) if _is_symbolic(number))
-        return (*inner, *own)  # type: ignore[arg-type]
+        return (*inner, *own)
 
     @property
     def holds(self) -> tuple[bool, ...]:
@@ -146,7 +146,7 @@ def layout_of(value: Any) -> Layout:
     if not is_wrapper(value):
         strides = value.stride() if value.layout is torch.strided else ()
         return Plain(True, tuple(value.size()), tuple(strides), value.dtype, value.device)
-    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, context = value.__tensor_flatten__()
     if any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(context)):
         raise UnsupportedGraphError(
             f"a {type(value).__name__} whose context holds symbolic sizes",

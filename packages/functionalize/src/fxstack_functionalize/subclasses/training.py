@@ -44,7 +44,7 @@ def trained_callable(
     spec = graph.spec
 
     def run(*args: Any) -> Any:
-        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)  # type: ignore[no-untyped-call]
+        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)
 
     return run if graph.grad_mode else torch.enable_grad()(run)
 
@@ -95,7 +95,7 @@ def _function(
 
     class Compiled(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *args: Any) -> Any:  # type: ignore[override]
+        def forward(ctx: Any, *args: Any) -> Any:
             given = flatten_all(graph.inputs, args)
             ctx.gradients, ctx.tangents = sizes.gradients(given), sizes.tangents(given)
             strides, numbers = sizes.strides(given), sizes.outputs(given)

@@ -64,7 +64,7 @@ class _AsNonLeaf(torch.autograd.Function):
         return box[0]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override] # noqa: ARG004
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
         return grad, None
 
 
@@ -198,7 +198,7 @@ class Session:
 
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
-        made = self.engine.wrap(traced.inner)  # type: ignore[arg-type]
+        made = self.engine.wrap(traced.inner)
         return self.engine.apart(made) if traced.shares else made
 
     def _make_leaves(self) -> None:

@@ -56,7 +56,7 @@ def _is_plain(value: Any) -> bool:
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.device.type == "cpu"
-        and not value._has_symbolic_sizes_strides  # type: ignore[attr-defined]
+        and not value._has_symbolic_sizes_strides
     )
 
 

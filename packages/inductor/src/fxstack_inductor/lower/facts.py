@@ -94,11 +94,11 @@ def has_effect(node: FxNode) -> bool:
 def may_alias(node: FxNode) -> bool:
     """Whether a result may share memory with an argument; anything that is not a plain ATen overload might."""
     schema = _schema(node)
-    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:  # type: ignore[union-attr]
+    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:
         return True
     if any(result.alias_info is not None for result in schema.returns):
         return True
-    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
+    return str(node.target._schema.name) in MAYBE_VIEWS
 
 
 MAYBE_VIEWS = frozenset({"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"})

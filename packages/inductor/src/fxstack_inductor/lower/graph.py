@@ -246,7 +246,7 @@ class Lowering:
         return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
-        container = self.values[node.args[0]]  # type: ignore[index]
+        container = self.values[node.args[0]]
         if isinstance(container, HostValue):
             return self._host(node)
         return container[node.args[1]]
@@ -439,8 +439,8 @@ class Lowering:
         return isinstance(target, FxNode) and target.op == "placeholder"
 
     def _mutation(self, node: FxNode) -> Any:
-        target = self.program.inputs[node.args[0].name]  # type: ignore[union-attr]
-        value = self.values[node.args[1]]  # type: ignore[index]
+        target = self.program.inputs[node.args[0].name]
+        value = self.values[node.args[1]]
         self.program.mutations.append(Mutation(target, self.materialise(value)))
         return target
 

@@ -66,7 +66,7 @@ def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group
     while source.op == "call_function" and set(source.users) == {reader}:
         if source.target not in RENAMES:
             return _owns_memory(source)
-        reader, source = source, source.args[0]  # type: ignore[assignment]
+        reader, source = source, source.args[0]
     return False
 
 

@@ -33,7 +33,7 @@ def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torc
         return eager  # type: ignore[no-any-return]
 
     def fast(x: torch.Tensor, p: float) -> torch.Tensor:
-        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)  # type: ignore[no-any-return]
+        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)
 
     return fast
 

@@ -40,7 +40,7 @@ def load_module(text: str, folder: Path) -> Any:
         _write_whole(path, text)
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
-        module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
+        module.libdevice = NumpyLibdevice()
         _mend_comparisons()
         _mend_products()
         _mend_bounds()

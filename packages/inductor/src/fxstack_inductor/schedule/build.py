@@ -196,7 +196,7 @@ class Builder:
             return args[0]
         if op in COMPARISONS and all(_is_narrow(value) for value in values):
             # Twice as many coordinates fit into a vector, and their masks are those of floats.
-            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)  # type: ignore[type-var]
+            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)
         return self.emit(Compute(op, args, dtype))
 
     def _masked(

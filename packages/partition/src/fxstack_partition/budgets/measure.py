@@ -150,7 +150,7 @@ def _storages(values: object) -> dict[int, int]:
 def peak_of_events(profiler: torch.profiler.profile) -> int:
     """Return the most bytes alive at once among what was allocated while ``profiler`` ran."""
     alive = peak = 0
-    events: Any = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events: Any = profiler.profiler.kineto_results.events()
     memory = [event for event in events if event.name() == "[memory]"]
     for event in sorted(memory, key=lambda event: event.start_ns()):
         alive += event.nbytes()

@@ -15,7 +15,7 @@ from fxstack_capture.numpy_side.tensor_scalars import operands
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.protocol import DispatcherProtocol
+    from fxstack_capture.trace.state import Calls
 
 _ASKING = frozenset(
     id(fn)
@@ -28,7 +28,7 @@ _ASKING = frozenset(
 
 
 def given(
-    calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call whose function has a rule; most rules know constants alone."""
     if id(fn) in _ASKING or fn is item:
@@ -46,7 +46,7 @@ def _real(value: Any) -> Any:
     return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
 
 
-def binary(calls: DispatcherProtocol, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """An operator with a ``Scalar`` on one side."""
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))
@@ -59,7 +59,7 @@ def binary(calls: DispatcherProtocol, op: Callable[[Any, Any], Any], left: Any, 
     return result
 
 
-def unary(calls: DispatcherProtocol, op: Callable[[Any], Any], value: Scalar) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: Scalar) -> Any:
     """An operator on a ``Scalar`` alone."""
     result = negative(value) if op is operator.neg else NotImplemented
     return calls.unary(op, value.settle()) if result is NotImplemented else result

@@ -22,15 +22,12 @@ from fxstack_capture.objects.protocols.descriptors import plan_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.protocol import DispatcherProtocol
-    from fxstack_capture.trace.seams import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def for_callable(
-    calls: DispatcherProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], fn: Any
-) -> Request | None:
+def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: Any) -> Request | None:
     """Of a call of C code."""
     maker = _MAKERS.get(id(fn))
     if maker is not None:
@@ -42,13 +39,13 @@ def for_callable(
     return None
 
 
-def _bound(calls: DispatcherProtocol, fn: Any, args: tuple[Any, ...]) -> Request | None:
+def _bound(calls: Calls, fn: Any, args: tuple[Any, ...]) -> Request | None:
     if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
         return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
     return None
 
 
-def _construction(calls: DispatcherProtocol, cls: type, args: Any, kwargs: Any) -> Request | None:
+def _construction(calls: Calls, cls: type, args: Any, kwargs: Any) -> Request | None:
     """A class whose ``__new__`` is written in Python."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
@@ -63,7 +60,7 @@ def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return least <= len(args) <= most and kwargs.keys() <= names
 
 
-def _text(calls: DispatcherProtocol, value: Any, names: tuple[str, ...]) -> Request | None:
+def _text(calls: Calls, value: Any, names: tuple[str, ...]) -> Request | None:
     for name in names:
         found = calls.objects.classes.lookup(type(value), name)
         if type(found) is types.FunctionType and special(calls, value, name) is found:
@@ -73,7 +70,7 @@ def _text(calls: DispatcherProtocol, value: Any, names: tuple[str, ...]) -> Requ
     return None
 
 
-def formatting(calls: DispatcherProtocol, value: Any, spec: Any = "") -> Request | None:
+def formatting(calls: Calls, value: Any, spec: Any = "") -> Request | None:
     """``format(value, spec)``."""
     if is_symbol(value) or is_immutable(type(value)):
         return None
@@ -85,30 +82,30 @@ def formatting(calls: DispatcherProtocol, value: Any, spec: Any = "") -> Request
     return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
 
 
-def _length(calls: DispatcherProtocol, value: Any) -> Request | None:
+def _length(calls: Calls, value: Any) -> Request | None:
     method = special(calls, value, "__len__")
     return None if method is None else (polyfill.length, (method, value))
 
 
-def _next(calls: DispatcherProtocol, iterator: Any, *default: Any) -> Request | None:
+def _next(calls: Calls, iterator: Any, *default: Any) -> Request | None:
     found = advance(calls, iterator)
     return (polyfill.next_or, (*found, *default)) if found is not None and default else found
 
 
-def _getattr(calls: DispatcherProtocol, obj: Any, name: Any, *default: Any) -> Request | None:
+def _getattr(calls: Calls, obj: Any, name: Any, *default: Any) -> Request | None:
     found = attribute(calls, obj, name) if type(name) is str else None
     if found is None or not default:
         return found
     return polyfill.attribute_or, (obj, name, *default)
 
 
-def _hasattr(calls: DispatcherProtocol, obj: Any, name: Any) -> Request | None:
+def _hasattr(calls: Calls, obj: Any, name: Any) -> Request | None:
     found = type(name) is str and attribute(calls, obj, name) is not None
     return (polyfill.has_attribute, (obj, name)) if found else None
 
 
 def _storing(how: Any) -> Maker:
-    def make(calls: DispatcherProtocol, obj: Any, name: Any, *value: Any) -> Request | None:
+    def make(calls: Calls, obj: Any, name: Any, *value: Any) -> Request | None:
         found = how(calls, obj, name, *value) if type(name) is str else None
         return None if found is None else (polyfill.ignoring, found)
 
@@ -118,30 +115,28 @@ def _storing(how: Any) -> Maker:
 def _over(fn: Any) -> Maker:
     """A function of an iterable."""
 
-    def make(calls: DispatcherProtocol, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+    def make(calls: Calls, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
         args = (*args, *kwargs.values())
         return (fn, (iterable, *args)) if calls_back(calls, iterable) else None
 
     return make
 
 
-def _sum(calls: DispatcherProtocol, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+def _sum(calls: Calls, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
     values = (iterable, *args, *kwargs.values())
     added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
 
 
 def _truths(fn: Any) -> Maker:
-    def make(calls: DispatcherProtocol, iterable: Any) -> Request | None:
+    def make(calls: Calls, iterable: Any) -> Request | None:
         asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
         return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
 
     return make
 
 
-def _sorted(
-    calls: DispatcherProtocol, iterable: Any, *, key: Any = None, reverse: Any = False
-) -> Request | None:
+def _sorted(calls: Calls, iterable: Any, *, key: Any = None, reverse: Any = False) -> Request | None:
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)
@@ -154,7 +149,7 @@ def is_python(fn: Any) -> bool:
 
 
 def _extremum(fn: Any, better: Any) -> Maker:
-    def make(calls: DispatcherProtocol, *args: Any, key: Any = None, **empty: Any) -> Request | None:
+    def make(calls: Calls, *args: Any, key: Any = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
         if not (is_python(key) or compared or calls_back(calls, items)):
@@ -166,15 +161,15 @@ def _extremum(fn: Any, better: Any) -> Maker:
     return make
 
 
-def _reduce(calls: DispatcherProtocol, fn: Any, iterable: Any, *initial: Any) -> Request | None:
+def _reduce(calls: Calls, fn: Any, iterable: Any, *initial: Any) -> Request | None:
     return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
-def _operator(calls: DispatcherProtocol, left: Any, right: Any, *, op: Any) -> Request | None:
+def _operator(calls: Calls, left: Any, right: Any, *, op: Any) -> Request | None:
     return binary(calls, op, left, right)
 
 
-def _one_operand(calls: DispatcherProtocol, value: Any, *, op: Any) -> Request | None:
+def _one_operand(calls: Calls, value: Any, *, op: Any) -> Request | None:
     return unary(calls, op, value)
 
 

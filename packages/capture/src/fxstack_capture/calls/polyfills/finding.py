@@ -11,13 +11,12 @@ from fxstack_capture.calls.operators.protocol import special_method
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.protocol import DispatcherProtocol
-    from fxstack_capture.trace.seams import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def special(calls: DispatcherProtocol, obj: Any, name: str) -> Any:
+def special(calls: Calls, obj: Any, name: str) -> Any:
     """The Python function of a program's class, or None."""
     return None if is_symbol(obj) or is_ours(obj) else special_method(calls, obj, name)
 
@@ -31,6 +30,6 @@ def is_ours(obj: Any) -> bool:
     return type(obj).__module__.startswith("fxstack_capture.")
 
 
-def method_of(calls: DispatcherProtocol, value: Any, name: str, *args: Any) -> Request | None:
+def method_of(calls: Calls, value: Any, name: str, *args: Any) -> Request | None:
     method = special(calls, value, name)
     return None if method is None else (method, (value, *args))

@@ -85,7 +85,7 @@ def length(method: Any, value: Any) -> int:
         result = int(operator.index(result))
     if result < 0:
         raise ValueError("__len__() should return >= 0")
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def has_length(method: Any, value: Any) -> bool:

@@ -12,18 +12,17 @@ from fxstack_capture.calls.readers import behind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.protocol import DispatcherProtocol
-    from fxstack_capture.trace.seams import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def iterate(calls: DispatcherProtocol, value: Any) -> Request | None:
+def iterate(calls: Calls, value: Any) -> Request | None:
     method = special(calls, value, "__iter__")
     return None if method is None else (polyfill.iterator_of, (method, value))
 
 
-def advance(calls: DispatcherProtocol, iterator: Any) -> Request | None:
+def advance(calls: Calls, iterator: Any) -> Request | None:
     """``next(iterator)``."""
     if type(iterator) in (map, filter):
         if iterator in calls.objects.iterators:
@@ -39,7 +38,7 @@ def advance(calls: DispatcherProtocol, iterator: Any) -> Request | None:
     return method_of(calls, iterator, "__next__")
 
 
-def calls_back(calls: DispatcherProtocol, value: Any) -> bool:
+def calls_back(calls: Calls, value: Any) -> bool:
     """Whether iterating runs functions of the program that are not generators."""
     if type(value) in (map, filter):
         return advance(calls, value) is not None

@@ -19,13 +19,12 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.protocol import DispatcherProtocol
-    from fxstack_capture.trace.seams import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def binary(calls: DispatcherProtocol, op: Any, left: Any, right: Any) -> Request | None:
+def binary(calls: Calls, op: Any, left: Any, right: Any) -> Request | None:
     """Of a function of module ``operator``."""
     if op is operator.contains:
         return _contains(calls, left, right)
@@ -61,7 +60,7 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 
 
 def _attempts(
-    calls: DispatcherProtocol, op: Any, names: tuple[str, str], operands: tuple[Any, Any]
+    calls: Calls, op: Any, names: tuple[str, str], operands: tuple[Any, Any]
 ) -> list[Request] | None:
     """What CPython calls until there is an answer; None where it is not known."""
     left, right = operands
@@ -77,12 +76,12 @@ def _attempts(
     return [*on_left, *on_right]
 
 
-def _overrides(calls: DispatcherProtocol, kinds: tuple[type, type], name: str) -> bool:
+def _overrides(calls: Calls, kinds: tuple[type, type], name: str) -> bool:
     lookup = calls.objects.classes.lookup
     return lookup(kinds[1], name) is not lookup(kinds[0], name)
 
 
-def _attempt(calls: DispatcherProtocol, value: Any, name: str, other: Any) -> list[Request] | None:
+def _attempt(calls: Calls, value: Any, name: str, other: Any) -> list[Request] | None:
     """The call of a special method, if the class has it; None if it is not a Python function."""
     if not is_plain_object(value):
         return []
@@ -126,7 +125,7 @@ def _name(value: Any) -> str:
     return type(value).__name__.removeprefix("Sym").lower() if is_symbol(value) else type(value).__name__
 
 
-def _contains(calls: DispatcherProtocol, container: Any, item: Any) -> Request | None:
+def _contains(calls: Calls, container: Any, item: Any) -> Request | None:
     method = special(calls, container, "__contains__")
     if method is not None:
         return polyfill.as_bool, (method, (container, item))
@@ -136,12 +135,12 @@ def _contains(calls: DispatcherProtocol, container: Any, item: Any) -> Request |
     return (polyfill.contains_by_iteration, (container, item)) if lacks else None
 
 
-def unary(calls: DispatcherProtocol, op: Any, value: Any) -> Request | None:
+def unary(calls: Calls, op: Any, value: Any) -> Request | None:
     name = UNARY.get(op)
     return None if name is None else method_of(calls, value, name)
 
 
-def truth(calls: DispatcherProtocol, value: Any) -> Request | None:
+def truth(calls: Calls, value: Any) -> Request | None:
     method = special(calls, value, "__bool__")
     if method is not None:
         return polyfill.truth, (method, value)
@@ -151,10 +150,10 @@ def truth(calls: DispatcherProtocol, value: Any) -> Request | None:
     return None if method is None else (polyfill.has_length, (method, value))
 
 
-def _has(calls: DispatcherProtocol, value: Any, name: str) -> bool:
+def _has(calls: Calls, value: Any, name: str) -> bool:
     return calls.objects.classes.lookup(type(value), name) is not ABSENT
 
 
-def item(calls: DispatcherProtocol, name: str, container: Any, *args: Any) -> Request | None:
+def item(calls: Calls, name: str, container: Any, *args: Any) -> Request | None:
     """``__getitem__``, ``__setitem__``, ``__delitem__``."""
     return method_of(calls, container, name, *args)

@@ -65,7 +65,7 @@ def solid_base(cls: type) -> type:
             return base  # type: ignore[no-any-return]
         new = _dict_of(base).get("__new__")
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
-            return base  # type: ignore[no-any-return,return-value]
+            return base  # type: ignore[return-value]
     return object
 
 

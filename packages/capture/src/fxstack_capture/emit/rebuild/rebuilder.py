@@ -59,7 +59,7 @@ class Rebuilder:
 
     def _integer(self, number: int) -> ast.expr:
         """A number; where it is the ``id`` or ``hash`` of an object, that of the object as it is outside."""
-        found = self.trace.objects.addresses.found(number)  # type: ignore[attr-defined]
+        found = self.trace.objects.addresses.found(number)
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
@@ -68,7 +68,7 @@ class Rebuilder:
         """A text; where it shows the ``id`` or ``hash`` of an object, with that of the object as it is outside."""
         parts: list[ast.expr] = []
         end = 0
-        for match, function, obj in self.trace.objects.addresses.in_text(text):  # type: ignore[attr-defined]
+        for match, function, obj in self.trace.objects.addresses.in_text(text):
             parts.append(ast.Constant(text[end : match.start()]))
             form = ast.JoinedStr([ast.Constant("#x")]) if match[0].startswith("0x") else None
             parts.append(ast.FormattedValue(self._address(function, obj), -1, form))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fxstack_capture.trace.seams import Calls
+    from fxstack_capture.trace.state import Calls
 
 
 def check_star_types(wanted: Any) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from types import CellType
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})
@@ -33,7 +33,7 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 class AppendOnlyLists:
     """Those of one trace. They are found by the id of the stand-in."""
 
-    def __init__(self, objects: ObjectsProtocol) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._deferred: dict[int, tuple[list[Any], Source]] = {}
 

@@ -26,8 +26,8 @@ from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
@@ -36,7 +36,7 @@ _REFERENTS: Any = gc.get_referents
 class Consumed:
     """One of them. ``taken`` of its items are gone in the trace and not through another iterator's real ``next``."""
 
-    def __init__(self, objects: ObjectsProtocol, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         self.objects = objects
         self.obj = obj
         self.source = source
@@ -70,7 +70,7 @@ class Consumed:
 class _OfContainer(Consumed):
     """Of a list, a tuple, a range or a dictionary."""
 
-    def __init__(self, objects: ObjectsProtocol, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._place = 0
 
@@ -122,7 +122,7 @@ class _OfContainer(Consumed):
 class _Composed(Consumed):
     """What has no state but that of the iterators that it asks, and a function."""
 
-    def __init__(self, objects: ObjectsProtocol, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         by: Any = type(obj).__reduce__
         reduced = Converted(source, by)
@@ -195,7 +195,7 @@ class _Enumerate(_Composed):
 class _OfArguments(Consumed):
     """What is made again of the arguments that it reduces to, looked at when the first item is asked for."""
 
-    def __init__(self, objects: ObjectsProtocol, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._place = 0
         self._arguments: list[Any] | None = None
@@ -274,7 +274,7 @@ _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
 _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
-_KINDS: dict[type, Callable[[ObjectsProtocol, Any, Source], Consumed]] = {
+_KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
     **({itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}),
     zip: _Zip,
@@ -287,7 +287,7 @@ _KINDS: dict[type, Callable[[ObjectsProtocol, Any, Source], Consumed]] = {
 class ConsumedIterators:
     """Those of one trace, by the id of the iterator, which stands for itself."""
 
-    def __init__(self, objects: ObjectsProtocol) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._consumed: dict[int, Consumed] = {}
 

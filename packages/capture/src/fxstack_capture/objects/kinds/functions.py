@@ -13,10 +13,10 @@ from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source
 from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.protocol import ObjectsProtocol
+    from fxstack_capture.trace.state import Objects
 
 
-def parts(objects: ObjectsProtocol, fn: FunctionType) -> Parts:
+def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
         # Not kept: a new function's defaults are its own and may be changed by the program.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
@@ -28,7 +28,7 @@ def parts(objects: ObjectsProtocol, fn: FunctionType) -> Parts:
     return found
 
 
-def _enter_parts(objects: ObjectsProtocol, fn: FunctionType, source: Source) -> Parts:
+def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
@@ -54,20 +54,20 @@ def _enter_parts(objects: ObjectsProtocol, fn: FunctionType, source: Source) -> 
     return Parts(fn, defaults, kwdefaults, closure)
 
 
-def guard_part(objects: ObjectsProtocol, fn: FunctionType, name: str, source: Source) -> None:
+def guard_part(objects: Objects, fn: FunctionType, name: str, source: Source) -> None:
     """Guard which object an attribute of a function is that CPython keeps in the function itself."""
     part = getattr(fn, name)
     objects.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
-def _default(objects: ObjectsProtocol, value: object, source: Source, anew: bool) -> object:
+def _default(objects: Objects, value: object, source: Source, anew: bool) -> object:
     """Numbers are constants, which all calls see that leave them out; but where functions are made anew, each has its own."""
     if type(value) in (int, float) and not anew:
         return objects.enter_constant(value, source)
     return objects.enter(value, source)
 
 
-def proxy_cell(objects: ObjectsProtocol, cell: CellType, source: Source) -> CellType:
+def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
     """The stand-in of a cell; its content enters when it is first read."""
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
@@ -84,7 +84,7 @@ def proxy_cell(objects: ObjectsProtocol, cell: CellType, source: Source) -> Cell
     return proxy
 
 
-def load_cell(objects: ObjectsProtocol, cell: CellType) -> Any:
+def load_cell(objects: Objects, cell: CellType) -> Any:
     """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
     if cell == CellType():
         mirrored = objects.cells.get(id(cell))

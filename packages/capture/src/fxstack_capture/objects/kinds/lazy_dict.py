@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Trace
 
 
 class _Absent:
@@ -36,7 +35,7 @@ class Expanding(Protocol):
     """What a lazy dictionary uses of the object model."""
 
     @property
-    def trace(self) -> Trace: ...
+    def trace(self) -> Any: ...
 
     def enter(self, obj: object, source: Source) -> Any: ...
 

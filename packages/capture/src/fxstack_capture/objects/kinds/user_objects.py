@@ -28,10 +28,10 @@ from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, Val
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fxstack_capture.objects.protocol import ObjectsProtocol
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
-    Handler = Callable[[ObjectsProtocol, Any, Source], Any]
+    Handler = Callable[[Objects, Any, Source], Any]
 
 
 def handler(cls: type) -> Handler | None:
@@ -46,7 +46,7 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
-def register(objects: ObjectsProtocol, obj: Any, proxy: Any, source: Source) -> Any:
+def register(objects: Objects, obj: Any, proxy: Any, source: Source) -> Any:
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
@@ -58,17 +58,17 @@ def register(objects: ObjectsProtocol, obj: Any, proxy: Any, source: Source) -> 
     return proxy
 
 
-def enter_member(objects: ObjectsProtocol, obj: Any, source: Source, owner: type, name: str) -> Any:
+def enter_member(objects: Objects, obj: Any, source: Source, owner: type, name: str) -> Any:
     """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
-def plain(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def plain(objects: Objects, obj: Any, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, object.__new__(type(obj)), source)
 
 
-def exception(objects: ObjectsProtocol, obj: BaseException, source: Source) -> Any:
+def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
     """An exception made outside: its arguments and those it is chained to enter, its traceback does
     not.
     """
@@ -91,9 +91,7 @@ def exception(objects: ObjectsProtocol, obj: BaseException, source: Source) -> A
     return proxy
 
 
-def _enter_members(
-    objects: ObjectsProtocol, obj: BaseException, proxy: BaseException, source: Source
-) -> None:
+def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, source: Source) -> None:
     """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
@@ -107,7 +105,7 @@ def _enter_members(
                     member.__set__(proxy, entered)
 
 
-def value_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def value_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -123,12 +121,12 @@ def _plain_value(base: type, obj: Any) -> Any:
     return float.__pos__(obj) if base is float else int.__index__(obj)
 
 
-def tuple_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = tuple.__new__(type(obj), _items(objects, obj, tuple.__iter__(obj), source))
     return register(objects, obj, proxy, source)
 
 
-def list_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = list.__new__(type(obj))
     register(objects, obj, proxy, source)
     list.extend(proxy, _items(objects, obj, list.__iter__(obj), source))
@@ -136,7 +134,7 @@ def list_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def deque_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     native = collections.deque
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
@@ -146,14 +144,14 @@ def deque_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def _items(objects: ObjectsProtocol, obj: Any, iterator: Any, source: Source) -> list[Any]:
+def _items(objects: Objects, obj: Any, iterator: Any, source: Source) -> list[Any]:
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
     objects.trace.guard(source, LengthIs(len(values)))
     return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
-def set_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def set_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     base, new = native_new(type(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     members = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
@@ -175,7 +173,7 @@ def set_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def dict_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def dict_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
@@ -195,7 +193,7 @@ def dict_subclass(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
 
 
 def _fill_dict(
-    objects: ObjectsProtocol, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
+    objects: Objects, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
 ) -> None:
     for index, (key, found) in enumerate(items):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
@@ -207,7 +205,7 @@ def _fill_dict(
             objects.trace.calls.watched(base.__setitem__, proxy, entered, value)
 
 
-def simple_namespace(objects: ObjectsProtocol, obj: Any, source: Source) -> Any:
+def simple_namespace(objects: Objects, obj: Any, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, types.SimpleNamespace.__new__(type(obj)), source)
 

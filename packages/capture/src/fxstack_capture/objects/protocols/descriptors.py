@@ -24,9 +24,9 @@ from fxstack_capture.sources import BuiltinAttr, SlotAttr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.protocol import ObjectsProtocol
+    from fxstack_capture.trace.state import Objects
 
-    Getter = Callable[[ObjectsProtocol, Any, Any, type], Any]
+    Getter = Callable[[Objects, Any, Any, type], Any]
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
@@ -60,19 +60,19 @@ def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
 # --- descriptors found on the type ---------------------------------------------------------------
 
 
-def get_function(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_function(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return types.MethodType(raw, obj)
 
 
-def get_plain(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_plain(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return raw
 
 
-def _get_native(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_by_c(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
@@ -80,7 +80,7 @@ def _get_by_c(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_staticmethod(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def _get_staticmethod(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return held(objects, raw, raw.__func__, "__func__")
 
 
@@ -94,7 +94,7 @@ class _Bound:
 _BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
 
 
-def _get_classmethod(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def _get_classmethod(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
@@ -105,7 +105,7 @@ def _get_classmethod(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) ->
     )
 
 
-def get_property(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if raw.fget is None:
@@ -113,7 +113,7 @@ def get_property(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any
     return objects.trace.calls.call(held(objects, raw, raw.fget, "fget"), (obj,), {})
 
 
-def get_cached_property(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
@@ -126,7 +126,7 @@ def get_cached_property(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type)
 
 
 @calls_program
-def get_slot(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     known = objects.slots.get(id(obj))
@@ -147,7 +147,7 @@ def get_slot(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
 
 
 @calls_program
-def _slot_of_opaque(objects: ObjectsProtocol, raw: Any, obj: Any) -> Any:
+def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
     """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
     owner, name = raw.__objclass__, raw.__name__
     if vars(owner).get(name) is not raw:
@@ -173,7 +173,7 @@ _OF_RUNNING_FRAMES = frozenset(
 """What differs from moment to moment."""
 
 
-def get_getset(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if obj in objects.contexts:
@@ -198,12 +198,12 @@ def get_getset(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
     raise graph_break("unsupported-object", f"C attribute {raw.__name__} of a {cls.__qualname__}")
 
 
-def _get_user(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def _get_user(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     get = objects.classes.lookup(type(raw), "__get__")
     return objects.trace.calls.call(get, (raw, obj, cls), {})
 
 
-def held(objects: ObjectsProtocol, holder: Any, value: Any, name: str) -> Any:
+def held(objects: Objects, holder: Any, value: Any, name: str) -> Any:
     """A callable held by a descriptor object: the identity of the holder settles which."""
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -228,7 +228,7 @@ _GETTERS: dict[type, Getter] = {
 }
 
 
-def getter_of(objects: ObjectsProtocol, raw: Any) -> Getter:
+def getter_of(objects: Objects, raw: Any) -> Getter:
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:
@@ -239,11 +239,11 @@ def getter_of(objects: ObjectsProtocol, raw: Any) -> Getter:
     return _get_user if type(get) is types.FunctionType else _get_by_c
 
 
-def bind(objects: ObjectsProtocol, raw: Any, obj: Any, cls: type) -> Any:
+def bind(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return getter_of(objects, raw)(objects, raw, obj, cls)
 
 
-def is_data_descriptor(objects: ObjectsProtocol, raw: Any) -> bool:
+def is_data_descriptor(objects: Objects, raw: Any) -> bool:
     kind = type(raw)
     if kind is types.FunctionType:
         return False
@@ -251,7 +251,7 @@ def is_data_descriptor(objects: ObjectsProtocol, raw: Any) -> bool:
     return lookup(kind, "__set__") is not ABSENT or lookup(kind, "__delete__") is not ABSENT
 
 
-def _plan(objects: ObjectsProtocol, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
     """(raw attribute or ABSENT, how to bind it, whether it goes before the instance dictionary)."""
     raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
@@ -264,13 +264,13 @@ def _plan(objects: ObjectsProtocol, cls: type, name: str) -> tuple[Any, Getter |
     return plan
 
 
-def plan_of(objects: ObjectsProtocol, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
     if objects.classes.overlays:
         return _plan(objects, cls, name)
     return objects.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
-def takes_writes(objects: ObjectsProtocol, cls: type, name: str) -> Any:
+def takes_writes(objects: Objects, cls: type, name: str) -> Any:
     """The data descriptor that a store to ``name`` goes to, or ABSENT.
 
     One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
@@ -281,7 +281,7 @@ def takes_writes(objects: ObjectsProtocol, cls: type, name: str) -> Any:
     return ABSENT
 
 
-def expand_slots(objects: ObjectsProtocol, obj: Any) -> None:
+def expand_slots(objects: Objects, obj: Any) -> None:
     """Fill every slot of a stand-in."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UserStack = tuple[tuple[str, int, str], ...]
 
 
-class NamedSource(TorchSource):  # type: ignore[misc]
+class NamedSource(TorchSource):
     """One of our sources in the form that ShapeEnv asks for."""
 
     def __init__(self, source: Source) -> None:
@@ -49,7 +49,7 @@ class NamedSource(TorchSource):  # type: ignore[misc]
 
 
 @with_own_caches
-class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
+class CaptureShapeEnv(ShapeEnv):
     """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
 
     settings: Any

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Operand: TypeAlias = sympy.Basic | int | float
 
 
-class FloatFunction(sympy.Function):  # type: ignore[misc]
+class FloatFunction(sympy.Function):
     """An operation on floats that sympy leaves alone."""
 
     is_real = True
@@ -90,7 +90,7 @@ class Computed:
     operands: tuple[Operand, ...]
 
 
-class ComputedSource(TorchSource):  # type: ignore[misc]
+class ComputedSource(TorchSource):
     """Where ShapeEnv believes a computed number to come from: its formula."""
 
     def __init__(self, text: str) -> None:

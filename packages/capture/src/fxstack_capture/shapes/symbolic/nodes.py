@@ -63,7 +63,7 @@ class Memo:
             self.decisions.clear()
 
 
-class MemoNode(SymNode):  # type: ignore[misc]
+class MemoNode(SymNode):
     """A ``SymNode`` of a ``CaptureShapeEnv``: same results, from memory where possible."""
 
     def wrap_int(self, num: int) -> SymNode:

@@ -58,7 +58,7 @@ class Applied:
 
     def __call__(self, *args: Any) -> Any:
         if self.asks:
-            with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction():
                 return self._apply(*args)
         return self._apply(*args)
 
@@ -68,8 +68,8 @@ class Applied:
             operands, own = args[end:], list(args[:end])
             for place, template in self.templates.items():
                 own[place] = function_arguments.make(template, operands)
-            return self.function.apply(*own)  # type: ignore[no-untyped-call]
-        return self.function.apply(*args)  # type: ignore[no-untyped-call]
+            return self.function.apply(*own)
+        return self.function.apply(*args)
 
 
 class RehearsedContext:

@@ -264,4 +264,4 @@ def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
     """A detached ``tensor`` as something that requires grad and whose history was freed."""
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
-        return spend(tensor.detach().requires_grad_())  # type: ignore[no-any-return]
+        return spend(tensor.detach().requires_grad_())

@@ -74,7 +74,7 @@ class Regions:
         self.used = True
         outside = state.present()
         guard = torch_compat.InferenceMode(region.mode)
-        guard.__enter__()  # type: ignore[no-untyped-call]
+        guard.__enter__()
         self.open.append(Open(region, guard, outside, state.present()))
 
     def leave(self) -> None:

@@ -33,7 +33,7 @@ def make(tracer: TracerProtocol, data: Any, requires_grad: bool) -> torch.Tensor
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
         tracer.record(torch.Tensor.requires_grad_, (made,), {})
-    made._is_param = True  # type: ignore[attr-defined]
+    made._is_param = True
     tracer.leave_as(made, as_parameter)
     return made
 
@@ -74,4 +74,4 @@ def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True)
-        return _Dropped.apply(tensor, leaf)  # type: ignore[no-any-return, no-untyped-call]
+        return _Dropped.apply(tensor, leaf)

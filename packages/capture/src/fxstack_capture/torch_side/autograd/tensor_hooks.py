@@ -47,7 +47,7 @@ class HandleInGraph(RemovableHandle):
     """The handle of a hook that is part of the graph. It stays in the trace: outside there is nothing to remove."""
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
-        self.hooks_dict_ref = weakref.ref(hooks)  # type: ignore[assignment]
+        self.hooks_dict_ref = weakref.ref(hooks)
         self.id = number
         self.extra_dict_ref = ()
 

@@ -54,7 +54,7 @@ _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
-class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
+class CaptureFakeMode(FakeTensorMode):
     """Same results as ``FakeTensorMode``, which it asks whenever it has no recipe."""
 
     @classmethod

@@ -41,7 +41,7 @@ def draw(
     # Torch's defaults may be others where the tensor is drawn.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)  # type: ignore[attr-defined]
+    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
     return tracer.enter_drawn(example, source)
 
 
@@ -52,7 +52,7 @@ def seed(
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
     _guard_own(tracer, generator)
-    tracer.trace.objects.draws.add(fn, generator, tuple(rest), kwargs)  # type: ignore[attr-defined]
+    tracer.trace.objects.draws.add(fn, generator, tuple(rest), kwargs)
     return generator
 
 

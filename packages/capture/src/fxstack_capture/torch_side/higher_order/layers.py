@@ -43,7 +43,7 @@ def _exit_dual(tracer: TracerProtocol, fn: Any, args: Any, kwargs: dict[str, Any
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
     """What torch's wrapper does: the C function takes no negative dimension."""
-    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)  # type: ignore[no-any-return]
+    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)
 
 
 _WRAPPERS = {
@@ -68,8 +68,8 @@ _LAYERS = (
     *("maybe_get_level", "maybe_get_bdim", "current_level", "get_dynamic_layer_stack_depth"),
 )
 _OTHERS = (
-    torch_compat.make_dual,  # type: ignore[attr-defined]
-    torch_compat.unpack_dual,  # type: ignore[attr-defined]
+    torch_compat.make_dual,
+    torch_compat.unpack_dual,
     *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
     torch_compat.functional_sync,
     torch_compat.are_functorch_transforms_active,

@@ -87,7 +87,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = _call(node, args, kwargs)
         _demand_like(values[node], node.meta["val"])
-    return values[nodes[-1]]  # type: ignore[no-any-return]
+    return values[nodes[-1]]
 
 
 def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:

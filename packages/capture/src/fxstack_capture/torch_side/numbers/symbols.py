@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
 
 
-class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
+class GraphAnalysis(OptimizedPythonReferenceAnalysis):
     """How a sympy function is computed on nodes; what torch leaves to sympy itself is Python arithmetic."""
 
     @staticmethod
@@ -119,7 +119,7 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
+        with torch_compat.EnableTorchFunction():  # which proxies rely on
             node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         if value is not None:
@@ -132,7 +132,7 @@ class Symbols:
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand, builder) for operand in computed.operands]
         node = builder.graph.call_function(computed.operation.function, tuple(operands))
-        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))  # type: ignore[operator]
+        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))
         node.meta.update(val=value, example_value=value)
         return node
 
@@ -164,7 +164,7 @@ def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
     node = last.next
     while node is not graph._root:
         args = fx.map_arg(node.args, lambda n: n.meta["val"])
-        result = node.target(*args)  # type: ignore[operator]
+        result = node.target(*args)
         node.meta.update(val=result, example_value=result)
         node = node.next
 

@@ -52,7 +52,7 @@ _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_m
 
 def _as_tensor(tracer: TracerProtocol, number: Any) -> torch.Tensor:
     options = {"dtype": torch.float64, "device": torch.device("cpu")}
-    return tracer.record(torch.scalar_tensor, (number,), options)  # type: ignore[no-any-return]
+    return tracer.record(torch.scalar_tensor, (number,), options)
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:

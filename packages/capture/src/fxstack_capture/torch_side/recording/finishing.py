@@ -169,10 +169,7 @@ def _is_free(node: fx.Node) -> bool:
         return True
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
-    return node.target is operator.getitem and not isinstance(
-        node.args[0].meta.get("val"),  # type: ignore[union-attr]
-        torch.Tensor,
-    )
+    return node.target is operator.getitem and not isinstance(node.args[0].meta.get("val"), torch.Tensor)
 
 
 def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:

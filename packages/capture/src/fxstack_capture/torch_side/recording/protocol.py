@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fxstack_capture.trace.seams import Arrays, AssumedTruths, TorchSide
+from fxstack_capture.trace.parts import Arrays, AssumedTruths
+from fxstack_capture.trace.seams import TorchSide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -74,7 +74,7 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
             return tracer.trace.calls.call(hook, (tensor, name), {})
         if _is_collective_result(name):
             reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
-            reason.whole = tracer.trace.interp.current_frame()  # type: ignore[attr-defined]
+            reason.whole = tracer.trace.interp.current_frame()
             raise reason
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
@@ -121,7 +121,7 @@ def _hook(tracer: TracerProtocol, cls: type) -> Any:
     """The ``__getattr__`` of a user's class."""
     if not is_users(cls, "__getattr__"):
         return None
-    return plan_of(tracer.trace.objects, cls, "__getattr__")[0]  # type: ignore[arg-type]
+    return plan_of(tracer.trace.objects, cls, "__getattr__")[0]
 
 
 def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
@@ -149,7 +149,7 @@ def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: Any) -
         tracer.wrappers.demand_unused(tensor, name)
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
-        raw, _, data = plan_of(tracer.trace.objects, cls, name)  # type: ignore[arg-type]
+        raw, _, data = plan_of(tracer.trace.objects, cls, name)
         if type(raw) is MemberDescriptorType:
             raw.__set__(tensor, value)
             tracer.attribute_writes.append(AttributeWrite(tensor, name, value))

@@ -43,7 +43,7 @@ def deepcopy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
         alone = is_plain and not _has_attributes(tracer, tensor)
         if alone and tracer.copies.is_first(tensor, memo):
             options = {"memory_format": torch.preserve_format}
-            return tracer.record(torch.clone, (tensor,), options)  # type: ignore[no-any-return]
+            return tracer.record(torch.clone, (tensor,), options)
     raise graph_break("unsupported-call", "Tensor.__deepcopy__")
 
 

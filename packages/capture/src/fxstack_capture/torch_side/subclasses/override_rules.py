@@ -115,6 +115,6 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch.overrides.handle_torch_function: _handled,
     torch.get_default_device: _default_device,
     torch_compat.make_subclass: _make_subclass,
-    torch_compat.make_wrapper_subclass: _make_wrapper,  # type: ignore[attr-defined]
+    torch_compat.make_wrapper_subclass: _make_wrapper,
     torch.Tensor.__new__: _new,
 }

@@ -85,7 +85,7 @@ class Overrides:
 
     def show(self, fake: FakeTensor, cls: type) -> None:
         """Let a stand-in be of a user's class."""
-        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
         fake_classes.show(fake, cls)
         self._shown.append(fake)
 
@@ -137,7 +137,7 @@ class Overrides:
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
         if type(found) is classmethod:
             return True
         if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
@@ -169,7 +169,7 @@ class Overrides:
             with probe:
                 yield
         else:
-            with torch_compat.EnableTorchFunction(), probe:  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction(), probe:
                 yield
 
     @contextmanager
@@ -261,7 +261,7 @@ class Overrides:
         """A function that torch reports, as one that was there before."""
         if type(func) is not FunctionType:
             return func
-        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))  # type: ignore[attr-defined]
+        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
 
     def ask_class(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
         """The answer of a user's class."""
@@ -373,9 +373,9 @@ class _Finish:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() is self.grad:
-            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+            return self.how(tensor, self.cls)
         with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
-            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+            return self.how(tensor, self.cls)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:

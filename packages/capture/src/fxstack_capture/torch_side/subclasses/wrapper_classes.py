@@ -8,9 +8,9 @@ from fxstack_capture import torch_compat
 from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.torch_compat import FakeTensor, is_traceable_wrapper_subclass
 
-_DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+_DEFAULT = torch.Tensor.__torch_function__.__func__
 _DISABLED = torch_compat.disabled_torch_function_impl
-_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl
 
 
 def is_wrapper(value: object) -> bool:
@@ -18,7 +18,7 @@ def is_wrapper(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)
-        and type(value).__torch_dispatch__ is not _NO_DISPATCH  # type: ignore[attr-defined]
+        and type(value).__torch_dispatch__ is not _NO_DISPATCH
         and is_traceable_wrapper_subclass(value)
     )
 

@@ -94,7 +94,7 @@ class Wrappers:
         if real.requires_grad:
             made.requires_grad_()
             made = made if real.is_leaf else with_history(made)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _demand_class(self, cls: Any, example: torch.Tensor) -> None:
         why = why_not_followed(cls, example)
@@ -102,7 +102,7 @@ class Wrappers:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
         for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
-            self._tracer.trace.objects.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+            self._tracer.trace.objects.classes.lookup(cls, name)  # guards it
 
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
     Names = Callable[[torch.nn.Module], set[str]]
 
-_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__  # type: ignore[attr-defined]
+_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 
 
 NOTHING_KEPT: Kept = ((), [], (), [])
@@ -174,7 +174,7 @@ class Alias(torch.autograd.Function):
         return tensor.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override] # noqa: ARG004
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         return grad
 
 

@@ -253,7 +253,7 @@ class _Cutter:
 
 def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
     """Return a tensor whose gradient can be asked for; ``again``: and differentiated to that of ``tensor``."""
-    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()  # type: ignore[no-any-return]
+    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()
 
 
 def _cut_at(cutter: _Cutter, tap: int, value: torch.Tensor) -> torch.Tensor:
@@ -318,7 +318,7 @@ class _Link(torch.autograd.Function):
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:
         mark = (None,) if ctx.marked else ()
         if grad is None or not ctx.linked.is_watched(marked=ctx.marked):
             return (None, None, None, grad, *([None] * len(ctx.link.origins)), *mark)
@@ -332,7 +332,7 @@ _apply: Callable[..., Any] = super(torch.autograd.Function, _Link).apply
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
     """Have the nodes of ``function`` note the hooks that are hung on their tensors and on themselves."""
-    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    node: Any = function._backward_cls
     for name, method in _HOOKED.items():
         setattr(node, name, method)
 

@@ -46,7 +46,7 @@ def _is_known_to_be_one(value: torch.SymInt) -> bool:
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
     """``ranges`` are what is known of symbols: sympy symbol to an interval with ``lower``."""
     if expr.is_Integer:
-        return integer(int(expr))  # type: ignore[call-overload]
+        return integer(int(expr))
     if expr.is_Symbol:
         return _variable(str(expr), expr, ranges, "")
     rule = CONVERSIONS.get(type(expr).__name__)

@@ -74,7 +74,7 @@ def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
     if NEW_CLASS_MARK in vars(made):
         type.__delattr__(made, NEW_CLASS_MARK)
     trace.objects.note_new(made)
-    trace.objects.classes.forget(made)  # type: ignore[attr-defined]
+    trace.objects.classes.forget(made)
     return made  # type: ignore[no-any-return]
 
 
@@ -160,7 +160,7 @@ def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
 
 def _instance_check(trace: Trace, cls: Any) -> Any:
     """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
-    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
+    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")
     if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None
     return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
@@ -176,7 +176,7 @@ def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str,
 
 def _note_bases(trace: Trace, cls: Any) -> None:
     if isinstance(cls, type):
-        trace.objects.classes.note_bases(cls)  # type: ignore[attr-defined]
+        trace.objects.classes.note_bases(cls)
 
 
 @RULES.rule(issubclass)
@@ -194,25 +194,25 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     number = plainly(id, args, kwargs)
-    return trace.objects.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
-        method = tensor_methods.method(trace.calls, args[0], "__hash__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
             return trace.calls.call(method, args, {})
         return _tensor_hash(trace, args, kwargs)
     number = run(trace, hash, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
-    return trace.objects.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], number)
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.objects.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
 # --- attributes ----------------------------------------------------------------------------------
@@ -282,16 +282,16 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
         return plainly(len, args, kwargs)
     value = args[0]
-    state = trace.objects.lazy.get(id(value))  # type: ignore[attr-defined]
+    state = trace.objects.lazy.get(id(value))
     if state is not None:
         return state.length()
     if type(value) in _CONTAINERS:
         append_only = trace.objects.append_only
         return append_only.length(value) if value in append_only else len(value)
     if isinstance(value, torch.Tensor):
-        method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, value, "__len__")
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
-    return operators.length(trace.calls, value)  # type: ignore[arg-type]
+    return operators.length(trace.calls, value)
 
 
 _CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
@@ -330,7 +330,7 @@ def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if type(target) is Array:
         return trace.torch.arrays.call(operator.setitem, args, {})
     if isinstance(target, torch.Tensor):
-        method = tensor_methods.method(trace.calls, target, "__setitem__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, target, "__setitem__")
         if method is None:
             return trace.torch.call(operator.setitem, args, {})
         return trace.calls.call(method, args, {})
@@ -352,7 +352,7 @@ def _conversion(cls: type, method: Any) -> None:
         if len(args) == 1 and not kwargs:
             value = args[0]
             if isinstance(value, torch.Tensor):
-                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")  # type: ignore[arg-type]
+                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")
                 if own is not None:
                     raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
                 return trace.torch.call(method, args, {})
@@ -409,15 +409,15 @@ for _fn, _rule in frame_rules().items():
 
 @RULES.rule(globals)
 def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame = trace.interp.current_frame()  # type: ignore[attr-defined]
-    return trace.objects.namespace(frame.globals).proxy  # type: ignore[attr-defined]
+    frame = trace.interp.current_frame()
+    return trace.objects.namespace(frame.globals).proxy
 
 
 @RULES.rule(super)
 def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
         return plainly(super, args, kwargs)
-    return super(*super_arguments(trace.interp.current_frame()))  # type: ignore[attr-defined]
+    return super(*super_arguments(trace.interp.current_frame()))
 
 
 # --- functions that iterate over their arguments -------------------------------------------------
@@ -429,7 +429,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders
 
         def is_iterated(value: Any) -> bool:
             if first and value is args[0]:  # a list extended by itself is copied first
@@ -478,14 +478,14 @@ for _fn, _first, _last in (
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and id(args[0]) in trace.objects.set_orders:  # type: ignore[attr-defined]
+    if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, set.pop, args, kwargs)
 
 
 def _extremum(fn: Any) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
         if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):

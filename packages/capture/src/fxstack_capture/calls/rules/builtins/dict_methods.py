@@ -27,7 +27,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and not kwargs and len(args) in counts:
-            state: LazyDict | None = trace.objects.lazy.get(id(args[0]))  # type: ignore[attr-defined]
+            state: LazyDict | None = trace.objects.lazy.get(id(args[0]))
             if state is not None and (len(args) == 1 or state.simple(args[1])):
                 return on_state(state, *args[1:])
         if args:

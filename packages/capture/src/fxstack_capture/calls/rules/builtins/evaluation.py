@@ -46,7 +46,7 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
     """The code of ``text`` (with the name of its file), compiled as the current function is."""
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)
-    flags = trace.interp.current_frame().code.co_flags & _FUTURE  # type: ignore[attr-defined]
+    flags = trace.interp.current_frame().code.co_flags & _FUTURE
     code = _compiled(*text, mode, flags)
     if code is None:
         raise graph_break("side-effect-call", f"{name} of text that is warned about")

@@ -48,7 +48,7 @@ def _init_of(trace: Trace, fn: Any) -> Any:
     """The ``__init__`` that decides the signature of a class; anything else as it is."""
     if type(fn) is not type:
         return fn
-    lookup = trace.objects.classes.lookup  # type: ignore[attr-defined]
+    lookup = trace.objects.classes.lookup
     plain = lookup(fn, "__new__") is object.__new__ and lookup(fn, "__signature__") is ABSENT
     return lookup(fn, "__init__") if plain else fn
 

@@ -35,7 +35,7 @@ def listed_names(trace: Trace, obj: Any) -> Any:
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-call", "dir of a tensor")
     cls = type(obj)
-    raw = trace.objects.classes.lookup(cls, "__dir__")  # type: ignore[attr-defined]
+    raw = trace.objects.classes.lookup(cls, "__dir__")
     if type(raw) is types.FunctionType or raw in (_OF_CLASS, _OF_OBJECT, _OF_MODULE):
         return run(trace, sorted, (trace.calls.call(raw, (obj,), {}),), {})
     raise graph_break("unsupported-call", f"dir of a {cls.__qualname__}")
@@ -84,7 +84,7 @@ def _own_names(trace: Trace, obj: Any) -> set[str]:
 def _names_of_module(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
-    state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))  # type: ignore[attr-defined]
+    state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))
     listing = state.get("__dir__")
     if listing is not ABSENT:
         return trace.calls.call(listing, (), {})

@@ -29,7 +29,7 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if not _is_names(value):
             raise graph_break("unsupported-call", "collections.namedtuple with defaults made by the program")
     if "module" not in kwargs:
-        caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
+        caller = trace.interp.current_frame().globals
         kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
     make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
     made = plainly(make, args, kwargs)
@@ -45,7 +45,7 @@ def _is_names(value: Any) -> bool:
 def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``@dataclass`` on a class made by the program: reads and extends that class only."""
     cls = args[0]
-    if not trace.objects.is_new(cls):  # type: ignore[attr-defined]
+    if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
     made = plainly(dataclasses._process_class, args, kwargs)  # type: ignore[attr-defined]
     note_class(trace, made)

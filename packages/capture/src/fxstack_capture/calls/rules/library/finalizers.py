@@ -26,7 +26,7 @@ _MEMBERS = vars(weakref.finalize)
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     reason = graph_break("side-effect-call", "weakref.finalize")
-    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)  # type: ignore[attr-defined]
+    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)
     raise reason
 
 

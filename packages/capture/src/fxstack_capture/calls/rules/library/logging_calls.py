@@ -68,7 +68,7 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _caller(trace: Trace, level: Any) -> tuple[str, int, str] | None:
     """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
-    frame: Any = trace.interp.current_frame()  # type: ignore[attr-defined]
+    frame: Any = trace.interp.current_frame()
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
         code = frame.code
         if not frame.program.hidden and not _is_internal(code.co_filename):

@@ -39,7 +39,7 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise graph_break("side-effect-call", "warnings.warn")
     _demand_undisturbed(trace, category or UserWarning)
     later = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
-    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
+    deferred: list[Any] = trace.objects.deferred
     deferred.append(Call(pinned(later, "give_warning"), (), {}))
 
 
@@ -69,7 +69,7 @@ def _give(message: str, category: type[Warning], *place: Any) -> None:
 
 def _demand_undisturbed(trace: Trace, category: Any) -> None:
     """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
-    state = trace.objects.namespace(vars(warnings))  # type: ignore[attr-defined]
+    state = trace.objects.namespace(vars(warnings))
     filters = trace.objects.load_attr(warnings, "filters")
     errors = any(action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters)
     if errors or any(map(state.has_changed, _OUTLETS)):
@@ -102,7 +102,7 @@ if _MUTATED is None:
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A counter that makes caches of warnings stale: counted once, when the frame is left."""
     fn = warnings._filters_mutated  # type: ignore[attr-defined]
-    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
+    deferred: list[Any] = trace.objects.deferred
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))
 

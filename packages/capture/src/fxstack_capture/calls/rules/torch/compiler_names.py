@@ -18,7 +18,7 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _yes(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
+    caller = trace.interp.current_frame().globals
     return caller.get("__name__") not in _COMPUTE_OTHERWISE
 
 

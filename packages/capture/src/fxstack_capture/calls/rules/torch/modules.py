@@ -99,7 +99,7 @@ def _is_plain(trace: Trace, self: Any) -> bool:
 
 def _globally_hooked(trace: Trace) -> bool:
     """Whether there are hooks for all modules."""
-    namespace = trace.objects.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    namespace = trace.objects.namespace(_NAMESPACE)
     for name in _GLOBAL_HOOKS:
         hooks = namespace.get(name)
         if type(hooks) is OrderedDict:  # it entered whole

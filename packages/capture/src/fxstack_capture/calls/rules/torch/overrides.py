@@ -31,10 +31,10 @@ def _region(kind: Any, level: Level) -> None:
         return plainly(kind, args, kwargs)
 
     def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.enter(args[0], level)  # type: ignore[attr-defined]
+        trace.torch.overrides.enter(args[0], level)
 
     def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.leave(args[0])  # type: ignore[attr-defined]
+        trace.torch.overrides.leave(args[0])
 
     RULES.add(kind, make)
     RULES.add(kind.__enter__, enter)
@@ -59,6 +59,6 @@ def _device_exit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     trace.calls.call(POP, (), {})
 
 
-@RULES.rule(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
+@RULES.rule(torch.Tensor.__torch_function__.__func__)
 def _default(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.torch.overrides.default(*args, **kwargs)  # type: ignore[attr-defined]
+    return trace.torch.overrides.default(*args, **kwargs)

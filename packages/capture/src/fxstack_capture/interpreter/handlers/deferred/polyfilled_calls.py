@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.bytecode.program import Handler, Step
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace.seams import Request
+    from fxstack_capture.trace.state import Request
 
     Rule = Any
     """A handler that is given the original one before the frame."""
