@@ -72,7 +72,7 @@ class ProgramStore:
             return None
         # A forward that comes from the disk is kept again, with the first backward.
         lowered = getattr(compiled, "lowered", None)
-        repeats = compiled.repeats if lowered is None else repeatable(lowered.graph)  # type: ignore[attr-defined]
+        repeats = vars(compiled)["repeats"] if lowered is None else repeatable(lowered.graph)
         return {"graph": found, "repeats": repeats}
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
@@ -81,7 +81,7 @@ class ProgramStore:
             made = self.cache.unpack(record["graph"], graph, tell)
         repeats = bool(record["repeats"])
         if hasattr(made, "image"):  # else it runs the graph by ATen, and is not kept
-            made.repeats = repeats  # type: ignore[attr-defined]
+            vars(made)["repeats"] = repeats
         self.repeats.append(repeats)
         return made
 

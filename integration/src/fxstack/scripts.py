@@ -42,5 +42,8 @@ def repro(fn: Callable[..., Any], *args: Any, path: str | Path, **kwargs: Any) -
 def _original(fn: Any) -> Callable[..., Any]:
     """What ``fn`` was before it was compiled."""
     if getattr(fn, LOG_ATTRIBUTE, None) is None:
-        return fn  # type: ignore[no-any-return]
-    return fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__  # type: ignore[no-any-return]
+        original = fn
+    else:
+        original = fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__
+    result: Callable[..., Any] = original
+    return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fxstack_capture.annotations import check_callable
 from fxstack_capture.calls.nonstrict import as_operations
@@ -45,7 +45,7 @@ def nonstrict_trace(fn: F) -> F:
         return fn(*args, **kwargs)
 
     register(traced, as_operations(fn))
-    return traced  # type: ignore[return-value]
+    return cast("F", traced)
 
 
 def disallow_in_graph(fn: Any) -> Any:

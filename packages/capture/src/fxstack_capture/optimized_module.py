@@ -87,7 +87,8 @@ def _forward_like(cls: type) -> dict[str, Any]:
         return {}
     forward = types.FunctionType(OptimizedModule.forward.__code__, own.__globals__, own.__name__)
     forward.__qualname__, forward.__module__ = own.__qualname__, own.__module__
-    forward.__doc__, forward.__wrapped__ = own.__doc__, own  # type: ignore[attr-defined]
+    forward.__doc__ = own.__doc__
+    vars(forward)["__wrapped__"] = own
     return {"forward": forward}
 
 

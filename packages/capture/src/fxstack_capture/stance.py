@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from fxstack_capture import native
 from fxstack_capture.options import CaptureOptions
@@ -100,7 +100,7 @@ class _Scope:
             with again():
                 return fn(*args, **kwargs)
 
-        return scoped  # type: ignore[return-value]
+        return cast("F", scoped)
 
 
 def _enter(stance: Stance, changes: tuple[tuple[str, Any], ...]) -> None:
@@ -174,4 +174,4 @@ def run(fn: F) -> F:
         with set_stance("eager_on_recompile"):
             return fn(*args, **kwargs)
 
-    return running  # type: ignore[return-value]
+    return cast("F", running)

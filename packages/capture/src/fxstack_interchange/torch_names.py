@@ -18,6 +18,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import FrameType
 
     Names = Mapping[str, Mapping[str, str]]
     """For each feature the modules or classes that have its names, with the names, separated by spaces."""
@@ -82,11 +83,11 @@ def absent(path: str, feature: str) -> Any:
 
 def _is_importing() -> bool:
     """Whether a module of ours is being imported further up, which a missing name must not end."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             return str(frame.f_globals.get("__name__")).startswith("fxstack")
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

@@ -110,7 +110,7 @@ def _compiled(
         return frozen(graph_module, compiler)
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)
-        return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]
+        return _boxed(call) if boxed and not vars(call)["boxed"] else call
     if chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return load_c(graph_module, chosen, boxed=boxed)
@@ -122,6 +122,6 @@ def _boxed(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...
     def run(args: list[Any]) -> tuple[Any, ...]:
         return call(*args)
 
-    run.boxed = True  # type: ignore[attr-defined]
-    run.lowered = call.lowered  # type: ignore[attr-defined]
+    vars(run)["boxed"] = True
+    vars(run)["lowered"] = vars(call)["lowered"]
     return run

@@ -58,7 +58,7 @@ def about(*nodes: str) -> Iterator[None]:
         yield
     except Exception as error:
         if not nodes_of(error):
-            error.fx_nodes = nodes  # type: ignore[attr-defined]
+            vars(error)["fx_nodes"] = nodes
         raise
 
 

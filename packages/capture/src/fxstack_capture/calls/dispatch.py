@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fxstack_capture.calls.table import Rule, RuleTable
-    from fxstack_capture.objects.object_model import ObjectModel
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -58,8 +57,8 @@ class CallDispatcher:
         """What ``scan`` knows of classes."""
 
     @property
-    def objects(self) -> ObjectModel:
-        return self.trace.objects  # type: ignore[return-value]
+    def objects(self) -> Objects:
+        return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
         """The rule of a callable; of a function written in Python, as long as it has its code."""

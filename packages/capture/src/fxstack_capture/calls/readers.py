@@ -55,7 +55,7 @@ _TABLE: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
     (_SECOND, (itertools.takewhile, itertools.dropwhile, list.extend, str.join)),
     (_SECOND, (collections.deque.extend, collections.deque.extendleft, dict.update)),
     (_SECOND, tuple(cls.__dict__[n] for cls in _FILLED for n in _MAKING if n in cls.__dict__)),
-    (_SECOND, (collections._count_elements,)),  # type: ignore[attr-defined]
+    (_SECOND, (vars(collections)["_count_elements"],)),
     (_LATER, (map, set.update, set.union, set.intersection, set.difference)),
 )
 TAKING: dict[int, slice] = {id(fn): where for where, fns in _TABLE for fn in fns}

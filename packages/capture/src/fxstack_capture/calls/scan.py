@@ -70,7 +70,8 @@ def scan(
     if native.AVAILABLE:
         objects: Any = trace.objects
         state = trace.calls.scanned, objects.lazy, objects.opaque
-        return native.scan(*state, values, found, every, keys, code_of)  # type: ignore[no-any-return]
+        result: int = native.scan(*state, values, found, every, keys, code_of)
+        return result
     return scan_interpreted(trace, values, found)
 
 

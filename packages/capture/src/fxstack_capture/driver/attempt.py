@@ -6,7 +6,7 @@ import gc
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
@@ -122,7 +122,7 @@ def _room() -> Iterator[None]:
 
 
 def real_frame(
-    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[object, ...]
+    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
     """What the frame hook says about a frame, as a record."""
-    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))  # type: ignore[arg-type]
+    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

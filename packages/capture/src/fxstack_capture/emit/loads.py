@@ -119,7 +119,7 @@ def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
     index = loads.expr(source.at) if isinstance(source, s.ItemAt) else ast.Constant(source.index)
     if kind is reader:
         return loads.temporary(item(of, index), source)
-    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[index]
+    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")
     return loads.temporary(call(getter, of, index), source)
 
 

@@ -37,13 +37,13 @@ def resolve(source: s.Source, frame: RealFrame) -> Any:
     value = _ROOTS[type(source)](source, frame)
     for step in reversed(steps):
         if isinstance(step, s.ItemAt):
-            value = item_reader(type(value)).__getitem__(value, resolve(step.at, frame))  # type: ignore[index]
+            value = item_reader(type(value)).__getitem__(value, resolve(step.at, frame))
             continue
         value = _STEPS[type(step)](step, value)
     return value
 
 
-def item_reader(kind: type) -> type:
+def item_reader(kind: type) -> Any:
     """The builtin class whose ``__getitem__`` reads an item of an instance of ``kind``."""
     for base in (list, tuple, deque):
         if issubclass(kind, base):
@@ -66,7 +66,7 @@ _STEPS: dict[type, Callable[[Any, Any], Any]] = {
     s.BuiltinAttr: lambda src, of: getattr(of, src.attr),
     s.ClassAttr: lambda src, of: runtime.class_attr(of, src.attr),
     s.TypeOf: lambda _, of: type(of),
-    s.Item: lambda src, of: item_reader(type(of)).__getitem__(of, src.index),  # type: ignore[index]
+    s.Item: lambda src, of: item_reader(type(of)).__getitem__(of, src.index),
     s.Key: lambda src, of: dict.__getitem__(of, src.key),
     s.KeyAt: lambda src, of: runtime.key_at(of, src.index),
     s.ValueAt: lambda src, of: runtime.value_at(of, src.index),

@@ -60,13 +60,13 @@ def generator_states(*generators: random.Random | torch.Generator) -> States:
     )
 
 
-def _state_of(generator: random.Random) -> Any:
+def _state_of(generator: Any) -> Any:
     # ``generator.getstate()`` is Python code, which would be compiled.
-    return _random.Random.getstate(generator), generator.gauss_next  # type: ignore[attr-defined]
+    return _random.Random.getstate(generator), generator.gauss_next
 
 
-def _set_state(generator: random.Random, state: Any) -> None:
-    words, generator.gauss_next = state  # type: ignore[attr-defined]
+def _set_state(generator: Any, state: Any) -> None:
+    words, generator.gauss_next = state
     _random.Random.setstate(generator, words)
 
 

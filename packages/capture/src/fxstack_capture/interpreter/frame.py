@@ -151,7 +151,8 @@ class Frame:
     def peek(self) -> dict[str, Any]:
         """As ``local_values``; what the program has not read stays ``DeferredLocal`` and outside of the trace."""
         if self.names is not None:
-            return self.names  # type: ignore[no-any-return]
+            result: dict[str, Any] = self.names
+            return result
         pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}
 
@@ -167,6 +168,7 @@ class Frame:
     def local_values(self) -> dict[str, Any]:
         """Bound variables by name, as ``locals()`` shows them (values of the trace world)."""
         if self.names is not None:
-            return self.names  # type: ignore[no-any-return]
+            result: dict[str, Any] = self.names
+            return result
         pairs = ((name, self.value_of(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}

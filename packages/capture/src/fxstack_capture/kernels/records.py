@@ -144,7 +144,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
         return triton_side.descriptor(tensor, list(shape), list(strides), list(block), padding)
 
-    make.block = block  # type: ignore[attr-defined]
+    vars(make)["block"] = block
     return make
 
 

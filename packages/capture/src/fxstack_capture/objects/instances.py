@@ -31,7 +31,7 @@ def without_finalizer(proxy: Any) -> None:
         native.mark_finalized(proxy)
 
 
-def native_new(cls: type) -> tuple[type, Any]:
+def native_new(cls: type) -> tuple[Any, Any]:
     """The C type whose ``__new__`` makes instances of ``cls``, and that ``__new__``."""
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
@@ -79,7 +79,7 @@ def is_bare(cls: type) -> bool:
 def _has_state_of_c(cls: type) -> bool:
     """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
     while cls is not object:
-        base: type = cls.__base__  # type: ignore[assignment]
+        base: Any = cls.__base__
         if declares_slots(cls):  # room for these, also where their names mean something else by now
             cls = base
             continue

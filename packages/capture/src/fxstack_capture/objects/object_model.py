@@ -104,7 +104,7 @@ class ObjectModel:
             else:
                 self.trace.guard(source, SameObject(entry.source))
         if entry.proxy in self.append_only:
-            self.append_only.expand(entry.proxy)  # type: ignore[arg-type]
+            self.append_only.expand(entry.proxy)
         return entry.proxy
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
@@ -166,7 +166,7 @@ class ObjectModel:
     def expanded(self, state: LazyDict) -> None:
         self.lazy.pop(id(state.proxy), None)
 
-    def expand(self, obj: object) -> None:
+    def expand(self, obj: Any) -> None:
         state = self.lazy.get(id(obj))
         if state is not None:
             state.expand()
@@ -177,7 +177,7 @@ class ObjectModel:
         if id(obj) in self.slots:
             descriptors.expand_slots(self, obj)
         if obj in self.append_only:
-            self.append_only.expand(obj)  # type: ignore[arg-type]
+            self.append_only.expand(obj)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
         """State of a module's (or function's) globals, given the real dict or its mirror."""

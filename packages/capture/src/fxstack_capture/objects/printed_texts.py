@@ -65,7 +65,7 @@ class Text:
 
     def settle(self, trace: Trace) -> str:
         """The text as a constant; all that is in it is guarded."""
-        return "".join(p if type(p) is str else p.settle(trace) for p in self.parts)  # type: ignore[union-attr]
+        return "".join(p if isinstance(p, str) else p.settle(trace) for p in self.parts)
 
     @property
     def piece(self) -> Piece | None:

@@ -59,11 +59,11 @@ def enter(objects: Objects, obj: Any, source: Source) -> Any:
     return handler(objects, obj, source)
 
 
-def is_definition(obj: object) -> bool:
+def is_definition(obj: Any) -> bool:
     """Functions, classes, modules: what a trusted namespace binds once and for all."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
-        return _is_static(obj.__self__)  # type: ignore[attr-defined]
+        return _is_static(obj.__self__)
     return handler in (identity, function) or (handler is None and isinstance(obj, (type, types.ModuleType)))
 
 
@@ -176,7 +176,7 @@ def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> An
     )
     objects.expand(keywords)
     proxy = functools.partial.__new__(type(obj), fn)
-    functools.partial.__setstate__(proxy, (fn, args, keywords, None))  # type: ignore[attr-defined]
+    vars(functools.partial)["__setstate__"](proxy, (fn, args, keywords, None))
     return user_objects.register(objects, obj, proxy, source)
 
 
@@ -370,8 +370,8 @@ HANDLERS: dict[type, Handler] = {
     re.Match: identity,
     ContextVar: identity,
     type(dataclasses.MISSING): identity,
-    type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
-    type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
+    type(vars(dataclasses)["_FIELD"]): identity,
+    type(vars(dataclasses)["_HAS_DEFAULT_FACTORY"]): identity,
     type(dataclasses.KW_ONLY): identity,
     np.ndarray: array,
     np.ufunc: identity,

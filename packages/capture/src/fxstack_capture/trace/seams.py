@@ -165,7 +165,7 @@ class Interpreter(Protocol):
     def current_frame(self) -> Any:
         """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""
 
-    def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:

@@ -301,11 +301,11 @@ class _Small:
     def size(self, size: int | torch.SymInt) -> int:
         if type(size) is int and size <= 2:
             return size
-        known = size if type(size) is int else size.node.expr  # type: ignore[union-attr]
+        known = size.node.expr if isinstance(size, torch.SymInt) else size
         return self._given.setdefault(known, 3 + len(self._given))
 
 
 def _itself(size: int | torch.SymInt) -> int:
     """The size in the present call."""
-    known = size if type(size) is int else size.node.hint  # type: ignore[union-attr]
+    known = size.node.hint if isinstance(size, torch.SymInt) else size
     return known if type(known) is int else _ENOUGH + 1

@@ -99,7 +99,8 @@ class CodeReader:
         if isinstance(value, Enum):
             return [self.describe(type(value), name), value.name]
         if is_dataclass(value):
-            if not value.__dataclass_params__.frozen:  # type: ignore[union-attr]
+            kind: Any = type(value)
+            if not kind.__dataclass_params__.frozen:
                 raise SaveError(f"{name}, a record whose fields may change")
             members = [getattr(value, field.name) for field in fields(value)]
             return [self.describe(item, name) for item in (type(value), *members)]

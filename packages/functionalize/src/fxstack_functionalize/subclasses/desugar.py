@@ -137,7 +137,7 @@ def flat_module(fn: Callable[..., Any], inputs: int) -> GraphModule:
         return fn(*flat)
 
     desugared.__module__ = desugared.__qualname__ = "desugared"
-    desugared.needs_modes = True  # type: ignore[attr-defined]
+    vars(desugared)["needs_modes"] = True
     graph = Graph()
     placeholders = [graph.placeholder(f"inner_{number}") for number in range(inputs)]
     graph.output(graph.call_function(desugared, tuple(placeholders)))

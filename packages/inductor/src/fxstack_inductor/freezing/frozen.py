@@ -112,7 +112,7 @@ def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     watch_optimizers()
     run = compiler(parts.rest)
     made = Frozen(parts, run, lambda: compiler(graph_module))
-    made.lowered = getattr(run, "lowered", None)  # type: ignore[attr-defined]
+    vars(made)["lowered"] = getattr(run, "lowered", None)
     return made
 
 

@@ -102,7 +102,8 @@ def _swaps(node: FxNode) -> bool | None:
     if node.target is T:
         return True
     if node.target is TRANSPOSE:
-        return (node.args[1] - node.args[2]) % 2 == 1  # type: ignore[no-any-return]
+        result: bool | None = (node.args[1] - node.args[2]) % 2 == 1
+        return result
     if node.target is PERMUTE:
         return [d % 2 for d in node.args[1]] == [1, 0]
     return None

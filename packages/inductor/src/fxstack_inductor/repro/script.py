@@ -204,7 +204,7 @@ def recorded(
         error.args = (f"{error}\nwritten: {written}",)
         error.script = written
         raise
-    lowered = call.lowered  # type: ignore[attr-defined]
+    lowered = vars(call)["lowered"]
     pending = [lowered]
 
     def run(*args: Any) -> Any:
@@ -212,7 +212,7 @@ def recorded(
             write_into(folder, pending.pop(), args[0] if boxed else args)
         return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     if boxed:
-        run.boxed = True  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
     return run

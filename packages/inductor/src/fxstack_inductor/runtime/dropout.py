@@ -30,7 +30,8 @@ def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torc
     """``aten.bernoulli.p`` for contiguous float32 tensors on CPU, by the C function ``draw`` where that is exact."""
     eager = torch.ops.aten.bernoulli.p
     if not _draws_alike(draw):
-        return eager  # type: ignore[no-any-return]
+        result: Callable[[torch.Tensor, float], torch.Tensor] = eager
+        return result
 
     def fast(x: torch.Tensor, p: float) -> torch.Tensor:
         return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)

@@ -112,8 +112,8 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     rerun = options.rerun_refused or image.boxed
     run = _entry(namespace["call"], image, graph if rerun else None, error)
     if image.boxed:
-        run.boxed = True  # type: ignore[attr-defined]
-    run.image = image  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
+    vars(run)["image"] = image
     return run
 
 

@@ -94,5 +94,5 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     return run

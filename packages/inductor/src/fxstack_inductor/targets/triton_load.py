@@ -54,7 +54,7 @@ def compile_for_device(
         return device_callable(*parts, options)
 
     run = loaded(wide=False)
-    lowered: LoweredTriton = run.lowered  # type: ignore[attr-defined]
+    lowered: LoweredTriton = vars(run)["lowered"]
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
@@ -211,8 +211,8 @@ def device_callable(
             with torch.cuda.device(device):
                 return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
-    run.boxed = lowered.boxed  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
+    vars(run)["boxed"] = lowered.boxed
     return run
 
 

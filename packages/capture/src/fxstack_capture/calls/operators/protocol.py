@@ -112,12 +112,12 @@ def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
 
 
 @calls_program
-def _class_getitem(calls: Calls, cls: type, key: Any) -> Any:
+def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
     meta = calls.objects.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
     if calls.objects.classes.lookup(cls, "__class_getitem__") is ABSENT:
-        return operator.getitem(cls, key)  # type: ignore[call-overload]
+        return operator.getitem(cls, key)
     return calls.call(calls.objects.load_attr(cls, "__class_getitem__"), (key,), {})
 
 
@@ -213,7 +213,8 @@ def truth(calls: Calls, value: Any) -> bool:
         state = calls.objects.lazy.get(id(value))
         return bool(value) if state is None else state.length() != 0
     if kind is Array:
-        return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
+        result: bool = calls.trace.torch.arrays.call(bool, (value,), {})
+        return result
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
     if kind is Scalar:
@@ -238,7 +239,8 @@ class _OfLength:
         self.length = length
 
     def __len__(self) -> int:
-        return self.length  # type: ignore[no-any-return]
+        result: int = self.length
+        return result
 
 
 @calls_program

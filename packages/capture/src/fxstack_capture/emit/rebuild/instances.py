@@ -62,11 +62,14 @@ def solid_base(cls: type) -> type:
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
         if not is_heap_type(base):
-            return base  # type: ignore[no-any-return]
+            break
         new = _dict_of(base).get("__new__")
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
-            return base  # type: ignore[return-value]
-    return object
+            break
+    else:
+        return object
+    solid: type = base
+    return solid
 
 
 def _new(rebuilder: RebuilderProtocol, obj: Any, base: type, *arguments: ast.expr) -> ast.expr:
@@ -148,7 +151,7 @@ def _fill_deque(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
 def _fill_partial(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
-    _method(rebuilder, partial.__setstate__, made, rebuilder.expr(state))  # type: ignore[attr-defined]
+    _method(rebuilder, partial.__dict__["__setstate__"], made, rebuilder.expr(state))
 
 
 def _nothing(_: RebuilderProtocol, __: Any, ___: ast.expr) -> None:

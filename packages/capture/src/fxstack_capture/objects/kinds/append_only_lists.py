@@ -49,9 +49,10 @@ class AppendOnlyLists:
         objects = self._objects
         entry = objects.registry.by_original.get(id(obj))
         if entry is not None:
-            known: list[Any] = entry.proxy  # type: ignore[assignment]
+            known: list[Any] = entry.proxy
             if known not in self:
-                return objects.enter(obj, source)  # type: ignore[no-any-return]
+                result: list[Any] | None = objects.enter(obj, source)
+                return result
             if entry.source != source:
                 objects.trace.guard(source, SameObject(entry.source))
             return known

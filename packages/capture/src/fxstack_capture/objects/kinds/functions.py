@@ -73,7 +73,8 @@ def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
     if entry is not None:
         if entry.source != source:
             objects.trace.guard(source, SameObject(entry.source))
-        return entry.proxy  # type: ignore[return-value]
+        known: CellType = entry.proxy
+        return known
     try:
         lazy = DeferredLocal(cell.cell_contents, Cell(source))
     except ValueError:

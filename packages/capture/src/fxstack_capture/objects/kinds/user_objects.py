@@ -77,7 +77,7 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
     args = enter_member(objects, obj, source, BaseException, "args")
     base, new = native_new(cls)
     proxy = new(cls, *args)
-    base.__init__(proxy, *args)  # type: ignore[misc]
+    base.__init__(proxy, *args)
     BaseException.__dict__["args"].__set__(proxy, args)
     register(objects, obj, proxy, source)
     for name in ("__cause__", "__context__"):
@@ -154,7 +154,7 @@ def _items(objects: Objects, obj: Any, iterator: Any, source: Source) -> list[An
 def set_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     base, new = native_new(type(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
-    members = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+    members = tuple(base.__iter__(obj))
     if members and all(map(is_constant_key, members)):
         objects.trace.guard(source, KeysAre(members))
     else:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 def raw_dict(obj: object) -> dict[str, Any]:
     """``obj.__dict__`` by the C descriptor."""
-    return dict_descriptor(type(obj)).__get__(obj)  # type: ignore[no-any-return]
+    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
+    return result
 
 
 _MIRRORED_TYPES = frozenset(
@@ -91,7 +92,9 @@ class _Bound:
         return None
 
 
-_BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
+_BOUND: Any = _Bound()
+_CLASSMETHOD: Any = classmethod(_BOUND)
+_BINDS_DESCRIPTORS = _CLASSMETHOD.__get__(None, object) is None
 
 
 def _get_classmethod(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
@@ -264,7 +267,7 @@ def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, b
     return plan
 
 
-def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
     if objects.classes.overlays:
         return _plan(objects, cls, name)
     return objects.plans.get((cls, name)) or _plan(objects, cls, name)

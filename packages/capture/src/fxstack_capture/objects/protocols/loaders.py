@@ -116,7 +116,7 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
         raw, getter, data = plan_of(objects, type(module), name)
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
-            return getter(objects, raw, module, type(module))  # type: ignore[misc]
+            return getter(objects, raw, module, type(module))
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
     if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
         _import_apart(f"torch.{name}")
@@ -175,7 +175,7 @@ def _load_from_module(objects: Objects, module: Any, name: str) -> Any:
     raw, getter, _ = plan_of(objects, type(module), name)
     if raw is ABSENT:
         return ABSENT
-    return state.proxy if name == "__dict__" else getter(objects, raw, module, type(module))  # type: ignore[misc]
+    return state.proxy if name == "__dict__" else getter(objects, raw, module, type(module))
 
 
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})

@@ -119,7 +119,7 @@ def generic_load(objects: Objects, obj: Any, name: str) -> Any:
     cls = type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if data:
-        return getter(objects, raw, obj, cls)  # type: ignore[misc]
+        return getter(objects, raw, obj, cls)
     state = objects.instances.get(id(obj))
     if state is not None:
         value = state.get(name)

@@ -140,7 +140,7 @@ class CaptureShapeEnv(ShapeEnv):
         return super()._maybe_evaluate_static(expr, **settings)
 
     # ShapeEnv empties the cache of the method through it.
-    _maybe_evaluate_static.cache_clear = torch_compat.maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
+    vars(_maybe_evaluate_static)["cache_clear"] = torch_compat.maybe_evaluate_static.cache_clear
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         self.replaced += 1

@@ -239,7 +239,8 @@ def is_spent(tensor: torch.Tensor) -> bool:
 def _is_freed(node: Any) -> bool:
     """Asked of what the node has saved: to run it would call the program's backward functions."""
     try:
-        for name in _saved_names(type(node)):  # type: ignore[arg-type]
+        kind: Any = type(node)
+        for name in _saved_names(kind):
             getattr(node, name, None)
     except RuntimeError as error:
         return _SECOND_TIME in str(error)

@@ -114,7 +114,8 @@ def _plain(value: Any, real: bool) -> bool:
         value = 0 if value.node.hint is None else value.node.hint
     elif kind is not int:
         return real and kind in _REAL
-    return -_LARGEST <= value <= _LARGEST  # type: ignore[no-any-return]
+    result: bool = -_LARGEST <= value <= _LARGEST
+    return result
 
 
 def make(tracer: TracerProtocol, data: Any, kwargs: dict[str, Any]) -> Any:

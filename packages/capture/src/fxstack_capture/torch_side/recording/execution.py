@@ -187,8 +187,9 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
 def _unbound(fn: Any) -> Callable[..., Any]:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, FakeTensor):
-        return getattr(torch.Tensor, fn.__name__)  # type: ignore[no-any-return]
-    return fn  # type: ignore[no-any-return]
+        fn = getattr(torch.Tensor, fn.__name__)
+    result: Callable[..., Any] = fn
+    return result
 
 
 def _with_self(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

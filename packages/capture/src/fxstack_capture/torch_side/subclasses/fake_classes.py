@@ -89,7 +89,7 @@ def is_tensor_getset(raw: object) -> bool:
     )
 
 
-def why_not_followed(cls: type) -> str | None:
+def why_not_followed(cls: Any) -> str | None:
     """What about a class of tensors tracing has no exact model of; None if it can be followed."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
@@ -105,7 +105,7 @@ def why_not_followed(cls: type) -> str | None:
         function = own.get("__torch_function__", _DISABLED)
         if function is not _DISABLED and type(function) is not classmethod:
             return "defines __torch_function__ that is no classmethod"
-    if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+    if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:
         return "defines __torch_dispatch__"
     if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
         return "has no data yet"
@@ -140,7 +140,8 @@ class _Unannounced:
 @cache
 def _with_slots(cls: Any) -> type:
     """A class of the memory layout of ``cls``, which lets tensors of that class change to it."""
-    return type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})  # type: ignore[no-any-return]
+    result: type = type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})
+    return result
 
 
 def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fxstack_capture import torch_compat
@@ -23,9 +25,9 @@ def is_wrapper(value: object) -> bool:
     )
 
 
-def asks(cls: type) -> bool:
+def asks(cls: Any) -> bool:
     """Whether a class of wrappers has a ``__torch_function__`` of its own."""
-    function = cls.__torch_function__  # type: ignore[attr-defined]
+    function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 

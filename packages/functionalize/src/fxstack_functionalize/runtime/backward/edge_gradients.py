@@ -28,6 +28,7 @@ from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
 
     from fxstack_functionalize.runtime.backward.output_edges import Link, Links
     from fxstack_functionalize.runtime.plan import TrainingPlan
@@ -85,14 +86,14 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     The caller's frame says so. Backwards on GPUs run in threads that have none: there it may have been, where the run is
     restricted to certain inputs. Without a mark it may always have been.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is _engine_run_backward.__code__:
             inputs = frame.f_locals["args"][3]
             return any(
                 isinstance(item, GradientEdge) or any(item is tap for tap in origins) for item in inputs
             )
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return not (marked and _executes(_MARK_NODE))
 
 

@@ -68,21 +68,23 @@ def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
     so it carries a mark until it is finished.
     """
     if not isinstance(args[-1], dict):
-        return plainly(maker, args, kwargs)  # type: ignore[no-any-return]
+        plain: type = plainly(maker, args, kwargs)
+        return plain
     marked = {**args[-1], NEW_CLASS_MARK: True}
-    made = run(trace, maker, (*args[:-1], marked), kwargs)
+    made: type = run(trace, maker, (*args[:-1], marked), kwargs)
     if NEW_CLASS_MARK in vars(made):
         type.__delattr__(made, NEW_CLASS_MARK)
     trace.objects.note_new(made)
     trace.objects.classes.forget(made)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 @RULES.rule(type.__new__)
 def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
     """How metaclasses written in Python make their classes."""
     if len(args) != 4:
-        return plainly(type.__new__, args, kwargs)  # type: ignore[no-any-return]
+        result: type = plainly(type.__new__, args, kwargs)
+        return result
     trace.objects.expand(args[3])
     return new_class(trace, type.__new__, args, kwargs)
 

@@ -58,12 +58,15 @@ def _is_inert(value: object) -> bool:
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
 
 
-@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
+_SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
+
+
+@RULES.rule(_SLOT_NAMES)
 def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
     if len(args) != 1 or kwargs or trace.objects.is_new(args[0]):
-        return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
-    return list(copyreg._slotnames(args[0]))  # type: ignore[attr-defined]
+        return trace.interp.call_function(_SLOT_NAMES, args, kwargs)
+    return list(_SLOT_NAMES(args[0]))
 
 
 @RULES.rule(_abc.get_cache_token)

@@ -44,7 +44,8 @@ def listed_names(trace: Trace, obj: Any) -> Any:
 @RULES.rule(_OF_CLASS)
 def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
-        return run(trace, _OF_CLASS, args, kwargs)  # type: ignore[no-any-return]
+        result: list[str] = run(trace, _OF_CLASS, args, kwargs)
+        return result
     objects: Any = trace.objects
     bases = type.__dict__["__mro__"].__get__(args[0])
     if any(base in objects.classes.overlays for base in bases):
@@ -59,7 +60,8 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 @RULES.rule(_OF_OBJECT)
 def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs:
-        return run(trace, _OF_OBJECT, args, kwargs)  # type: ignore[no-any-return]
+        result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
+        return result
     objects: Any = trace.objects
     obj = args[0]
     for name in ("__dict__", "__class__"):

@@ -36,7 +36,8 @@ def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
-        return run(trace, print, args, kwargs)  # type: ignore[no-any-return]  # no effect outside
+        result: None = run(trace, print, args, kwargs)  # no effect outside
+        return result
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
     texts = tuple([_text(trace, value) for value in args])

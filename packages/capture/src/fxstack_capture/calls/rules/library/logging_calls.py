@@ -136,10 +136,10 @@ def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     objects.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is tuple:
-        return all(map(_is_plain, value))  # type: ignore[call-overload]
+        return all(map(_is_plain, value))
     return kind in IMMUTABLE_TYPES or is_constant_key(value)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RULES: RuleTable = RuleTable()
 
-_COMPILE: Any = re._compile  # type: ignore[attr-defined]
+_COMPILE: Any = vars(re)["_compile"]
 
 
 @RULES.rule(_COMPILE)

@@ -95,13 +95,13 @@ def _ignored(trace: Trace, text: str, category: Any) -> bool:
 _MUTATED: Any = getattr(_warnings, "_filters_mutated", None)
 """What tells caches of warnings that they are stale; from 3.14 on its callers hold a lock."""
 if _MUTATED is None:
-    _MUTATED = _warnings._filters_mutated_lock_held  # type: ignore[attr-defined]
+    _MUTATED = vars(_warnings)["_filters_mutated_lock_held"]
 
 
 @RULES.rule(_MUTATED)
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A counter that makes caches of warnings stale: counted once, when the frame is left."""
-    fn = warnings._filters_mutated  # type: ignore[attr-defined]
+    fn = vars(warnings)["_filters_mutated"]
     deferred: list[Any] = trace.objects.deferred
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))

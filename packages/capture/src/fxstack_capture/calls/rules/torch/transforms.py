@@ -57,7 +57,7 @@ for _fn in (vmap.lazy_load_decompositions, torch_compat.maybe_load_decomposition
 
 @RULES.rule(torch_compat.functorch_gradients)
 def _grad(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.interp.call_function(_gradients, args, kwargs)  # type: ignore[arg-type]
+    return trace.interp.call_function(_gradients, args, kwargs)
 
 
 def _gradients(

@@ -42,7 +42,7 @@ def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict
 
 def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inner = trace.objects.load_attr(fn, "__wrapped__")
-    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)  # type: ignore[arg-type]
+    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)
 
 
 def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
