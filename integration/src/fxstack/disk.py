@@ -63,7 +63,7 @@ class ProgramStore:
     def read(self, key: str) -> Any:
         return self.cache.read(key)
 
-    def write(self, key: str, document: Any) -> None:
+    def write(self, key: str, document: object) -> None:
         self.cache.write(key, document)
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
@@ -113,7 +113,7 @@ def program_store(
     return ProgramStore(cached, repr(parts), log, number, repeats)
 
 
-def _partitioner(given: Any) -> Any:
+def _partitioner(given: object) -> Any:
     """What a partitioner does, as JSON; None of one whose code depends on what may change."""
     if isinstance(given, str):
         if given not in REGISTRY.names():

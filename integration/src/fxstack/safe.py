@@ -58,7 +58,7 @@ class Trial:
     """Which side served the last call, when it began, and whether its time counts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         if self.kept is not None:
             return self.kept(*args)
         with self._lock:
@@ -100,7 +100,7 @@ class Trial:
         self.decided(Choice(self.number, "eager" if slower else "compiled", compiled, eager))
 
 
-def trains(results: Any) -> bool:
+def trains(results: object) -> bool:
     """Whether a backward may follow."""
     leaves = pytree.tree_leaves(results)
     return torch.is_grad_enabled() and any(

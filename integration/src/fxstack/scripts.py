@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def repro(fn: Callable[..., Any], *args: Any, path: str | Path, **kwargs: Any) -> list[Path]:
+def repro(fn: Callable[..., Any], *args: object, path: str | Path, **kwargs: object) -> list[Path]:
     """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that the call runs.
 
     A script has a graph's C kernels, its host program as Python, inputs with the layouts and ranges of those of the call, a check

@@ -39,13 +39,13 @@ class OptimizedModule:
     def _orig_mod(self) -> Any:
         return self._fxstack_original
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._fxstack_call(*args, **kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self._fxstack_forward(*args, **kwargs)
 
-    def load_state_dict(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:
         """As the original's; names as torch.compile's modules save them (``_orig_mod.weight``) are understood too."""
         if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
             state_dict = copy.copy(state_dict)
@@ -60,7 +60,7 @@ class OptimizedModule:
     def __copy__(self) -> Any:
         return self._fxstack_again(copy.copy(self._fxstack_original))
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
+    def __reduce_ex__(self, _protocol: object) -> Any:
         """Pickled as the original and how it is compiled, which happens where it is loaded: compiled code does not travel.
 
         Where that cannot be pickled (a backend without a name of its own), the original alone comes back.
@@ -73,7 +73,7 @@ class OptimizedModule:
         return again, (self._fxstack_original,)
 
 
-def _original(module: Any) -> Any:
+def _original(module: object) -> Any:
     return module
 
 

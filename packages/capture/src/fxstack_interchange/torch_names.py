@@ -42,7 +42,7 @@ class Absent(type):
             raise AttributeError(name)
         return absent(f"{cls.path}.{name}", cls.feature)
 
-    def __call__(cls, *_args: Any, **_kwargs: Any) -> Any:
+    def __call__(cls, *_args: object, **_kwargs: object) -> Any:
         if _is_importing():  # a decorator, or a record in a table: what it makes is as absent
             return absent(cls.path, cls.feature)
         raise cls.error()
@@ -122,7 +122,7 @@ def find(path: str) -> Any:
     return (_module(value, path) or _NOTHING) if found is _NOTHING else found
 
 
-def _module(package: Any, path: str) -> Any:
+def _module(package: object, path: str) -> Any:
     """A module below a package. It comes before an object of its name (``invoke_subgraph``)."""
     if not hasattr(package, "__path__"):
         return None

@@ -101,7 +101,7 @@ def _loaded(
     raise error(f"it uses {name!r}")
 
 
-def is_known(value: Any) -> bool:
+def is_known(value: object) -> bool:
     """Whether ``value`` is a function or class whose only effect is its result."""
     if isinstance(value, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)):
         return True

@@ -119,7 +119,7 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
     return reached
 
 
-def _saves(node: Any, names: dict[type, list[str]]) -> bool:
+def _saves(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` remembers what a class of nodes calls its saved tensors."""
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
@@ -130,7 +130,7 @@ def _saves(node: Any, names: dict[type, list[str]]) -> bool:
     return any(_is_there(node, name) for name in names[kind])
 
 
-def _is_there(node: Any, name: str) -> bool:
+def _is_there(node: object, name: str) -> bool:
     try:
         value = getattr(node, name)
     except RuntimeError:  # it was changed since

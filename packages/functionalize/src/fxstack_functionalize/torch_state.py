@@ -103,5 +103,5 @@ def _default(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _dtypes(result: Any) -> list[torch.dtype]:
+def _dtypes(result: object) -> list[torch.dtype]:
     return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]

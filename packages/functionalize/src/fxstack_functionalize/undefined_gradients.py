@@ -97,7 +97,7 @@ class _Without:
             self._zeros[used] = self._make_zeros(used.meta.get("val"))
         return self._zeros[used]
 
-    def _make_zeros(self, value: Any) -> Node:
+    def _make_zeros(self, value: object) -> Node:
         """Return zeros laid out like ``value``, which may be permuted and expanded."""
         if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
             raise _NoZerosError

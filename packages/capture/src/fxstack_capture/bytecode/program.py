@@ -38,7 +38,7 @@ class Instead(partial[Any]):
     plain: Handler
 
     @staticmethod
-    def of(plain: Handler, by: Callable[..., int | None], *args: Any) -> Instead:
+    def of(plain: Handler, by: Callable[..., int | None], *args: object) -> Instead:
         """``by`` with its first arguments bound, for ``plain``."""
         made = Instead(by, *args)
         made.plain = plain

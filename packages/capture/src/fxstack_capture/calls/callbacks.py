@@ -70,7 +70,7 @@ def routed(
     return args, kwargs
 
 
-def _needs_route(fn: Any) -> bool:
+def _needs_route(fn: object) -> bool:
     if fn is None:
         return False
     inner = fn.__func__ if type(fn) is types.MethodType else fn
@@ -84,9 +84,9 @@ class Route:
 
     __slots__ = ("calls", "fn")
 
-    def __init__(self, calls: Calls, fn: Any) -> None:
+    def __init__(self, calls: Calls, fn: object) -> None:
         self.calls = calls
         self.fn = fn
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         return self.calls.call_back(self.fn, args, {})

@@ -71,7 +71,7 @@ class CallDispatcher:
             guard_part(self.objects, fn, "__code__", pinned(fn, fn.__qualname__))
         return rule
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rule_of(fn)
         if rule is not None:
             if self.trace.torch.arrays.has_scalars:
@@ -82,23 +82,23 @@ class CallDispatcher:
             caller = _caller_of_kind(fn)
         return caller(self, fn, args, kwargs)
 
-    def call_back(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return self.call(fn, args, kwargs)
         except Exception as error:
             self.trace.interp.demand_program(error)
             raise
 
-    def call_linked(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return linked.call(self, fn, args, kwargs)
 
-    def request(self, what: str, *operands: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
         return polyfills.request(self, polyfills.REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)
 
-    def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def watched(self, fn: Callable[..., Any], *args: object) -> Any:
         return run_intercepted(self.trace, fn, args, {})
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
@@ -122,7 +122,7 @@ class CallDispatcher:
     def next(self, iterator: object) -> Any:
         return operators.advance(self, iterator)
 
-    def is_leaf(self, fn: Any) -> bool:
+    def is_leaf(self, fn: object) -> bool:
         """``trace.torch.is_leaf``, asked once per callable."""
         found = self.leaves.get(id(fn))
         if found is None:
@@ -200,7 +200,7 @@ def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs
     return _other(calls, fn, args, kwargs)
 
 
-def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _descriptor_call(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
     if policy.is_pure_method(fn):
         return methods_run(calls, fn, args, kwargs)
     return _other(calls, fn, args, kwargs)
@@ -286,7 +286,7 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 _REFERENT = weakref.ref.__dict__["__call__"]
 
 
-def _operator_object(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _operator_object(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
     return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
 
 
@@ -319,7 +319,7 @@ _CALLERS: dict[type, Caller] = {
 }
 
 
-def _caller_of_kind(fn: Any) -> Caller:
+def _caller_of_kind(fn: object) -> Caller:
     if isinstance(fn, type):
         return classes.call_class
     return _instance

@@ -98,7 +98,7 @@ _MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProx
 """What the attributes mean that ``disable`` and ``assume_constant_result`` leave on functions."""
 
 
-def _mark_static(trace: Trace, t: Any, index: Any = None) -> None:
+def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
     """``torch._dynamo.mark_static``: the sizes are the ones seen now."""
     if not isinstance(t, torch.Tensor):
         raise graph_break("disabled", "mark_static")
@@ -113,15 +113,15 @@ def _is_compiling(_trace: Trace) -> bool:
     return True
 
 
-def _compile(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+def _compile(trace: Trace, *args: object, **kwargs: object) -> Any:
     return compiled_inside(trace, args, kwargs)
 
 
-def _graph_break(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+def _graph_break(trace: Trace, *args: object, **kwargs: object) -> Any:
     break_here(trace, args, kwargs)
 
 
-def _skip_frame(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+def _skip_frame(trace: Trace, *args: object, **kwargs: object) -> Any:
     skip_here(trace, args, kwargs)
 
 
@@ -132,7 +132,7 @@ def _nothing(_trace: Trace) -> None:
     """
 
 
-def _optimized_module(trace: Trace, module: Any, *args: Any, **kwargs: Any) -> Any:
+def _optimized_module(trace: Trace, module: object, *args: object, **kwargs: object) -> Any:
     """A call of what ``torch.compile(module)`` gave: its own hooks, and the module that it holds."""
     return trace.calls.call(torch.nn.Module.__call__, (module, *args), kwargs)
 
@@ -142,7 +142,7 @@ def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
     return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
 
 
-def _nonstrict_trace(trace: Trace, traceable_fn: Any = None, fn: Any = None) -> Any:
+def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = None) -> Any:
     """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
     function = traceable_fn if fn is None else fn
     objects: Any = trace.objects
@@ -151,7 +151,7 @@ def _nonstrict_trace(trace: Trace, traceable_fn: Any = None, fn: Any = None) -> 
     objects.recreated.pin((function,))
 
     @functools.wraps(function)
-    def traced(*_args: Any, **_kwargs: Any) -> Any:
+    def traced(*_args: object, **_kwargs: object) -> Any:
         raise AssertionError("this has a rule")
 
     calls: Any = trace.calls
@@ -177,7 +177,7 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
 )
 
 
-def substitute_by_torch(fn: Any) -> Any:
+def substitute_by_torch(fn: object) -> Any:
     """What ``torch.compiler.substitute_in_graph`` was told to trace in place of ``fn``, by the program or a library.
 
     Torch's own substitutes are its compiler's, and not always exact.

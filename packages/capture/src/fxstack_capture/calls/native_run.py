@@ -173,7 +173,7 @@ _MOVES_VALUES: frozenset[int] = frozenset(
 """Functions of dictionaries that do not look at the values of their first argument."""
 
 
-def hashes(fn: Any, args: tuple[Any, ...]) -> bool:
+def hashes(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether a function may tell objects apart by their hashes."""
     if id(fn) in _KEYED_FUNCTIONS:
         return bool(args) and isinstance(args[0], _HASHED)
@@ -200,7 +200,7 @@ _READS_DECIMALS: frozenset[int] = frozenset(
 """Functions that do the same with a Decimal in every context."""
 
 
-def _name(fn: Any) -> str:
+def _name(fn: object) -> str:
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
@@ -278,13 +278,13 @@ def _run(
     return run_intercepted(trace, fn, args, kwargs)
 
 
-def _may_take(fn: Any, value: Any) -> bool:
+def _may_take(fn: object, value: object) -> bool:
     """Whether what ``fn`` does with an opaque object is known from its guards."""
     return id(fn) in _IDENTITY_FUNCTIONS or (type(value) is decimal.Decimal and id(fn) in _READS_DECIMALS)
 
 
 def _plain_numbers(
-    trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with symbolic numbers replaced where ``fn`` needs the numbers themselves."""
     if id(fn) not in _NUMBER_FUNCTIONS or (id(fn) in _INTEGER_FUNCTIONS and _has_float(args)):
@@ -317,7 +317,7 @@ def _has_float(args: tuple[Any, ...]) -> bool:
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
-def specialized(trace: Trace, value: Any) -> Any:
+def specialized(trace: Trace, value: object) -> Any:
     """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in
     place.
     """

@@ -62,7 +62,7 @@ def _is_module(value: object) -> bool:
     return isinstance(value, torch.nn.Module)
 
 
-def _module(trace: Trace, fn: object, module: Any) -> Any:
+def _module(trace: Trace, fn: object, module: object) -> Any:
     """The real module behind an argument, which is guarded by identity; its tensors are read like those of a closure."""
     objects: Any = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
@@ -97,7 +97,7 @@ def _read_from_outside(
             found[tensor] = trace.objects.enter(tensor, pinned(tensor, f"read_{len(found)}"))
         return found[tensor]
 
-    def rehearsed(*leaves: Any) -> None:
+    def rehearsed(*leaves: object) -> None:
         with _Replacing(replace):
             body(*leaves)
 
@@ -113,7 +113,7 @@ def _read_from_outside(
 def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
     """``body`` with other tensors, which come first, in the place of ``tensors``."""
 
-    def on_leaves(*leaves: Any) -> Any:
+    def on_leaves(*leaves: object) -> Any:
         instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
         with _Replacing(lambda tensor: instead.get(id(tensor), tensor)):
             return body(*leaves[len(tensors) :])
@@ -127,7 +127,7 @@ def _refusal(fn: object, what: str) -> BaseException:
     return graph_break("unsupported-call", text)
 
 
-def _real_spec(trace: Trace, fn: object, spec: Any) -> Any:
+def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
     """The structure as ``torch.utils._pytree`` can use it when the trace is over. Raises GraphBreak."""
     objects: Any = trace.objects
     original = objects.original_of(spec)
@@ -146,9 +146,9 @@ def _is_plain_context(context: Any) -> bool:
 
 
 def _on_leaves(
-    fn: Callable[..., Any], spec: Any, modules: Mapping[int, torch.nn.Module]
+    fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
 ) -> Callable[..., Any]:
-    def on_leaves(*leaves: Any) -> Any:
+    def on_leaves(*leaves: object) -> Any:
         given = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]
         args, kwargs = pytree.tree_unflatten(given, spec)
         return fn(*args, **kwargs)

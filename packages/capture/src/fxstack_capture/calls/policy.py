@@ -289,7 +289,7 @@ def is_pure_type(cls: type) -> bool:
     return cls in PURE_TYPES
 
 
-def has_side_effect(fn: Any) -> bool:
+def has_side_effect(fn: object) -> bool:
     """Compiled code known to act on the world outside (for the message of the graph break)."""
     module = getattr(fn, "__module__", None) or getattr(
         type(getattr(fn, "__self__", None)), "__module__", None

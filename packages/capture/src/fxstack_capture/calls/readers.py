@@ -23,7 +23,7 @@ class Reader:
 
     __slots__ = ("calls", "iterator")
 
-    def __init__(self, calls: Calls, iterator: Any) -> None:
+    def __init__(self, calls: Calls, iterator: object) -> None:
         self.calls = calls
         self.iterator = iterator
 
@@ -34,7 +34,7 @@ class Reader:
         return self.calls.next(self.iterator)
 
 
-def behind(iterator: Any) -> Any:
+def behind(iterator: object) -> Any:
     """What C code holds, as the program gave it."""
     return iterator.iterator if type(iterator) is Reader else iterator
 

@@ -54,7 +54,7 @@ def ending_the_graph(fn: object, reason: str) -> Rule:
     return rule
 
 
-def traced_as(substitute: Any) -> Rule:
+def traced_as(substitute: object) -> Rule:
     """``substitute`` is called in place of the callable."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -87,7 +87,7 @@ def called_once(fn: Any) -> Rule:
     return rule
 
 
-def _traced(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str) -> Any:
+def _traced(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str) -> Any:
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
     detail = f"{label_of(fn)}, whose result is assumed constant, {otherwise}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
 
 
-def call(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
         if calls.trace.polyfills:
             unfolded = of_call(calls, fn, args, kwargs)
@@ -70,7 +70,7 @@ def _partial(_: Calls, fn: functools.partial[Any], args: Any, kwargs: Any) -> Re
     return fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
 
 
-def _nothing(_: Calls, fn: Any, args: Any, kwargs: Any) -> None:
+def _nothing(_: Calls, fn: object, args: object, kwargs: object) -> None:
     """C code."""
 
 

@@ -69,7 +69,7 @@ class Captured:
         """What surrounds the graph, as Python-like text."""
         return self.emitted.text
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         self.check(args, kwargs)
         return self.function(*self.leading, *args, **kwargs)
 
@@ -164,7 +164,7 @@ def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: di
     return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _in_words(example: Any) -> str:
+def _in_words(example: object) -> str:
     if not isinstance(example, torch.Tensor):
         return str(example)
     sizes = ", ".join(map(str, example.shape))

@@ -81,7 +81,7 @@ def _dictionary(state: LazyDict) -> Iterator[Effect]:
         yield (DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value))
 
 
-def _container(proxy: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+def _container(proxy: object, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
     if isinstance(proxy, list):
         yield from list_changes(held, list(list.__iter__(proxy)), source)
     elif isinstance(proxy, collections.deque):
@@ -148,7 +148,7 @@ def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) 
             yield DictSet(source, key, value)
 
 
-def _slots(proxy: Any, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
     for member, was in known.items():
         try:
             now = member.__get__(proxy)

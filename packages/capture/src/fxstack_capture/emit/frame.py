@@ -244,7 +244,7 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
         raise CannotRebuildError("an object that holds itself") from None
 
 
-def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: Any) -> Draft:
+def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) -> Draft:
     """The replacement of a frame that was traced to its end."""
 
     def write(early: bool) -> Draft:

@@ -106,7 +106,7 @@ def _raised_by_hook(error: Exception) -> bool:
     return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))
 
 
-def _codes_of(hook: Any) -> Iterator[CodeType]:
+def _codes_of(hook: object) -> Iterator[CodeType]:
     """Yield the code of a hook, and of the functions that the hook wraps."""
     while hook is not None:
         function = hook if isinstance(hook, FunctionType | MethodType) else type(hook).__call__
@@ -116,7 +116,7 @@ def _codes_of(hook: Any) -> Iterator[CodeType]:
         hook = getattr(hook, "__wrapped__", None)
 
 
-def not_nothing(result: Any) -> TypeError:
+def not_nothing(result: object) -> TypeError:
     """What CPython raises when ``__init__`` returns something."""
     name = type(result).__name__
     return TypeError(f"__init__() should return None, not '{name}'")

@@ -57,7 +57,7 @@ _FOLDED = {
 
 
 def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: Any, registers: object) -> Iterator[Instruction]:
         for argument in expr.args:
             yield from _emit(argument, registers)
         yield operation, 0
@@ -66,7 +66,7 @@ def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: Any, registers: object) -> Iterator[Instruction]:
         for position, argument in enumerate(expr.args):
             yield from _emit(argument, registers)
             if position:
@@ -95,14 +95,14 @@ def _mul(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield from _product(expr.args, registers)
 
 
-def _product(factors: tuple[Any, ...], registers: Any) -> Iterator[Instruction]:
+def _product(factors: tuple[Any, ...], registers: object) -> Iterator[Instruction]:
     for position, factor in enumerate(factors):
         yield from _emit(factor, registers)
         if position:
             yield "mul", 0
 
 
-def _pow(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _pow(expr: Any, registers: object) -> Iterator[Instruction]:
     base, exponent = expr.args
     yield from _emit(base, registers)
     if exponent == sympy.Rational(1, 2):
@@ -120,7 +120,7 @@ def _float_sub(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield "add", 0
 
 
-def _modular_indexing(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _modular_indexing(expr: Any, registers: object) -> Iterator[Instruction]:
     base, divisor, modulus = expr.args
     yield from _emit(base, registers)
     yield from _emit(divisor, registers)

@@ -25,7 +25,7 @@ _FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH
 _JUMPS = {"IF_TRUE": True, "IF_FALSE": False}
 
 
-def truth_of_check(frame: Frame, value: Any, jump: int) -> bool:
+def truth_of_check(frame: Frame, value: object, jump: int) -> bool:
     """The truth of ``value`` for the jump at step ``jump``; assumed, where that is a tensor's and the other raises.
 
     Raises:

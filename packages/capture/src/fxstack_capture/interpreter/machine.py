@@ -88,13 +88,13 @@ class BytecodeInterpreter:
         frame.handled_outside = self.handled.value
         return self.run(frame, None)
 
-    def _entered(self, value: Any) -> Any:
+    def _entered(self, value: object) -> Any:
         """An argument, which a function that continues a frame may pass on unread."""
         if type(value) is DeferredLocal:
             return self.trace.objects.enter(value.value, value.source)
         return value
 
-    def run_body(self, fn: FunctionType, namespace: Any) -> Any:
+    def run_body(self, fn: FunctionType, namespace: object) -> Any:
         """Run the body of a class statement in ``namespace``."""
         frame = self.new_frame(fn, (), {})
         frame.names = namespace

@@ -36,7 +36,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
     return {**outer, known[1]: (known[0], name)}
 
 
-def _loaded(value: Any, objects: Objects) -> tuple[object, Source | None]:
+def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
     """Return what a local variable holds, looked at or not, and where it comes from."""
     if type(value) is CellType:
         try:

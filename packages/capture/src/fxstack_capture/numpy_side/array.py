@@ -64,7 +64,7 @@ class Array:
         """NumPy's C code calls one of its functions on this."""
         return self.owner.call(func, args, kwargs)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, *args: object, **kwargs: object) -> Any:
         self.owner.refuse("the elements of an array")
 
     def __iter__(self) -> Any:
@@ -79,20 +79,20 @@ def _unary(op: Callable[[Any], Any]) -> Any:
 
 
 def _binary(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: Any) -> Any:
+    def method(self: Array, other: object) -> Any:
         return self.owner.call(op, (self, other), {})
 
     return method
 
 
 def _reflected(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: Any) -> Any:
+    def method(self: Array, other: object) -> Any:
         return self.owner.call(op, (other, self), {})
 
     return method
 
 
-def _setitem(self: Array, key: Any, value: Any) -> None:
+def _setitem(self: Array, key: object, value: object) -> None:
     self.owner.call(operator.setitem, (self, key, value), {})
 
 

@@ -38,20 +38,20 @@ def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-def _invertible(arg: Any) -> Any:
+def _invertible(arg: object) -> Any:
     if isinstance(arg, np.ndarray) and arg.ndim >= 2 and arg.shape[-1] == arg.shape[-2]:
         return np.broadcast_to(np.eye(arg.shape[-1], dtype=arg.dtype), arg.shape)
     return arg
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """A function's name for people."""
     module = getattr(fn, "__module__", None)
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or str(fn)
     return f"{module}.{name}" if module and module.startswith("numpy") else name
 
 
-def shares(result: Any, arrays: Iterable[Any]) -> bool:
+def shares(result: object, arrays: Iterable[Any]) -> bool:
     """Whether NumPy's result is a view of one of its arguments."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays

@@ -73,7 +73,7 @@ _LOOKING = frozenset(
 """Functions in Python that look whether an argument is an int."""
 
 
-def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
 
     The first argument of other functions than operators is left alone: its dtype may count.
@@ -87,7 +87,7 @@ def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
-def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
+def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
     """Whether the NumPy scalar at a place among the arguments is to torch the number that it holds."""
     if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
@@ -95,7 +95,7 @@ def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: object
 ) -> None:
     """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
     tracer.builder.holds_scalars = False
@@ -112,11 +112,11 @@ def demand_same(
             raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
+def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether torch has an error for a scalar: only those that are Python's floats, or integers, can be stored in a tensor."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 

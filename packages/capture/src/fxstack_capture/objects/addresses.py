@@ -43,7 +43,7 @@ class Addresses:
         self._passed: dict[int, Entry] = {}
         """By the id of the stand-in: objects that are others in each call."""
 
-    def number(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
+    def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """What ``function(obj)`` is to the program; ``number`` is what it is of the stand-in."""
         entry = self._objects.registry.by_proxy.get(id(obj))
         if entry is None or entry.proxy is entry.original or self._is_copying():
@@ -74,7 +74,7 @@ class Addresses:
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0
 
-    def _give(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
+    def _give(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Remember that ``number`` is ``function(obj)``: it is another one outside."""
         self._objects.distinctions.note_identified(obj)
         entry = self._objects.registry.by_proxy.get(id(obj))
@@ -138,7 +138,7 @@ def may_be_address(value: object) -> bool:
 _LEAST_ADDRESS = 1 << 24
 
 
-def _reference(obj: Any) -> Callable[[], Any]:
+def _reference(obj: object) -> Callable[[], Any]:
     """What gives the object as long as the program keeps it, where that can be known."""
     if isinstance(obj, torch.Tensor):
         return lambda: obj

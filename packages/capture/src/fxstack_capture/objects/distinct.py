@@ -32,7 +32,7 @@ class Distinctions:
     def note_written(self, entry: Entry) -> None:
         self.written[id(entry.proxy)] = entry
 
-    def note_compared(self, left: Any, right: Any) -> None:
+    def note_compared(self, left: object, right: object) -> None:
         """The program asked whether two objects are the same (``is``, or ``==`` which may start
         with it).
         """
@@ -42,7 +42,7 @@ class Distinctions:
         if self._varies(entries.get(id(left))) and self._varies(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
-    def note_identified(self, obj: Any) -> None:
+    def note_identified(self, obj: object) -> None:
         """The program used the identity of an object: its ``id``, or its place in a hash table."""
         entry = self.objects.registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):

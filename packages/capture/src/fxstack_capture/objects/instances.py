@@ -25,7 +25,7 @@ def may_be_bare(cls: type) -> bool:
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
-def without_finalizer(proxy: Any) -> None:
+def without_finalizer(proxy: object) -> None:
     """Keep ``__del__`` from running for a stand-in."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)

@@ -144,7 +144,7 @@ class ObjectModel:
     def note_compared(self, left: object, right: object) -> None:
         self.distinctions.note_compared(left, right)
 
-    def note_answers(self, kind: type, classes: Any) -> None:
+    def note_answers(self, kind: type, classes: object) -> None:
         abstract_classes.note_answers(self, kind, classes)
 
     def made_at(self, obj: object) -> int | None:
@@ -217,7 +217,7 @@ class ObjectModel:
         own = descriptors.raw_dict(obj)
         return lambda name: own.get(name, ABSENT)
 
-    def dict_get(self, mapping: dict[Any, Any], key: Any) -> Any:
+    def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
         """Value of a string key of a trace-world dict, or ABSENT."""
         state = self.lazy.get(id(mapping))
         return mapping.get(key, ABSENT) if state is None else state.get(key)

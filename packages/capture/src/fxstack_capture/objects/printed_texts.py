@@ -84,6 +84,6 @@ def joined(parts: list[Any]) -> Any:
     return Text(tuple(flat))
 
 
-def concrete(trace: Trace, value: Any) -> Any:
+def concrete(trace: Trace, value: object) -> Any:
     """A value; a ``Text`` as the string that it is now."""
     return value.settle(trace) if type(value) is Text else value

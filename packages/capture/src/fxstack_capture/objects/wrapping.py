@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Handler = Callable[[Objects, Any, Source], Any]
 
 
-def enter(objects: Objects, obj: Any, source: Source) -> Any:
+def enter(objects: Objects, obj: object, source: Source) -> Any:
     """Enter an object that is not in the registry yet."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
@@ -70,7 +70,7 @@ def is_definition(obj: Any) -> bool:
 # --- constants -----------------------------------------------------------------------------------
 
 
-def identity(objects: Objects, obj: Any, source: Source) -> Any:
+def identity(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.enter_as_itself(obj, source)
 
@@ -88,12 +88,12 @@ def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
     return identity(objects, obj, source)
 
 
-def singleton(objects: Objects, obj: Any, source: Source) -> Any:
+def singleton(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
 
-def equal(objects: Objects, obj: Any, source: Source) -> Any:
+def equal(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, Equals(obj))
     return obj
 
@@ -254,7 +254,7 @@ def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
     return objects.registry.add(obj, Scalar(objects.trace, number, obj), source).proxy
 
 
-def opaque(objects: Objects, obj: Any, source: Source) -> Any:
+def opaque(objects: Objects, obj: object, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
     objects.opaque.add(id(obj))
     if hasattr(type(obj), "__next__"):
@@ -264,7 +264,7 @@ def opaque(objects: Objects, obj: Any, source: Source) -> Any:
     return identity(objects, obj, source)
 
 
-def guarded_by_repr(objects: Objects, obj: Any, source: Source) -> Any:
+def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
     """A date or a span of time: immutable, and equal in all that it does where its text is."""
     if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
         return opaque(objects, obj, source)
@@ -280,21 +280,21 @@ def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> An
     return guarded_by_repr(objects, obj, source)
 
 
-def deferred(objects: Objects, obj: Any, source: Source) -> Any:
+def deferred(objects: Objects, obj: object, source: Source) -> Any:
     """As ``opaque``, but another one of its class will do."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.enter_as_itself(obj, source)
 
 
-def iterator(objects: Objects, obj: Any, source: Source) -> Any:
+def iterator(objects: Objects, obj: object, source: Source) -> Any:
     """One that was begun, of which every call has its own; those of known kinds can be read."""
     entered = deferred(objects, obj, source)
     objects.iterators.add(obj, source)
     return entered
 
 
-def mapping_proxy(objects: Objects, obj: Any, source: Source) -> Any:
+def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
     """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
     inner = next(iter(gc.get_referents(obj)), None)
     if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
@@ -305,7 +305,7 @@ def mapping_proxy(objects: Objects, obj: Any, source: Source) -> Any:
     return objects.registry.add(obj, types.MappingProxyType(proxy), source).proxy
 
 
-def thread_local(objects: Objects, obj: Any, source: Source) -> Any:
+def thread_local(objects: Objects, obj: object, source: Source) -> Any:
     """What the running thread keeps there is read name by name, like the attributes of any object."""
     identity(objects, obj, source)
     own = obj.__dict__
@@ -315,7 +315,7 @@ def thread_local(objects: Objects, obj: Any, source: Source) -> Any:
     return obj
 
 
-def thread_local_of_class(objects: Objects, obj: Any, source: Source) -> Any:
+def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
 
     A guard that reads the state of a new thread would run its ``__init__``.
@@ -415,7 +415,7 @@ _OPERATORS = (
 )
 
 
-def _handler_of_kind(obj: Any) -> Handler:
+def _handler_of_kind(obj: object) -> Handler:
     """For types outside of the table."""
     if isinstance(obj, torch.Tensor):
         return tensor

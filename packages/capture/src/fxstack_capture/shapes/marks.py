@@ -155,5 +155,5 @@ def _each(tensor: torch.Tensor, dims: Dims) -> list[int]:
     return [dim % tensor.dim() for dim in found]
 
 
-def _add(tensor: torch.Tensor, name: str, item: Any) -> None:
+def _add(tensor: torch.Tensor, name: str, item: object) -> None:
     tensor.__dict__.setdefault(name, set()).add(item)

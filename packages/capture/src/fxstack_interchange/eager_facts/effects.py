@@ -54,7 +54,7 @@ _BATCH_NORMS = frozenset(
 """Operators that write to running statistics without saying so."""
 
 
-def is_ordered(target: Any) -> bool:
+def is_ordered(target: object) -> bool:
     """Whether calls of ``target`` have effects: torch has it registered so, or it is a custom operator that returns nothing."""
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
         return False

@@ -194,7 +194,7 @@ def _starts(root: Place, distance: Any) -> list[Any] | None:
     return starts if _known(distance == 0) else None
 
 
-def _dimension(root: Place, stride: Any) -> int | None:
+def _dimension(root: Place, stride: object) -> int | None:
     """Return the outermost dimension of ``root`` whose steps make up one of ``stride``."""
     long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
     same = [dim for dim in long if _known(root.strides[dim] == stride)]
@@ -205,7 +205,7 @@ def _dimension(root: Place, stride: Any) -> int | None:
     return max(fitting, key=steps.__getitem__, default=None)
 
 
-def _known(truth: Any) -> bool:
+def _known(truth: object) -> bool:
     """Whether something about symbolic numbers is certain, without a guard."""
     return bool(statically_known_true(truth))
 

@@ -149,7 +149,7 @@ def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.
     return list({id(tensor): tensor for tensor in found}.values())
 
 
-def _functional(engine: Engine, result: Any) -> Any:
+def _functional(engine: Engine, result: object) -> Any:
     """Wrap what an operator has made of numbers alone (``torch.add(7, 2)``), of which functionalisation sees no tensor."""
     plain = type(result) is FakeTensor and not engine.is_functional(result)
     return engine.wrap(result) if plain else result
@@ -300,7 +300,7 @@ class InPlaceMode(TorchFunctionMode):
             return run_in_place_safely(self._engine, func, args, kwargs or {})
 
 
-def _changes_first(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if function in IN_PLACE_FUNCTIONS:
         return True
     name = _name(function)
@@ -325,7 +325,7 @@ def _place_of_inplace(function: FunctionType) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     name = str(getattr(function, "__name__", ""))
     return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
 

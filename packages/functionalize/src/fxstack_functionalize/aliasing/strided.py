@@ -49,7 +49,7 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
         )
 
 
-def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: Any) -> bool:
+def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
     """Whether all elements are ``target``'s; guards on symbolic numbers, of which those that data decide never are."""
     if any(guard_or_false(n == 0) for n in size):
         return True
@@ -59,14 +59,14 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
     return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
 
 
-def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> bool:
+def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
     """Whether symbolic numbers are those of the tensor itself, up to their order."""
     own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
     asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
     return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
 
 
-def _key(number: Any) -> Any:
+def _key(number: object) -> Any:
     return number.node.expr if isinstance(number, torch.SymInt) else number
 
 
@@ -82,7 +82,7 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
         torch_compat.functional_sync(target)
 
 
-def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
+def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
     """Give a tensor that was changed in place its ``offset`` from before; later, if no view depends on it yet."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
@@ -97,7 +97,7 @@ def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
         engine.moved[key] = target, offset
 
 
-def _move(engine: Engine, owner: torch.Tensor, offset: Any) -> None:
+def _move(engine: Engine, owner: torch.Tensor, offset: object) -> None:
     torch_compat.functional_sync(owner)
     core = engine.core(owner)
     value = torch_compat.from_functional_tensor(core)

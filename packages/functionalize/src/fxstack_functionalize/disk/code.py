@@ -73,7 +73,7 @@ class CodeReader:
         self._numbers: dict[int, int] = {}
         self._met: list[Any] = []
 
-    def describe(self, value: Any, name: str) -> Any:
+    def describe(self, value: object, name: str) -> Any:
         """Return JSON for what ``value`` does, and is; ``name`` is said in errors.
 
         Raises:
@@ -115,7 +115,7 @@ class CodeReader:
             return [kind.__name__, sorted((encode(item) for item in items), key=repr)]
         return [kind.__name__, [self.describe(item, name) for item in items]]
 
-    def _function(self, value: Any, name: str) -> Any:
+    def _function(self, value: object, name: str) -> Any:
         if isinstance(value, HigherOrderOperator):
             return higher_order_name(value)
         if isinstance(value, BuiltinFunctionType) and _is_known_builtin(value):
@@ -167,7 +167,7 @@ class CodeReader:
         found = sorted(item for item in vars(cls).items() if item[0] not in OF_EVERY_CLASS)
         return [[name, self._member(member, name)] for name, member in found]
 
-    def _member(self, member: Any, name: str) -> Any:
+    def _member(self, member: object, name: str) -> Any:
         if isinstance(member, (staticmethod, classmethod)):
             return [type(member).__name__, self.describe(member.__func__, name)]
         return self.describe(member, name)

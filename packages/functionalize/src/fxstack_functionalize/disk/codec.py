@@ -87,7 +87,7 @@ def _check_literal(value: Any) -> None:
         raise SaveError(f"a {type(value).__name__} has no form on disk")
 
 
-def from_json(content: Any, size: Callable[[Any], Any]) -> Any:
+def from_json(content: object, size: Callable[[Any], Any]) -> Any:
     """Return what ``to_json`` was given; ``size`` makes a symbolic size of its text.
 
     Raises:

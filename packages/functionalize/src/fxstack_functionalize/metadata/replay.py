@@ -118,7 +118,7 @@ def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any,
 
 
 def _no_grad(replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def make(*given: Any) -> torch.Tensor:
+    def make(*given: object) -> torch.Tensor:
         with torch.no_grad():
             return replay(*given)
 

@@ -32,7 +32,7 @@ def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
         return
     evaluate: Any = shapes.evaluate_sym_node
 
-    def answer(node: Any, size_oblivious: bool = False, *rest: Any, **named: Any) -> Any:
+    def answer(node: object, size_oblivious: bool = False, *rest: object, **named: object) -> Any:
         try:
             return evaluate(node, size_oblivious, *rest, **named)
         except GuardOnDataDependentSymNode:

@@ -111,10 +111,10 @@ class _Training:
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
 
-    def plain(self, *args: Any) -> Sequence[Any]:
+    def plain(self, *args: object) -> Sequence[Any]:
         return self.function(Saving.PLAIN)(*args)
 
-    def eager_hooks(self, *args: Any) -> Sequence[Any]:
+    def eager_hooks(self, *args: object) -> Sequence[Any]:
         return self.function(Saving.HOOKED)(*args)
 
     def function(self, saving: Saving) -> Apply:

@@ -43,7 +43,7 @@ def trained_callable(
     compiled = _function(graph, forward, backward, _Sizes.of(graph, captured), expected)
     spec = graph.spec
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> Any:
         return pytree.tree_unflatten(list(compiled.apply(*args)), spec)
 
     return run if graph.grad_mode else torch.enable_grad()(run)

@@ -155,7 +155,7 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
     return made
 
 
-def to_fake(mode: FakeTensorMode, value: Any) -> Any:
+def to_fake(mode: FakeTensorMode, value: object) -> Any:
     """Return a tensor without data in the place of ``value``; what is no tensor is itself."""
     if isinstance(value, FakeTensor):
         return _ordinary(value)

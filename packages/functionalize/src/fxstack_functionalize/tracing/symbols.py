@@ -161,12 +161,12 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
     return found
 
 
-def values_in(shape_env: Any) -> dict[sympy.Symbol, Any]:
+def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:
     """Return the values of symbols that a graph was captured with; those that depend on data have none."""
     # torch 2.11 knows the second name only; later ones warn about it
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})
 
 
-def _integer(value: Any, otherwise: int | None) -> Any:
+def _integer(value: object, otherwise: int | None) -> Any:
     return int(value) if isinstance(value, (int, sympy.Integer)) else otherwise

@@ -51,7 +51,7 @@ def is_state(node: FxNode) -> bool:
     return (isinstance(value, torch.nn.Parameter) or named) and not any(map(_writes, node.users))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
@@ -155,7 +155,7 @@ def _grows(node: FxNode) -> bool:
     return _bytes(node.meta["val"]) > MOST_GROWTH * made
 
 
-def _bytes(value: Any) -> float:
+def _bytes(value: object) -> float:
     if not isinstance(value, torch.Tensor):
         return math.inf  # has to stay in the graph
     if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):

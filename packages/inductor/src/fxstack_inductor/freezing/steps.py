@@ -19,7 +19,7 @@ class LastStep:
 LAST = LastStep(object())
 
 
-def note_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
     """A hook. It only writes, so that a compiled step that it is part of depends on nothing."""
     LAST.step = object()
 

@@ -39,7 +39,7 @@ def _atom_to_json(atom: Atom) -> Any:
     raise SaveError(f"{atom} is no size")
 
 
-def expr_from_json(content: Any) -> Expr:
+def expr_from_json(content: object) -> Expr:
     """Return the expression of ``expr_to_json``.
 
     Raises:

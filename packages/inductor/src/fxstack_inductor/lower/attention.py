@@ -256,7 +256,7 @@ def _after(setting: Setting, written: Node, zeros: Extern, like: Node) -> Node:
 
 
 def _called(  # noqa: PLR0917
-    setting: Setting, target: Any, name: str, layout: Layout, args: tuple[Any, ...],
+    setting: Setting, target: object, name: str, layout: Layout, args: tuple[Any, ...],
     kwargs: dict[str, Any], after: tuple[Node, ...] = (),
 ) -> Extern:  # fmt: skip
     reads = (*(arg for arg in args if isinstance(arg, Node)), *after)

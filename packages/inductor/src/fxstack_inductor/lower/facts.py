@@ -29,7 +29,7 @@ FLOAT8_TARGETS = frozenset(
 """What kernels on a GPU do with 8-bit floats: convert them; and views that never copy."""
 
 
-def handled(operator: Any, target: str) -> frozenset[torch.dtype]:
+def handled(operator: object, target: str) -> frozenset[torch.dtype]:
     """The dtypes of tensors for which kernels of ``target`` can do what ``operator`` does."""
     if target == "cuda" and operator in FLOAT8_TARGETS:
         return REGISTER_DTYPES.union(FLOAT8_DTYPES)
@@ -45,7 +45,7 @@ def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYP
     )
 
 
-def symbolic(value: Any) -> Iterator[torch.SymInt]:
+def symbolic(value: object) -> Iterator[torch.SymInt]:
     """The symbolic integers that a fake value is, or has in its layout."""
     if isinstance(value, torch.SymInt):
         yield value
@@ -58,13 +58,13 @@ def symbolic(value: Any) -> Iterator[torch.SymInt]:
             yield from symbolic((*value.stride(), value.storage_offset()))
 
 
-def has_tensor(value: Any) -> bool:
+def has_tensor(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(has_tensor(v) for v in value)
     return isinstance(value, torch.Tensor)
 
 
-def tensors(value: Any) -> list[Node]:
+def tensors(value: object) -> list[Node]:
     if isinstance(value, Node):
         return [value]
     if isinstance(value, dict):

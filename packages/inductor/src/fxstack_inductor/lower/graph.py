@@ -239,7 +239,7 @@ class Lowering:
         except NotLowered:
             return False
 
-    def _measures(self, value: Any) -> bool:
+    def _measures(self, value: object) -> bool:
         """Whether all sizes in ``value`` are known before the call is made."""
         results = value if isinstance(value, (tuple, list)) else (value,)
         shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
@@ -287,7 +287,7 @@ class Lowering:
             self._update(node.args[position], changed)
         return result
 
-    def _operands(self, value: Any) -> Any:
+    def _operands(self, value: object) -> Any:
         """A rule's arguments: the host's floats as something that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
@@ -314,7 +314,7 @@ class Lowering:
             self.updates[target] = changed
         self.values[target] = changed
 
-    def _finish(self, node: FxNode, result: Any) -> None:
+    def _finish(self, node: FxNode, result: object) -> None:
         """Give results the layout (strides above all) that eager gives them, and check them against it."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
@@ -351,7 +351,7 @@ class Lowering:
         self.program.steps.append(call)
         return self._outputs(call, value, ())
 
-    def _outputs(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+    def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         if isinstance(value, torch.Tensor):
             name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
@@ -370,7 +370,7 @@ class Lowering:
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
         return self._number(call, value, path) if path and symbolic(value) else value
 
-    def _number(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+    def _number(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         """A number among the results of ``call``."""
         made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
         call.numbers.append((made.name, path))
@@ -397,7 +397,7 @@ class Lowering:
             return expr
         return HostValue(node.name)
 
-    def _map(self, value: Any, tensor: Callable[[Node], Node]) -> Any:
+    def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
         """Arguments with FX nodes replaced by what they have become."""
         if isinstance(value, FxNode):
             return self._map(self.values[value], tensor)

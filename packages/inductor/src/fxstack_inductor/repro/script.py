@@ -67,7 +67,7 @@ def write_repro(
     return target
 
 
-def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
+def _lowered(source: object, options: InductorOptions | None) -> Lowered:
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
     lowered = getattr(source, "lowered", None)
@@ -154,7 +154,7 @@ def _reference(graph: GraphModule) -> str:
     return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
 
 
-def _global(name: str, value: Any) -> str:
+def _global(name: str, value: object) -> str:
     if isinstance(value, ModuleType):
         return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
     if value is torch.device:

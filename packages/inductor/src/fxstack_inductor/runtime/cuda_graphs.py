@@ -142,7 +142,7 @@ class GraphedCall:
     lock: Any = field(default_factory=threading.RLock)
     """Between a replay and the handing out of its results nobody may replay it again."""
 
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: object) -> tuple[Any, ...]:
         stream = self.stream()
         if stream is None:
             return self.call(*args)
@@ -180,7 +180,7 @@ class GraphedCall:
             kept = [r for r in made if self.restless.isdisjoint(r.addresses)]
             self.recordings[key] = kept
 
-    def _record(self, key: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _record(self, key: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
         tensors = {k: a for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         owned = {k: _home(a) for k, a in tensors.items() if k in self.restless}
         inputs = tensors | owned
@@ -216,7 +216,7 @@ def _home(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
+def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
     if not isinstance(value, torch.Tensor):
         return Result(value)
     source = owners.get(value.untyped_storage()._cdata)

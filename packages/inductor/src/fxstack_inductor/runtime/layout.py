@@ -34,7 +34,7 @@ def restride(
 
 
 def as_planned(
-    result: Any, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
+    result: object, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
 ) -> torch.Tensor:
     """``result`` of an operator as the program was planned for: copied where only its strides differ. ``shape`` may be unknown.
 

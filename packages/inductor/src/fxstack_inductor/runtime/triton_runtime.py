@@ -62,7 +62,7 @@ def _mend_comparisons() -> None:
     builder = interpreter_builder
     original = builder.binary_op
 
-    def binary_op(left: Any, right: Any, op: Any) -> Any:
+    def binary_op(left: object, right: object, op: object) -> Any:
         made = original(left, right, op)
         if np.asarray(made.data).dtype == np.bool_:
             return type(made)(made.data, triton.language.int1)
@@ -77,7 +77,7 @@ def _mend_products() -> None:
     builder = interpreter_builder
     original = builder.create_dot
 
-    def create_dot(left: Any, right: Any, *rest: Any) -> Any:
+    def create_dot(left: object, right: object, *rest: object) -> Any:
         return original(_widened(left), _widened(right), *rest)
 
     builder.create_dot = create_dot
@@ -88,7 +88,7 @@ def _mend_bounds() -> None:
     """A bound of a loop is an array of one element, which NumPy from 2.4 on does not take for a number; newer Tritons know."""
     original = interpreter._patch_lang_tensor
 
-    def patch(tensor: Any, *rest: Any) -> None:
+    def patch(tensor: Any, *rest: object) -> None:
         original(tensor, *rest)
         tensor.__index__ = lambda self: int(np.asarray(self.handle.data).item())
 
@@ -115,14 +115,14 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     return launch
 
 
-def _bytes(argument: Any) -> Any:
+def _bytes(argument: object) -> Any:
     """8-bit floats are bytes to kernels."""
     if not isinstance(argument, torch.Tensor) or argument.dtype not in NAMES:
         return argument
     return argument.view(torch.uint8)
 
 
-def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[str, Any]:
+def compile_ahead(source: TritonSource, module: object, capability: int) -> dict[str, Any]:
     """Every kernel compiled for ``sm_<capability>`` without a GPU: Triton's compiled kernels by name.
 
     ``asm["cubin"]`` and ``asm["ptx"]`` of each hold the machine code.
@@ -155,7 +155,7 @@ class NumpyLibdevice:
     )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def function(*args: Any) -> Any:
+        def function(*args: object) -> Any:
             tensors = [arg if hasattr(arg, "handle") else None for arg in args]
             model = next(t for t in tensors if t is not None)
             arrays = [

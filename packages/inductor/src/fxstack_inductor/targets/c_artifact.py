@@ -124,12 +124,12 @@ def _entry(
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     if image.calls_back:
 
-        def direct(*args: Any) -> tuple[Any, ...]:
+        def direct(*args: object) -> tuple[Any, ...]:
             with below_autograd():
                 return call(*args)
     else:
         # Nothing in it asks torch's dispatcher.
-        def direct(*args: Any) -> tuple[Any, ...]:
+        def direct(*args: object) -> tuple[Any, ...]:
             return call(*args)
 
     if not image.checked:
@@ -196,7 +196,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
         raise LoadError(f"malformed image: {error}") from error
 
 
-def _constant_to_json(value: Any) -> Any:
+def _constant_to_json(value: object) -> Any:
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
@@ -214,7 +214,7 @@ def _constant_to_json(value: Any) -> Any:
     }
 
 
-def _constant(content: Any) -> Any:
+def _constant(content: object) -> Any:
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:

@@ -204,7 +204,7 @@ def device_callable(
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     device = None if interpreting() else _only_device(lowered.plan)
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(*args: object) -> tuple[Any, ...]:
         with below_autograd():
             if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)

@@ -73,7 +73,7 @@ class Measured:
             self._known[key] = self._sample(node.target, args, kwargs)
         return self._known[key]
 
-    def _concrete(self, value: Any) -> Any:
+    def _concrete(self, value: object) -> Any:
         """Return a tensor on the meta device with sizes at their hints, or a number."""
         if isinstance(value, torch.Tensor):
             shape = [self._concrete(size) for size in value.shape]
@@ -85,7 +85,7 @@ class Measured:
             return type(value)(self._concrete(item) for item in value)
         return value
 
-    def _sample(self, target: OpOverload[..., Any], args: Any, kwargs: Any) -> Sample | None:
+    def _sample(self, target: OpOverload[..., Any], args: object, kwargs: object) -> Sample | None:
         try:
             with torch.no_grad(), torch.random.fork_rng():
                 real = [_real(part) for part in (args, kwargs)]
@@ -108,7 +108,7 @@ def map_tensors(value: Any) -> str:
     return repr(value)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], torch.Tensor)
 
 

@@ -116,5 +116,5 @@ def _dense(value: torch.Tensor) -> bool:
     return True
 
 
-def _expression(value: Any) -> Any:
+def _expression(value: object) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value

@@ -72,7 +72,7 @@ def _element(graph: Graph, base: Node, index: int, name: str) -> Node:
     return node
 
 
-def _state_like(value: Any) -> torch.Tensor:
+def _state_like(value: object) -> torch.Tensor:
     """Return a fake tensor for the state, of the fake mode that ``value`` belongs to."""
     fake = next(leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
     state: torch.Tensor = fake.new_empty((STATE_BYTES,), dtype=torch.uint8, device="cpu")

@@ -22,7 +22,7 @@ class SizeOf:
     value: torch.SymInt
 
 
-def free_symbols(value: Any) -> tuple[str, ...]:
+def free_symbols(value: object) -> tuple[str, ...]:
     """Return the names of the symbols in a node's value, in the order in which they are met."""
     if isinstance(value, torch.Tensor):
         if not value._has_symbolic_sizes_strides:
@@ -54,5 +54,5 @@ def symbol_sources(facts: DissectedGraph) -> tuple[dict[str, int], dict[str, Siz
     return binders, sizes
 
 
-def _is_symbol(value: Any) -> bool:
+def _is_symbol(value: object) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat) and bool(value.node.expr.is_Symbol)

@@ -69,6 +69,6 @@ def _replace(graph: Graph, old: Node, new: Node) -> None:
     new.name = name
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     meta = getattr(value, "meta", {})
     return isinstance(meta.get("val"), torch.Tensor)

@@ -26,7 +26,7 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}
 
 
-def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """What the object's method returns; NotImplemented where no such method serves."""
     on_left = is_plain_object(left)
     if not on_left and not is_plain_object(right):

@@ -28,7 +28,7 @@ _ASKING = frozenset(
 
 
 def given(
-    calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call whose function has a rule; most rules know constants alone."""
     if id(fn) in _ASKING or fn is item:
@@ -41,12 +41,12 @@ def given(
     return args, {name: concrete(value) for name, value in kwargs.items()}
 
 
-def _real(value: Any) -> Any:
+def _real(value: object) -> Any:
     """C code takes a ``float64`` for the float that it is."""
     return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
 
 
-def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """An operator with a ``Scalar`` on one side."""
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))

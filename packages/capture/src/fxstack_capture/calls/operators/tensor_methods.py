@@ -54,14 +54,14 @@ def method(calls: Calls, value: object, name: str) -> Any:
     return found
 
 
-def unary(calls: Calls, op: Callable[[Any], Any], value: Any) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
     """The result of a user's method; NotImplemented where torch's own serves."""
     name = UNARY.get(op)
     found = None if name is None else method(calls, value, name)
     return NotImplemented if found is None else calls.call(found, (value,), {})
 
 
-def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """The same for two operands, of which at least one is a tensor."""
     if shown_class(left) is None and shown_class(right) is None:
         return NotImplemented
@@ -110,7 +110,7 @@ def _differs(kinds: tuple[type, type], name: str) -> bool:
     return getattr(kinds[0], name, None) is not getattr(kinds[1], name, None)
 
 
-def _attempt(calls: Calls, value: Any, name: str, other: Any) -> Any:
+def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
     if not isinstance(value, torch.Tensor):
         return NotImplemented if type(value) in (int, float, bool, complex, str) else _refuse(value)
     found = method(calls, value, name)

@@ -47,6 +47,6 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
         raise graph_break("tracing-error", text) from error
 
 
-def of_call(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: Any) -> Request | None:
+def of_call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: object) -> Request | None:
     """Of a call of C code."""
     return request(calls, partial(for_callable, fn=fn), (args, kwargs))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Maker = Callable[..., Request | None]
 
 
-def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: Any) -> Request | None:
+def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: object) -> Request | None:
     """Of a call of C code."""
     maker = _MAKERS.get(id(fn))
     if maker is not None:
@@ -45,7 +45,7 @@ def _bound(calls: Calls, fn: Any, args: tuple[Any, ...]) -> Request | None:
     return None
 
 
-def _construction(calls: Calls, cls: type, args: Any, kwargs: Any) -> Request | None:
+def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
     """A class whose ``__new__`` is written in Python."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
@@ -55,12 +55,12 @@ def _construction(calls: Calls, cls: type, args: Any, kwargs: Any) -> Request | 
     return polyfill.construct, (cls, calls.objects.load_attr(cls, "__new__"), args, kwargs)
 
 
-def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _fits(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     least, most, names = _TAKES.get(id(fn), (1, 1, frozenset()))
     return least <= len(args) <= most and kwargs.keys() <= names
 
 
-def _text(calls: Calls, value: Any, names: tuple[str, ...]) -> Request | None:
+def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
     for name in names:
         found = calls.objects.classes.lookup(type(value), name)
         if type(found) is types.FunctionType and special(calls, value, name) is found:
@@ -70,7 +70,7 @@ def _text(calls: Calls, value: Any, names: tuple[str, ...]) -> Request | None:
     return None
 
 
-def formatting(calls: Calls, value: Any, spec: Any = "") -> Request | None:
+def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
     """``format(value, spec)``."""
     if is_symbol(value) or is_immutable(type(value)):
         return None
@@ -82,24 +82,24 @@ def formatting(calls: Calls, value: Any, spec: Any = "") -> Request | None:
     return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
 
 
-def _length(calls: Calls, value: Any) -> Request | None:
+def _length(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__len__")
     return None if method is None else (polyfill.length, (method, value))
 
 
-def _next(calls: Calls, iterator: Any, *default: Any) -> Request | None:
+def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
     found = advance(calls, iterator)
     return (polyfill.next_or, (*found, *default)) if found is not None and default else found
 
 
-def _getattr(calls: Calls, obj: Any, name: Any, *default: Any) -> Request | None:
+def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
     found = attribute(calls, obj, name) if type(name) is str else None
     if found is None or not default:
         return found
     return polyfill.attribute_or, (obj, name, *default)
 
 
-def _hasattr(calls: Calls, obj: Any, name: Any) -> Request | None:
+def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
     found = type(name) is str and attribute(calls, obj, name) is not None
     return (polyfill.has_attribute, (obj, name)) if found else None
 
@@ -112,17 +112,17 @@ def _storing(how: Any) -> Maker:
     return make
 
 
-def _over(fn: Any) -> Maker:
+def _over(fn: object) -> Maker:
     """A function of an iterable."""
 
-    def make(calls: Calls, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+    def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
         args = (*args, *kwargs.values())
         return (fn, (iterable, *args)) if calls_back(calls, iterable) else None
 
     return make
 
 
-def _sum(calls: Calls, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+def _sum(calls: Calls, iterable: Any, *args: object, **kwargs: object) -> Request | None:
     values = (iterable, *args, *kwargs.values())
     added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
@@ -136,13 +136,13 @@ def _truths(fn: Any) -> Maker:
     return make
 
 
-def _sorted(calls: Calls, iterable: Any, *, key: Any = None, reverse: Any = False) -> Request | None:
+def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: object = False) -> Request | None:
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)
 
 
-def is_python(fn: Any) -> bool:
+def is_python(fn: object) -> bool:
     """Whether calling ``fn`` runs a function that is written in Python."""
     kinds = types.FunctionType, types.MethodType, functools.partial
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
@@ -161,15 +161,15 @@ def _extremum(fn: Any, better: Any) -> Maker:
     return make
 
 
-def _reduce(calls: Calls, fn: Any, iterable: Any, *initial: Any) -> Request | None:
+def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
     return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
-def _operator(calls: Calls, left: Any, right: Any, *, op: Any) -> Request | None:
+def _operator(calls: Calls, left: object, right: object, *, op: object) -> Request | None:
     return binary(calls, op, left, right)
 
 
-def _one_operand(calls: Calls, value: Any, *, op: Any) -> Request | None:
+def _one_operand(calls: Calls, value: object, *, op: object) -> Request | None:
     return unary(calls, op, value)
 
 

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     Maker = Callable[..., Request | None]
 
 
-def special(calls: Calls, obj: Any, name: str) -> Any:
+def special(calls: Calls, obj: object, name: str) -> Any:
     """The Python function of a program's class, or None."""
     return None if is_symbol(obj) or is_ours(obj) else special_method(calls, obj, name)
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbol(value: object) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def is_ours(obj: Any) -> bool:
+def is_ours(obj: object) -> bool:
     """Generators, mirrors and so on are classes of the compiler."""
     return type(obj).__module__.startswith("fxstack_capture.")
 
 
-def method_of(calls: Calls, value: Any, name: str, *args: Any) -> Request | None:
+def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:
     method = special(calls, value, name)
     return None if method is None else (method, (value, *args))

@@ -45,7 +45,7 @@ def refuse(text: str) -> None:
     raise TypeError(text)
 
 
-def given(value: Any) -> Any:
+def given(value: object) -> Any:
     return value
 
 
@@ -57,7 +57,7 @@ def negated(fn: Any, args: Any) -> bool:
     return not fn(*args)
 
 
-def contains_by_iteration(container: Any, item: Any) -> bool:
+def contains_by_iteration(container: Any, item: object) -> bool:
     for other in container:  # noqa: SIM110 - any() is C code, too
         if other is item or other == item:
             return True
@@ -88,7 +88,7 @@ def length(method: Any, value: Any) -> int:
     return result
 
 
-def has_length(method: Any, value: Any) -> bool:
+def has_length(method: object, value: object) -> bool:
     return length(method, value) != 0
 
 
@@ -126,7 +126,7 @@ def cached(fn: Any, obj: Any, name: str) -> Any:
     return value
 
 
-def attribute_or(obj: Any, name: str, default: Any) -> Any:
+def attribute_or(obj: object, name: str, default: object) -> Any:
     """``getattr`` with a default."""
     try:
         return getattr(obj, name)
@@ -135,7 +135,7 @@ def attribute_or(obj: Any, name: str, default: Any) -> Any:
     return default
 
 
-def has_attribute(obj: Any, name: str) -> bool:
+def has_attribute(obj: object, name: str) -> bool:
     try:
         getattr(obj, name)
     except AttributeError:
@@ -164,7 +164,7 @@ def iterator_of(method: Any, value: Any) -> Any:
     return result
 
 
-def next_or_end(fn: Any, args: Any) -> Any:
+def next_or_end(fn: object, args: object) -> Any:
     return next_or(fn, args, End)
 
 

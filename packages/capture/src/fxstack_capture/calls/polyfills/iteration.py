@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Maker = Callable[..., Request | None]
 
 
-def iterate(calls: Calls, value: Any) -> Request | None:
+def iterate(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__iter__")
     return None if method is None else (polyfill.iterator_of, (method, value))
 
@@ -38,7 +38,7 @@ def advance(calls: Calls, iterator: Any) -> Request | None:
     return method_of(calls, iterator, "__next__")
 
 
-def calls_back(calls: Calls, value: Any) -> bool:
+def calls_back(calls: Calls, value: object) -> bool:
     """Whether iterating runs functions of the program that are not generators."""
     if type(value) in (map, filter):
         return advance(calls, value) is not None

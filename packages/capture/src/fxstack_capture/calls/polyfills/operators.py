@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Maker = Callable[..., Request | None]
 
 
-def binary(calls: Calls, op: Any, left: Any, right: Any) -> Request | None:
+def binary(calls: Calls, op: object, left: object, right: object) -> Request | None:
     """Of a function of module ``operator``."""
     if op is operator.contains:
         return _contains(calls, left, right)
@@ -48,7 +48,7 @@ def binary(calls: Calls, op: Any, left: Any, right: Any) -> Request | None:
     return request
 
 
-def _takes_part(value: Any) -> bool:
+def _takes_part(value: object) -> bool:
     """Whether all that is known to define the operator for ``value`` is what its class says in Python."""
     if isinstance(value, torch.Tensor):
         return shown_class(value) is None  # torch's own methods leave it to the other operand
@@ -60,7 +60,7 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 
 
 def _attempts(
-    calls: Calls, op: Any, names: tuple[str, str], operands: tuple[Any, Any]
+    calls: Calls, op: object, names: tuple[str, str], operands: tuple[Any, Any]
 ) -> list[Request] | None:
     """What CPython calls until there is an answer; None where it is not known."""
     left, right = operands
@@ -81,7 +81,7 @@ def _overrides(calls: Calls, kinds: tuple[type, type], name: str) -> bool:
     return lookup(kinds[1], name) is not lookup(kinds[0], name)
 
 
-def _attempt(calls: Calls, value: Any, name: str, other: Any) -> list[Request] | None:
+def _attempt(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
     """The call of a special method, if the class has it; None if it is not a Python function."""
     if not is_plain_object(value):
         return []
@@ -105,7 +105,7 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
-def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
+def _when_nobody_knows(op: object, left: object, right: object) -> Request:
     if op in (operator.eq, operator.ne):
         return polyfill.given, ((left is right) is (op is operator.eq),)
     kinds = _name(left), _name(right)
@@ -119,13 +119,13 @@ def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
     return polyfill.refuse, (f"unsupported operand type(s) for {symbol}: {kinds[0]!r} and {kinds[1]!r}",)
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return "Tensor"
     return type(value).__name__.removeprefix("Sym").lower() if is_symbol(value) else type(value).__name__
 
 
-def _contains(calls: Calls, container: Any, item: Any) -> Request | None:
+def _contains(calls: Calls, container: object, item: object) -> Request | None:
     method = special(calls, container, "__contains__")
     if method is not None:
         return polyfill.as_bool, (method, (container, item))
@@ -135,12 +135,12 @@ def _contains(calls: Calls, container: Any, item: Any) -> Request | None:
     return (polyfill.contains_by_iteration, (container, item)) if lacks else None
 
 
-def unary(calls: Calls, op: Any, value: Any) -> Request | None:
+def unary(calls: Calls, op: object, value: object) -> Request | None:
     name = UNARY.get(op)
     return None if name is None else method_of(calls, value, name)
 
 
-def truth(calls: Calls, value: Any) -> Request | None:
+def truth(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__bool__")
     if method is not None:
         return polyfill.truth, (method, value)
@@ -150,10 +150,10 @@ def truth(calls: Calls, value: Any) -> Request | None:
     return None if method is None else (polyfill.has_length, (method, value))
 
 
-def _has(calls: Calls, value: Any, name: str) -> bool:
+def _has(calls: Calls, value: object, name: str) -> bool:
     return calls.objects.classes.lookup(type(value), name) is not ABSENT
 
 
-def item(calls: Calls, name: str, container: Any, *args: Any) -> Request | None:
+def item(calls: Calls, name: str, container: object, *args: object) -> Request | None:
     """``__getitem__``, ``__setitem__``, ``__delitem__``."""
     return method_of(calls, container, name, *args)

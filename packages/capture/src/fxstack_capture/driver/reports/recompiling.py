@@ -50,7 +50,7 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
     )
 
 
-def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Recompilation]:
+def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any, Recompilation]:
     """(an entry whose guards hold or None, why the others do not).
 
     There is one when another thread compiled it since the hook looked.

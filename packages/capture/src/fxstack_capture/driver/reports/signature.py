@@ -42,7 +42,7 @@ def signature_of(captured: CapturedCode) -> StageGraph:
     return StageGraph(captured.graph_module, signature)
 
 
-def _kind_of(source: s.Source, value: Any) -> tuple[InputKind, str | None]:
+def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return InputKind.SYMBOL, str(value.node.expr)
     if isinstance(source, s.Key) and isinstance(source.of, s.InstanceAttr):

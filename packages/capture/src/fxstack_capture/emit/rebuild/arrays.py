@@ -49,7 +49,7 @@ def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
     return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
 
 
-def constant(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
 

@@ -122,7 +122,7 @@ def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> as
 def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
     """``kind(obj.a, obj.b, ...)``."""
 
-    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
         return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
-def constant(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
 
 
@@ -35,7 +35,7 @@ def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
     return rebuilder.constant(obj, obj.__name__)
 
 
-def refuse(_: RebuilderProtocol, obj: Any) -> ast.expr:
+def refuse(_: RebuilderProtocol, obj: object) -> ast.expr:
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 

@@ -72,7 +72,7 @@ def solid_base(cls: type) -> type:
     return solid
 
 
-def _new(rebuilder: RebuilderProtocol, obj: Any, base: type, *arguments: ast.expr) -> ast.expr:
+def _new(rebuilder: RebuilderProtocol, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
     made = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
@@ -80,7 +80,7 @@ def _new(rebuilder: RebuilderProtocol, obj: Any, base: type, *arguments: ast.exp
     return made
 
 
-def fill_state(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
+def fill_state(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     """The instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
@@ -100,7 +100,7 @@ def fill_state(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
         rebuilder.builder.run(call(setter, made, rebuilder.expr(value)))
 
 
-def _instance_dict(obj: Any) -> dict[str, Any] | None:
+def _instance_dict(obj: object) -> dict[str, Any] | None:
     try:
         namespace = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -124,7 +124,7 @@ def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[RebuilderProtocol, Any, 
     return fill
 
 
-def _fill_defaultdict(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
+def _fill_defaultdict(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     factory = defaultdict.__dict__["default_factory"]
     _method(rebuilder, factory.__set__, made, rebuilder.expr(factory.__get__(obj)))
     _fill_dict(dict)(rebuilder, obj, made)
@@ -148,13 +148,13 @@ def _fill_deque(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
     _method(rebuilder, deque.__init__, made, items, ast.Constant(limit))
 
 
-def _fill_partial(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
+def _fill_partial(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
     _method(rebuilder, partial.__dict__["__setstate__"], made, rebuilder.expr(state))
 
 
-def _nothing(_: RebuilderProtocol, __: Any, ___: ast.expr) -> None:
+def _nothing(_: RebuilderProtocol, __: object, ___: ast.expr) -> None:
     return
 
 

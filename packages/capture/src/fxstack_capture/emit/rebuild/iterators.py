@@ -42,7 +42,7 @@ _ITERATORS: tuple[type, ...] = (
 _COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
-def reduce(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
@@ -73,7 +73,7 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 }
 
 
-def _of_dict(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """An iterator over the dictionary itself, brought to where this one stands: it sees what is written to it later."""
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
@@ -115,7 +115,7 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
     return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
 
 
-def _comparing_key(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
     compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")

@@ -75,7 +75,7 @@ class Rebuilder:
             end = match.end()
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
-    def _address(self, function: Callable[[Any], int], obj: Any) -> ast.expr:
+    def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
         made = call(self.constant(function, function.__name__), self.expr(obj))
         return self.assign(made, "address")
 
@@ -127,7 +127,7 @@ class Rebuilder:
 
     # --- kinds ---------------------------------------------------------------------------------
 
-    def _make(self, obj: Any) -> ast.expr:
+    def _make(self, obj: object) -> ast.expr:
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             if begin is None:
@@ -165,7 +165,7 @@ class Rebuilder:
         maker = self.constant(construction.function, construction.function.__name__)
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
-    def source_of(self, obj: Any) -> Source | None:
+    def source_of(self, obj: object) -> Source | None:
         """Where a stand-in comes from; None for what was made during the trace."""
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):

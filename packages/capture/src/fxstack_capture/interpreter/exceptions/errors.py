@@ -107,7 +107,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
     )
 
 
-def callable_description(fn: Any) -> str:
+def callable_description(fn: object) -> str:
     """How CPython names a callable in messages about its arguments."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fxstack_capture.trace.state import Objects
 
 
-def items(objects: Objects, obj: Any, iterator: Iterable[Any], source: Source) -> list[Any]:
+def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
     """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level
     access).
     """

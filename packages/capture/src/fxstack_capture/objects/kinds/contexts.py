@@ -37,7 +37,7 @@ _SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))
 
 
-def enter(objects: Objects, obj: Any, source: Source) -> Any:
+def enter(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.enter_as_itself(obj, source)
     own = raw_dict(obj)
@@ -90,7 +90,7 @@ class Contexts:
                 raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
             guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
 
-    def store(self, raw: Any, obj: Any, value: Any) -> None:
+    def store(self, raw: Any, obj: Any, value: object) -> None:
         """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
         if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
             self._written[id(obj)][raw] = value

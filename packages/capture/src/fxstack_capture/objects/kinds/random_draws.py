@@ -76,7 +76,7 @@ class Draws:
             copy.setstate(generator.getstate())
         return copy
 
-    def _symbols(self, example: Any, source: Source) -> Any:
+    def _symbols(self, example: object, source: Source) -> Any:
         if example is None:
             return None
         if type(example) is list:

@@ -46,7 +46,7 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
-def register(objects: Objects, obj: Any, proxy: Any, source: Source) -> Any:
+def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
@@ -58,12 +58,12 @@ def register(objects: Objects, obj: Any, proxy: Any, source: Source) -> Any:
     return proxy
 
 
-def enter_member(objects: Objects, obj: Any, source: Source, owner: type, name: str) -> Any:
+def enter_member(objects: Objects, obj: object, source: Source, owner: type, name: str) -> Any:
     """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
-def plain(objects: Objects, obj: Any, source: Source) -> Any:
+def plain(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, object.__new__(type(obj)), source)
 
@@ -105,7 +105,7 @@ def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, s
                     member.__set__(proxy, entered)
 
 
-def value_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
     """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -144,14 +144,14 @@ def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def _items(objects: Objects, obj: Any, iterator: Any, source: Source) -> list[Any]:
+def _items(objects: Objects, obj: object, iterator: Any, source: Source) -> list[Any]:
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
     objects.trace.guard(source, LengthIs(len(values)))
     return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
-def set_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
     base, new = native_new(type(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     members = tuple(base.__iter__(obj))
@@ -173,7 +173,7 @@ def set_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def dict_subclass(objects: Objects, obj: Any, source: Source) -> Any:
+def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
@@ -205,7 +205,7 @@ def _fill_dict(
             objects.trace.calls.watched(base.__setitem__, proxy, entered, value)
 
 
-def simple_namespace(objects: Objects, obj: Any, source: Source) -> Any:
+def simple_namespace(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, types.SimpleNamespace.__new__(type(obj)), source)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _mro = type.__dict__["__mro__"].__get__
 
 
-def _named(classes: Any) -> Iterator[Any]:
+def _named(classes: object) -> Iterator[Any]:
     """The classes in the second argument of ``isinstance``: one, a union, or tuples of such."""
     if isinstance(classes, (tuple, types.UnionType)):
         for part in classes if isinstance(classes, tuple) else classes.__args__:
@@ -29,7 +29,7 @@ def _named(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def note_answers(objects: Objects, kind: type, classes: Any) -> None:
+def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """See ``Objects.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):

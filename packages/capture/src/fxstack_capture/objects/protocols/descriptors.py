@@ -52,7 +52,7 @@ _MIRRORED_TYPES = frozenset(
 """C types whose stand-ins have all of the original's C-level state."""
 
 
-def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
+def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
     """The instance dictionary of an object made in the trace, if its class has one."""
     descriptor = dict_descriptor(type(obj))
     return None if descriptor is None else descriptor.__get__(obj)
@@ -65,7 +65,7 @@ def get_function(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return types.MethodType(raw, obj)
 
 
-def get_plain(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+def get_plain(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     return raw
 
 
@@ -81,7 +81,7 @@ def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_staticmethod(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     return held(objects, raw, raw.__func__, "__func__")
 
 
@@ -97,7 +97,7 @@ _CLASSMETHOD: Any = classmethod(_BOUND)
 _BINDS_DESCRIPTORS = _CLASSMETHOD.__get__(None, object) is None
 
 
-def _get_classmethod(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
@@ -201,12 +201,12 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     raise graph_break("unsupported-object", f"C attribute {raw.__name__} of a {cls.__qualname__}")
 
 
-def _get_user(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     get = objects.classes.lookup(type(raw), "__get__")
     return objects.trace.calls.call(get, (raw, obj, cls), {})
 
 
-def held(objects: Objects, holder: Any, value: Any, name: str) -> Any:
+def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     """A callable held by a descriptor object: the identity of the holder settles which."""
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -231,7 +231,7 @@ _GETTERS: dict[type, Getter] = {
 }
 
 
-def getter_of(objects: Objects, raw: Any) -> Getter:
+def getter_of(objects: Objects, raw: object) -> Getter:
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:
@@ -242,11 +242,11 @@ def getter_of(objects: Objects, raw: Any) -> Getter:
     return _get_user if type(get) is types.FunctionType else _get_by_c
 
 
-def bind(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
+def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     return getter_of(objects, raw)(objects, raw, obj, cls)
 
 
-def is_data_descriptor(objects: Objects, raw: Any) -> bool:
+def is_data_descriptor(objects: Objects, raw: object) -> bool:
     kind = type(raw)
     if kind is types.FunctionType:
         return False
@@ -284,7 +284,7 @@ def takes_writes(objects: Objects, cls: type, name: str) -> Any:
     return ABSENT
 
 
-def expand_slots(objects: Objects, obj: Any) -> None:
+def expand_slots(objects: Objects, obj: object) -> None:
     """Fill every slot of a stand-in."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:

@@ -157,7 +157,7 @@ def _import_apart(name: str) -> None:
     thread.join()
 
 
-def load_from_module_alone(objects: Objects, module: Any, name: str) -> Any:
+def load_from_module_alone(objects: Objects, module: object, name: str) -> Any:
     """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
     value = _load_from_module(objects, module, name)
     if value is ABSENT:
@@ -166,7 +166,7 @@ def load_from_module_alone(objects: Objects, module: Any, name: str) -> Any:
     return value
 
 
-def _load_from_module(objects: Objects, module: Any, name: str) -> Any:
+def _load_from_module(objects: Objects, module: object, name: str) -> Any:
     """What the module or its class has, or ABSENT."""
     state = objects.namespace(module.__dict__)
     value = state.get(name)

@@ -74,7 +74,7 @@ def delete(objects: Objects, obj: Any, name: str) -> None:
 
 
 @calls_program
-def generic_store(objects: Objects, obj: Any, name: str, value: Any) -> None:
+def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
     """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
     if isinstance(obj, types.ModuleType):
         _store_module(objects, obj, name, value)
@@ -104,7 +104,7 @@ def generic_store(objects: Objects, obj: Any, name: str, value: Any) -> None:
         _object_setattr(obj, name, value)
 
 
-def _store_module(objects: Objects, module: types.ModuleType, name: str, value: Any) -> None:
+def _store_module(objects: Objects, module: types.ModuleType, name: str, value: object) -> None:
     raw = takes_writes(objects, type(module), name)
     if raw is not ABSENT and _store_descriptor(objects, raw, module, name, value):
         return
@@ -189,7 +189,7 @@ def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool
     return type(raw.__get__(obj)) is str and bool(objects.load_attr(obj, raw.__name__) == value)
 
 
-def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
+def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
     if value is not ABSENT:
         state.put(name, value)
     elif not state.remove(name):
@@ -198,7 +198,7 @@ def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
         raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
-def _store_class(objects: Objects, cls: type, name: str, value: Any) -> None:
+def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
     if objects.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)

@@ -26,7 +26,7 @@ class LineDecisions:
         self._asked: dict[sympy.Basic, Question | bool | None] = {}
         self._excluded: dict[sympy.Symbol, set[int]] = {}
 
-    def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: Any) -> bool | None:
+    def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
         """The truth of a comparison for this trace, guarded where it is not known; None where this is for ShapeEnv.
 
         ``hint``: what it is for the present sizes.

@@ -34,7 +34,7 @@ class FloatFunction(sympy.Function):
     is_real = True
 
     @classmethod
-    def eval(cls, *_args: Any) -> None:
+    def eval(cls, *_args: object) -> None:
         """Never simplified."""
 
 

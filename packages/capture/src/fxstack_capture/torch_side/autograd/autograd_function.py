@@ -56,13 +56,13 @@ class Applied:
         """All that the meaning of a call follows from, for keys of programs on disk."""
         return (self.function, dict(self.templates), self.tensors, self.asks)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         if self.asks:
             with torch_compat.EnableTorchFunction():
                 return self._apply(*args)
         return self._apply(*args)
 
-    def _apply(self, *args: Any) -> Any:
+    def _apply(self, *args: object) -> Any:
         if self.templates:
             end = len(args) - self.tensors
             operands, own = args[end:], list(args[:end])
@@ -80,16 +80,16 @@ class RehearsedContext:
         self.saved_tensors: tuple[Any, ...] = ()
         self.materialize_grads = True
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: object) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: object) -> None:
         pass
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: object) -> None:
         pass
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: object) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:

@@ -86,7 +86,7 @@ def _differentiate(
     *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> None:
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
@@ -236,7 +236,7 @@ def is_spent(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _is_freed(node: Any) -> bool:
+def _is_freed(node: object) -> bool:
     """Asked of what the node has saved: to run it would call the program's backward functions."""
     try:
         kind: Any = type(node)
@@ -248,7 +248,7 @@ def _is_freed(node: Any) -> bool:
 
 
 @cache
-def _saved_names(kind: Any) -> tuple[str, ...]:
+def _saved_names(kind: object) -> tuple[str, ...]:
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 

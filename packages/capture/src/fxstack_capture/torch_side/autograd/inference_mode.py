@@ -94,7 +94,7 @@ class Regions:
         return redo, entry
 
 
-def _make(_tracer: TracerProtocol, _fn: Any, args: Args, kwargs: dict[str, Any]) -> Region:
+def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: dict[str, Any]) -> Region:
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     made = Region.__new__(Region)
@@ -102,7 +102,7 @@ def _make(_tracer: TracerProtocol, _fn: Any, args: Args, kwargs: dict[str, Any])
     return made
 
 
-def _enter(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -113,7 +113,7 @@ def _enter(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: dict[str, Any]
     _write(tracer, before)
 
 
-def _leave(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @calls_program
-def make(tracer: TracerProtocol, data: Any, requires_grad: bool) -> torch.Tensor:
+def make(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
@@ -60,11 +60,11 @@ class _Dropped(torch.autograd.Function):
     """The identity; the gradient goes to a leaf that nobody holds."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+    def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
         return tensor.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+    def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
         return None, None
 
 

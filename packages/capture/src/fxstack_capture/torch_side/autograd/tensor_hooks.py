@@ -86,7 +86,7 @@ class HooksInGraph:
                 self._tracer.builder.graph.erase_node(node)
 
 
-def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: Any) -> HandleInGraph:
+def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
     if tracer.transforms.inside or tracer.source_of(tensor) is not None or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
     builder = tracer.builder
@@ -125,14 +125,14 @@ def _without_gradients() -> Iterator[None]:
         torch_compat.set_grad_enabled(enabled)
 
 
-def retain_grad(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def retain_grad(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """The rule for ``retain_grad``, which does nothing to a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")
 
 
-def _owner(fn: Any, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _owner(fn: object, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 

@@ -117,7 +117,7 @@ def promoting(func: Any, args: Any) -> Any:
     return func if other is None or not _promotes_to_integer(*args) else other
 
 
-def _promotes_to_integer(x: Any, by: Any) -> bool:
+def _promotes_to_integer(x: object, by: object) -> bool:
     dtype = torch.result_type(x, by)
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 

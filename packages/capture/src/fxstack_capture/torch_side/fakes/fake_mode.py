@@ -128,7 +128,7 @@ class CaptureFakeMode(FakeTensorMode):
         self.asked = None
         return result
 
-    def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
+    def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
         if self.in_kernel_invocation:
             return self._ask_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -191,7 +191,7 @@ class CaptureFakeMode(FakeTensorMode):
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
 
-    def _compute(self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]) -> Any:
+    def _compute(self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]) -> Any:
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
@@ -201,7 +201,7 @@ class CaptureFakeMode(FakeTensorMode):
         except NotImplementedError:  # torch has more to try, a real kernel on zeros for one
             return self._ask_torch(func, types, args, kwargs)
 
-    def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _ask_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
         """Torch's own dispatch, which would log with a traceback what may be the program's error."""
         disabled, _LOG.disabled = _LOG.disabled, True
         self._asking += 1
@@ -249,7 +249,7 @@ class CaptureFakeMode(FakeTensorMode):
         return made
 
 
-def _shares_what_it_writes(func: Any, args: Any) -> bool:
+def _shares_what_it_writes(func: object, args: Any) -> bool:
     """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):

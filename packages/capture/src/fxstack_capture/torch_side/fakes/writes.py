@@ -76,7 +76,7 @@ class Listener(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _written_to(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+def _written_to(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
     name = getattr(fn, "__name__", "")
     if not name.startswith(_PREFIXES):
         return

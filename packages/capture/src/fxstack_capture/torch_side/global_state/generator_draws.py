@@ -69,7 +69,7 @@ def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
 
 
-def _on_cpu(device: Any) -> bool:
+def _on_cpu(device: object) -> bool:
     """Whether a tensor that is made for ``device`` lies on CPU, where the default generator is torch's own choice."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
@@ -81,7 +81,7 @@ def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
     return drawn
 
 
-def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: Any, **kwargs: Any) -> Any:
+def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: object, **kwargs: object) -> Any:
     return fn(*args, generator=generator, **kwargs)
 
 
@@ -92,7 +92,7 @@ def _defaults() -> tuple[torch.Generator, ...]:
 def _demand_alone(
     tracer: TracerProtocol,
     fn: Callable[..., Any],
-    generator: Any,
+    generator: object,
     args: tuple[Any, ...],
     rest: Mapping[str, Any],
 ) -> None:

@@ -34,7 +34,7 @@ _NAMES = "query key value score_mod block_mask scale kernel_options"
 _POSITIONS = 4
 
 
-def flex_attention(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options)``, ``block_mask`` as a tuple."""
     query, key, value, score_mod, block_mask, scale, options, *more = bound(
         args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
@@ -123,7 +123,7 @@ def _lookups(tracer: TracerProtocol) -> Iterator[None]:
     """``tensor[...]`` with tensors and integers alone is ``aten.index``, as the operator has it in its functions."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:
-        def look_up(tensor: Any, index: Any) -> Any:
+        def look_up(tensor: object, index: object) -> Any:
             parts = pytree.tree_leaves(index)
             if not all(isinstance(part, (torch.Tensor, int)) for part in parts):
                 return tracer.record(fn, (tensor, index), {})
@@ -141,7 +141,7 @@ def _lookups(tracer: TracerProtocol) -> Iterator[None]:
         tracer.overriding = before
 
 
-def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: Any) -> Any:
+def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
     if isinstance(index, torch.Tensor):
         return index
     made = {"dtype": torch.int64, "device": tensor.device}

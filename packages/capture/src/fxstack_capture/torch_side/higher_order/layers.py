@@ -27,7 +27,7 @@ def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _flag(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Reads or sets what no operator sees; what it was outside is guarded."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)

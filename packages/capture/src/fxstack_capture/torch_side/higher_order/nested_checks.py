@@ -57,7 +57,7 @@ def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
     tracer.annotate(node)
 
 
-def _message(tracer: TracerProtocol, message: Any = None, **_more: Any) -> str:
+def _message(tracer: TracerProtocol, message: object = None, **_more: object) -> str:
     return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
 
 

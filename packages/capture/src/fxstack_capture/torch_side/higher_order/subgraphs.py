@@ -57,7 +57,7 @@ def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
     return made.requires_grad_() if like.requires_grad else made
 
 
-def flattened(tracer: TracerProtocol, value: Any) -> tuple[list[Any], pytree.TreeSpec]:
+def flattened(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of a container of the trace, and how they are nested; what it reads of the program is guarded."""
     leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
     return leaves, spec

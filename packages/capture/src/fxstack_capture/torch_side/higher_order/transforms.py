@@ -157,7 +157,7 @@ class Transforms:
         tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
         return any(x.device == _META and not known(x) for x in tensors)
 
-    def _write_zeros(self, values: Any) -> None:
+    def _write_zeros(self, values: object) -> None:
         """Nodes for zeros that an operator of the graph reads; most are read by torch's rules for zeros alone."""
         known = self._tracer.builder.is_known
         for x in tree_leaves(values):
@@ -175,7 +175,7 @@ class Transforms:
         self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
 
-    def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         for position, name in written_arguments(func):
             value = args[position] if position < len(args) else kwargs.get(name)
             for tensor in tree_leaves(value):

@@ -39,7 +39,7 @@ class Counters:
         self._made: dict[int, float] = {}
         self._read: dict[int, Any] = {}
 
-    def note_made(self, target: Any, args: tuple[Any, ...], result: Any) -> None:
+    def note_made(self, target: object, args: tuple[Any, ...], result: Any) -> None:
         """A call has been recorded that may have made a tensor of a known number."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
@@ -111,7 +111,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     )
 
 
-def additions(target: Any, args: tuple[Any, ...], kwargs: Any) -> dict[int, float]:
+def additions(target: object, args: tuple[Any, ...], kwargs: object) -> dict[int, float]:
     """The tensors, by id, that a call adds a whole number to, and which number."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
@@ -119,7 +119,7 @@ def additions(target: Any, args: tuple[Any, ...], kwargs: Any) -> dict[int, floa
     return {id(tensor): float(args[1]) for tensor in tensors}
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return type(value) is int or (type(value) is float and value.is_integer())
 
 

@@ -97,7 +97,7 @@ def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:
     return node.target(*args, **kwargs)
 
 
-def _demand_like(found: Any, fake: Any) -> None:
+def _demand_like(found: object, fake: object) -> None:
     """The state that a node was made under (autocast, the default dtype) may have been another."""
     leaves = torch_compat.tree_leaves
     for mine, theirs in zip(leaves(found), leaves(fake), strict=True):

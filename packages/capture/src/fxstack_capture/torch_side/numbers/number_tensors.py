@@ -42,7 +42,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> 
     }
 
 
-def takes(data: Any, kwargs: dict[str, Any]) -> bool:
+def takes(data: object, kwargs: dict[str, Any]) -> bool:
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a class of Python, or a mistake
         return False
@@ -80,13 +80,13 @@ def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
     return given or reduce(torch.promote_types, map(_own_dtype, leaves))
 
 
-def _own_dtype(leaf: Any) -> torch.dtype:
+def _own_dtype(leaf: object) -> torch.dtype:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
 
 
-def _fits_in_list(leaf: Any, dtype: torch.dtype) -> bool:
+def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -118,7 +118,7 @@ def _plain(value: Any, real: bool) -> bool:
     return result
 
 
-def make(tracer: TracerProtocol, data: Any, kwargs: dict[str, Any]) -> Any:
+def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
     """``kwargs`` are those of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
@@ -148,7 +148,7 @@ def new_tensor(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: d
     return tracer.record(fn, args, kwargs)
 
 
-def _fits(number: Any, dtype: torch.dtype) -> bool:
+def _fits(number: object, dtype: torch.dtype) -> bool:
     """A float alone is not asked for as a whole number."""
     return type(number) is not torch.SymFloat or dtype.is_floating_point
 
@@ -160,7 +160,7 @@ def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype)
     return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
 
 
-def _of_number(tracer: TracerProtocol, number: Any, options: dict[str, Any]) -> Any:
+def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) -> Any:
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)

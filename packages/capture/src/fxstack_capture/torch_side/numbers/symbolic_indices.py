@@ -54,7 +54,7 @@ def write(
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
 
-def _with_numbers(tracer: TracerProtocol, index: Any) -> Any:
+def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
     """``index`` with the numbers of tensors that torch asks for theirs.
 
     Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
@@ -62,11 +62,11 @@ def _with_numbers(tracer: TracerProtocol, index: Any) -> Any:
     if tracer.transforms.inside:
         return index
 
-    def number(value: Any) -> Any:
+    def number(value: object) -> Any:
         known = known_values.value_of(tracer, value)
         return tracer.number_in(value) if known is None else int(known)
 
-    def item(value: Any) -> Any:
+    def item(value: object) -> Any:
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
@@ -85,7 +85,7 @@ def _is_refused(tensor: torch.Tensor) -> bool:
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
-def _has_symbol(index: Any) -> bool:
+def _has_symbol(index: object) -> bool:
     """Whether an item is symbolic, and all items are such that their dimensions are known."""
     if type(index) is torch.SymInt:
         return True
@@ -96,7 +96,7 @@ def _has_symbol(index: Any) -> bool:
     )
 
 
-def _dimensions(item: Any) -> int | None:
+def _dimensions(item: object) -> int | None:
     """How many of the tensor's dimensions an item of an index stands for; None if that depends on more than its kind."""
     if item is None or isinstance(item, EllipsisType):
         return 0
@@ -106,7 +106,7 @@ def _dimensions(item: Any) -> int | None:
 
 
 def _selected(
-    tracer: TracerProtocol, tensor: torch.Tensor, index: Any
+    tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """The tensor after its symbolic indices, and the index that is left."""
     items = index if type(index) is tuple else (index,)

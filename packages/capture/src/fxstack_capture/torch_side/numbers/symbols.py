@@ -27,15 +27,15 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
         return a / b
 
     @staticmethod
-    def trunc_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+    def trunc_to_int(x: object, dtype: object) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
         return torch.sym_int(x)
 
     @staticmethod
-    def floor_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+    def floor_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
         return torch.sym_int(x // 1)
 
     @staticmethod
-    def ceil_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+    def ceil_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
         return -torch.sym_int(-x // 1)
 
 
@@ -110,7 +110,7 @@ class Symbols:
         node = self._nodes.get(expr)
         return self._compute(expr, value, builder) if node is None else node
 
-    def _compute(self, expr: sympy.Basic, value: Any, builder: NodeMaker) -> fx.Node:
+    def _compute(self, expr: sympy.Basic, value: object, builder: NodeMaker) -> fx.Node:
         graph = builder.graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
@@ -136,7 +136,7 @@ class Symbols:
         node.meta.update(val=value, example_value=value)
         return node
 
-    def _operand(self, operand: Any, builder: NodeMaker) -> Any:
+    def _operand(self, operand: object, builder: NodeMaker) -> Any:
         if not isinstance(operand, sympy.Basic):
             return operand
         node = self._nodes.get(operand)

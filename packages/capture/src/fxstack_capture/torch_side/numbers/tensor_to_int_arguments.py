@@ -65,11 +65,11 @@ def _is_open(value: Any) -> bool:
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
-def _decided(value: Any) -> Any:
+def _decided(value: object) -> Any:
     return bool(value) if _is_open(value) else value
 
 
-def _occurrences(value: Any, tensor: torch.Tensor) -> int:
+def _occurrences(value: object, tensor: torch.Tensor) -> int:
     return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
 
 

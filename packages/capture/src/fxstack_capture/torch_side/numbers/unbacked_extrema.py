@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
 
 
-def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
     """Python's answer: the second where it compares as larger (smaller), else the first, NaN or not.
 
     In double precision, which Python computes in. Numbers that are known while tracing are compared by Python.
@@ -34,15 +34,15 @@ def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: Any, second:
     return tracer.number_in(chosen)
 
 
-def _is_float(number: Any) -> bool:
+def _is_float(number: object) -> bool:
     return type(number) in (float, torch.SymFloat)
 
 
-def _is_whole(number: Any) -> bool:
+def _is_whole(number: object) -> bool:
     return type(number) in (int, torch.SymInt)
 
 
-def _is_open(number: Any) -> bool:
+def _is_open(number: object) -> bool:
     """Whether tracing does not know it."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
@@ -50,7 +50,7 @@ def _is_open(number: Any) -> bool:
 _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
-def _as_tensor(tracer: TracerProtocol, number: Any) -> torch.Tensor:
+def _as_tensor(tracer: TracerProtocol, number: object) -> torch.Tensor:
     options = {"dtype": torch.float64, "device": torch.device("cpu")}
     return tracer.record(torch.scalar_tensor, (number,), options)
 

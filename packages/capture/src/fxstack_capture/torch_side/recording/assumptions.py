@@ -122,7 +122,7 @@ class Assumptions:
         return not (leaves_traces or (needs_cpu and not on_cpu))
 
 
-def _is_the_programs(target: Any) -> bool:
+def _is_the_programs(target: object) -> bool:
     """Whether a node calls code of the program's own (``allow_in_graph``)."""
     return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
 

@@ -148,7 +148,7 @@ class _CannotRehearseError(Exception):
     """The call cannot be repeated on real tensors."""
 
 
-def _real(leaf: Any) -> Any:
+def _real(leaf: object) -> Any:
     """What the program would have: zeros for a fake tensor, the present value of a symbolic number."""
     if isinstance(leaf, FakeTensor):
         return _zeros(leaf)
@@ -192,6 +192,6 @@ def _unbound(fn: Any) -> Callable[..., Any]:
     return result
 
 
-def _with_self(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_self(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     owner = getattr(fn, "__self__", None)
     return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args

@@ -85,7 +85,7 @@ def _root(tracer: TracerProtocol) -> torch.nn.Module:
     return root
 
 
-def _output(tracer: TracerProtocol, value: Any) -> Any:
+def _output(tracer: TracerProtocol, value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):

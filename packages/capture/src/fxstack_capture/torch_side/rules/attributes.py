@@ -143,7 +143,7 @@ def accessed(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
     return access(tracer, func, args)
 
 
-def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: Any) -> None:
+def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
     """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
     if is_wrapper(tensor):
         tracer.wrappers.demand_unused(tensor, name)
@@ -167,7 +167,7 @@ def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: Any) -
     _store_plainly(tracer, tensor, name, value)
 
 
-def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: Any) -> None:
+def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
     name = _ALIASES.get(name, name)
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
@@ -190,7 +190,7 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
-def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: Any) -> None:
+def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:
     """``tensor.data = value`` happens when the graph has run, so nothing in the graph may look at the tensor any more.
 
     Nor may an operator have, but through ``data``: a backward reads the new contents of a leaf that it saved.
@@ -247,7 +247,7 @@ def _own_attribute(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
     return tracer.trace.objects.enter(real.__dict__[name], InstanceAttr(source, name))
 
 
-def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: Any) -> Any:
+def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> Any:
     """An attribute of a wrapper that the program made, or that a ``__torch_dispatch__`` did: inner tensors are in the graph."""
     if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
         return value

@@ -36,7 +36,7 @@ _NAMES = frozenset({"fill_value", "wrap"})
 
 
 def _plain(
-    tensor: torch.Tensor, fill_value: Any = None, wrap: Any = False
+    tensor: torch.Tensor, fill_value: object = None, wrap: object = False
 ) -> tuple[torch.Tensor, Any] | None:
     """The tensor and the number, where a view is the whole diagonal; None where torch is to do, or refuse, the call."""
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat)

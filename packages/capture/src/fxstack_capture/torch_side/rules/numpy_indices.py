@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def plain(tracer: TracerProtocol, index: Any) -> Any:
+def plain(tracer: TracerProtocol, index: object) -> Any:
     """``index`` without objects of NumPy, where torch takes them."""
     if type(index) is tuple:
         return tuple([_item(tracer, item) for item in index])
@@ -37,7 +37,7 @@ def _item(tracer: TracerProtocol, item: Any) -> Any:
     return _number(item)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 

@@ -85,11 +85,11 @@ def shallower_autocast(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwar
     return fn(*args, **kwargs)
 
 
-def ignored(_tracer: TracerProtocol, _fn: Any, _args: Args, _kwargs: Kwargs) -> None:
+def ignored(_tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
     """Usage statistics of torch itself."""
 
 
-def data_leaves(_tracer: TracerProtocol, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
     raise graph_break("data-dependent-value", name_of(fn))
 
 
@@ -122,7 +122,7 @@ def _caller(tracer: TracerProtocol) -> str:
     return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
 
 
-def _same(number: Any) -> Any:
+def _same(number: object) -> Any:
     return number
 
 

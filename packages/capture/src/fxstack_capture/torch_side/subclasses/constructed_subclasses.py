@@ -26,7 +26,7 @@ class PutTogether:
 
     __slots__ = ("__name__", "cls", "context", "names")
 
-    def __init__(self, cls: Any, names: tuple[str, ...], context: Any) -> None:
+    def __init__(self, cls: Any, names: tuple[str, ...], context: object) -> None:
         self.__name__ = f"put_together_{cls.__name__}"
         self.cls = cls
         self.names = names
@@ -58,7 +58,7 @@ def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
     return target, inner
 
 
-def demand_kept(made: Any, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+def demand_kept(made: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
     """``__tensor_unflatten__`` has to undo ``__tensor_flatten__``: tensors that it is given are those inside."""
     for name, given in zip(names, inner, strict=True):
         found = getattr(made, name)

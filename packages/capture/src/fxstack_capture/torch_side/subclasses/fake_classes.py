@@ -133,7 +133,7 @@ class _Unannounced:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **_keywords: Any) -> None:
+    def __init_subclass__(cls, **_keywords: object) -> None:
         pass
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Kwargs = dict[str, Any]
 
 
-def _push(tracer: TracerProtocol, _fn: Any, args: Args, _kwargs: Kwargs) -> None:
+def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     tracer.overrides.modes.append(args[0])
 
 
@@ -31,7 +31,7 @@ def _pop(tracer: TracerProtocol, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
     return tracer.overrides.modes.pop()
 
 
-def _count(tracer: TracerProtocol, _fn: Any, _args: Args, _kwargs: Kwargs) -> int:
+def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> int:
     outside: int = torch_compat.len_torch_function_stack()
     return outside + len(tracer.overrides.modes)
 
@@ -48,20 +48,20 @@ def _is_mode_on(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> 
     return bool(on or fn(*args, **kwargs))
 
 
-def _is_on(tracer: TracerProtocol, _fn: Any, _args: Args, _kwargs: Kwargs) -> bool:
+def _is_on(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
     return tracer.overrides.level is Level.ALL_ON
 
 
-def _is_all_off(tracer: TracerProtocol, _fn: Any, _args: Args, _kwargs: Kwargs) -> bool:
+def _is_all_off(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
     return tracer.overrides.level is Level.ALL_OFF
 
 
-def _overridden(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> bool:
+def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
     """``has_torch_function(iterable)``, ``..._unary(value)``, ``..._variadic(*values)``."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
-def _handled(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     func, relevant, *rest = args
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
 
@@ -73,7 +73,7 @@ def _default_device(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
     return fn(*args, **kwargs)
 
 
-def _as_subclass(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
@@ -81,7 +81,7 @@ def _as_subclass(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) ->
     return tracer.overrides.as_subclass(args[0], cls)
 
 
-def _make_subclass(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     cls, data, *flags = args
     if any(flags) or any(kwargs.values()):
         raise graph_break("unsupported-call", "Tensor._make_subclass(require_grad=True)")
@@ -92,7 +92,7 @@ def _make_wrapper(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -
     return tracer.wrappers.construct(fn, args, kwargs)
 
 
-def _new(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``torch.Tensor.__new__(cls, tensor)``: a view of the tensor."""
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         raise graph_break("unsupported-call", f"the constructor of {args[0].__qualname__}")

@@ -116,7 +116,7 @@ class Overrides:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
+    def concern(self, fn: object, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether somebody may want to see this call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
@@ -209,7 +209,7 @@ class Overrides:
                 return attributes.access(self._tracer, func, args)
             return self._tracer.call_plainly(func, args, kwargs)
 
-    def _kinds(self, func: Any, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
+    def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """The classes that are reported: what asks in Python, or for an attribute, names plain tensors, too."""
         if _is_python(func):
             return tuple(self._class(arg) for arg in self._overloaded(args))
@@ -248,7 +248,7 @@ class Overrides:
             raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
         return result
 
-    def _ask_mode(self, func: Any, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+    def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         mode = self.modes.pop()
         trace = self._tracer.trace
         try:
@@ -257,19 +257,19 @@ class Overrides:
         finally:
             self.modes.append(mode)
 
-    def _entered(self, func: Any) -> Any:
+    def _entered(self, func: object) -> Any:
         """A function that torch reports, as one that was there before."""
         if type(func) is not FunctionType:
             return func
         return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
 
-    def ask_class(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+    def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """The answer of a user's class."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(cls, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
-    def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+    def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """The same, where torch's C code asks: the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._undisguised():
@@ -305,7 +305,7 @@ class Overrides:
                 return result
             return self.converted(result, cls)
 
-    def converted(self, result: Any, cls: type) -> Any:
+    def converted(self, result: object, cls: type) -> Any:
         """What ``torch._tensor._convert`` does."""
         if cls is torch.Tensor:
             return result
@@ -364,7 +364,7 @@ class _Finish:
 
     __slots__ = ("__name__", "cls", "grad", "how", "layout")
 
-    def __init__(self, how: Callable[..., Any], cls: type, layout: Any, grad: bool) -> None:
+    def __init__(self, how: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
         self.__name__ = f"{how.__name__}_{cls.__name__}"
         self.how = how
         self.cls = cls
@@ -387,13 +387,13 @@ def _has_function(cls: type) -> bool:
     return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
 
 
-def _leaves(fn: Any, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
+def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """All that is given to a call: methods of tensors are given their tensor."""
     found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
     return found
 
 
-def _is_python(func: Any) -> bool:
+def _is_python(func: object) -> bool:
     """Whether ``func`` asks in Python, and for all of its arguments: reflected operators do."""
     return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
 
@@ -406,14 +406,14 @@ def _is_overriding(value: object) -> bool:
     return cls is not None and fake_classes.overrides(cls)
 
 
-def _asks(fn: Any) -> bool:
+def _asks(fn: object) -> bool:
     """Whether torch asks for overrides when ``fn`` is called."""
     if fn in _SEEN_BY_MODES or is_accessor(fn):
         return True
     return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
 
 
-def _is_tensor_function(fn: Any) -> bool:
+def _is_tensor_function(fn: object) -> bool:
     return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
 
 

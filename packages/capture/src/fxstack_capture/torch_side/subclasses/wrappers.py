@@ -180,7 +180,7 @@ class Wrappers:
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
-    def guard_made(self, args: Any, kwargs: Any) -> None:
+    def guard_made(self, args: object, kwargs: object) -> None:
         """The same for arguments that were made in the trace, before an operator sees them."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
@@ -193,7 +193,7 @@ class Wrappers:
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
-    def demand_followed(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    def demand_followed(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
         """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
         if not self.used:
             return False
@@ -234,7 +234,7 @@ def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
         raise graph_break("unsupported-tensor", text)
 
 
-def _guard_all(tracer: TracerProtocol, value: Any, seen: set[int]) -> None:
+def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return
@@ -254,7 +254,7 @@ def _guard_all(tracer: TracerProtocol, value: Any, seen: set[int]) -> None:
         _guard_all(tracer, part, seen)
 
 
-def demand_wrapped(result: Any) -> None:
+def demand_wrapped(result: object) -> None:
     """Torch would make what is a plain tensor one of the class, without what it wraps."""
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")

@@ -347,11 +347,11 @@ class _Noting:
         self.linked.note_hook(tensor)
         _Noting.base._register_hook_dict(self, tensor)
 
-    def register_hook(self: Any, hook: Any) -> Any:
+    def register_hook(self: Any, hook: object) -> Any:
         self.linked.hooked = True
         return _Noting.base.register_hook(self, hook)
 
-    def register_prehook(self: Any, hook: Any) -> Any:
+    def register_prehook(self: Any, hook: object) -> Any:
         self.linked.hooked = True
         return _Noting.base.register_prehook(self, hook)
 

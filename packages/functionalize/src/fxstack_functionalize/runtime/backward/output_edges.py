@@ -238,5 +238,5 @@ def _is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _on_host(node: Any) -> bool:
+def _on_host(node: object) -> bool:
     return all(tensor.device.type == "cpu" for tensor in _tensors(node))

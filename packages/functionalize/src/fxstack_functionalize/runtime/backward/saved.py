@@ -177,7 +177,7 @@ def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict
     return owners
 
 
-def _keys(node: Any) -> tuple[Any, ...]:
+def _keys(node: object) -> tuple[Any, ...]:
     """Identify a node, and the memory of its example value."""
     if not isinstance(node, torch.fx.Node):
         return ()

@@ -292,7 +292,7 @@ class NativeWriter(RareCases):
             self._call(returned, [self._object(symbol) for symbol in symbols], place, 1)
         return self._object(text)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: object) -> str:
         return f"fx.PyTuple_GetItem(self, {self._state(self.python.constant(value))})"
 
     # --- steps ------------------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ class NativeWriter(RareCases):
         if self.python.arena:
             self._call_state("give", [self.block], "", 0)
 
-    def _result(self, value: Any) -> str:
+    def _result(self, value: object) -> str:
         """A new reference to a result, or 0."""
         match value:
             case Node():

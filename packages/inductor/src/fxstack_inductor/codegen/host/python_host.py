@@ -346,7 +346,7 @@ class HostWriter:
         """Whether the program's own ``bernoulli`` takes the place of ``step``."""
         return draws_bernoulli(step)
 
-    def _extern_out(self, step: ExternCall, out: Any) -> None:
+    def _extern_out(self, step: ExternCall, out: object) -> None:
         """A call into memory that is there already."""
         result = step.outputs[0]
         if result not in self.arena:
@@ -361,12 +361,12 @@ class HostWriter:
         in_place = group and result in self.arena and self.arena[result].group == group
         return (result, *step.args[1:]) if in_place else step.args
 
-    def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+    def _call(self, target: object, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         texts = [self.value(arg) for arg in args]
         texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
         return f"{self.constant(self.function(target))}({', '.join(texts)})"
 
-    def function(self, target: Any) -> Any:
+    def function(self, target: object) -> Any:
         """What is called for ``target``."""
         return target
 
@@ -377,7 +377,7 @@ class HostWriter:
 
     # --- values ---------------------------------------------------------------------------------------
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         """A Python expression for an argument or result."""
         match value:
             case View():
@@ -400,7 +400,7 @@ class HostWriter:
             case _:
                 return self.constant(value)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         if id(value) not in self.known:
             label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
             name = f"c{len(self.known)}_{identifier(label)}"

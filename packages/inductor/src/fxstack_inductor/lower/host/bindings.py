@@ -48,7 +48,7 @@ class Symbols:
         self.bound.add(name)
         self._program.bindings.append(replace(binding, symbol=name))
 
-    def define(self, value: Any) -> None:
+    def define(self, value: object) -> None:
         """Have the host compute what ``value`` needs: sizes that are no polynomials, symbols that are known in sums alone."""
         self._solve()
         for number in symbolic(value):

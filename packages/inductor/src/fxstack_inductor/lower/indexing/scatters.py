@@ -230,7 +230,7 @@ def _masked_put(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    ctx: Context, grad: Node, indices: Node, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
+    ctx: Context, grad: Node, indices: Node, num_weights: object, padding_idx: int, scale_grad_by_freq: bool
 ) -> Node:
     """Sums of the rows of ``grad``; rows at ``padding_idx``, and at indices out of range, count for nothing, as in eager."""
     if scale_grad_by_freq or len(grad.shape) != len(indices.shape) + 1:

@@ -147,7 +147,7 @@ def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
     return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
 
 
-def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
+def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
     """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
     members = classes.__args__ if isinstance(classes, types.UnionType) else classes
     if type(members) is tuple:
@@ -160,7 +160,7 @@ def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
     return trace.calls.call(bool, (trace.calls.call(check, (classes, value), {}),), {})
 
 
-def _instance_check(trace: Trace, cls: Any) -> Any:
+def _instance_check(trace: Trace, cls: object) -> Any:
     """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
     found = trace.objects.classes.lookup(type(cls), "__instancecheck__")
     if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
@@ -176,7 +176,7 @@ def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str,
     return run(trace, type.__instancecheck__, args, kwargs)
 
 
-def _note_bases(trace: Trace, cls: Any) -> None:
+def _note_bases(trace: Trace, cls: object) -> None:
     if isinstance(cls, type):
         trace.objects.classes.note_bases(cls)
 
@@ -376,7 +376,7 @@ _conversion(complex, torch.Tensor.__complex__)
 # --- frames --------------------------------------------------------------------------------------
 
 
-def _frame_rule(fn: Any, from_frame: FrameRule) -> None:
+def _frame_rule(fn: object, from_frame: FrameRule) -> None:
     """Builtins that look at the calling frame when they get no arguments."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -433,7 +433,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         orders = trace.objects.set_orders
 
-        def is_iterated(value: Any) -> bool:
+        def is_iterated(value: object) -> bool:
             if first and value is args[0]:  # a list extended by itself is copied first
                 return False
             return _needs_iterator(value) or id(value) in orders
@@ -447,7 +447,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     RULES.add(fn, rule)
 
 
-def _needs_iterator(value: Any) -> bool:
+def _needs_iterator(value: object) -> bool:
     """Objects whose ``__iter__`` may be Python code, and tensors."""
     kind = type(value)
     if kind in _CONTAINERS or hasattr(kind, "__next__"):

@@ -44,7 +44,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return found
 
 
-def _init_of(trace: Trace, fn: Any) -> Any:
+def _init_of(trace: Trace, fn: object) -> Any:
     """The ``__init__`` that decides the signature of a class; anything else as it is."""
     if type(fn) is not type:
         return fn

@@ -30,7 +30,7 @@ _JOINED: Final[Any] = "\0".join
 _NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
 
 
-def listed_names(trace: Trace, obj: Any) -> Any:
+def listed_names(trace: Trace, obj: object) -> Any:
     """``dir(obj)``."""
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-call", "dir of a tensor")
@@ -74,7 +74,7 @@ def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
     return list({*_own_names(trace, obj), *of_class})
 
 
-def _own_names(trace: Trace, obj: Any) -> set[str]:
+def _own_names(trace: Trace, obj: object) -> set[str]:
     objects: Any = trace.objects
     if dict_descriptor(type(obj)) is None:
         return set()

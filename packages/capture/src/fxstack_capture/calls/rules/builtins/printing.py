@@ -57,7 +57,7 @@ def _is_plain_stream(trace: Trace) -> bool:
     return True
 
 
-def _text(trace: Trace, value: Any) -> Any:
+def _text(trace: Trace, value: object) -> Any:
     """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
     if type(value) in NUMBERS or type(value) is Text:
         return value
@@ -66,7 +66,7 @@ def _text(trace: Trace, value: Any) -> Any:
     return trace.calls.call(str, (value,), {})
 
 
-def _option(name: str, value: Any) -> Any:
+def _option(name: str, value: object) -> Any:
     """``sep``, ``end``, ``flush``; raises the error of ``print`` for what these are not."""
     if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})

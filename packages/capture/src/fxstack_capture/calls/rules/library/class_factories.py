@@ -38,7 +38,7 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return result
 
 
-def _is_names(value: Any) -> bool:
+def _is_names(value: object) -> bool:
     return is_constant_key(value) or (type(value) is list and all(type(v) is str for v in value))
 
 

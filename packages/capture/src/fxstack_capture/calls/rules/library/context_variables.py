@@ -68,7 +68,7 @@ def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
     return _written(trace).get(var, DEFERRED) is not DEFERRED or var in copy_context()
 
 
-def _token(var: ContextVar[Any], before: Any) -> Token[Any]:
+def _token(var: ContextVar[Any], before: object) -> Token[Any]:
     """A token that says what was there before; nothing but the trace takes it."""
     if before is not ABSENT:
         var.set(before)

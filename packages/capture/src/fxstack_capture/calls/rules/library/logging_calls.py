@@ -66,7 +66,7 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     defer(trace, later, args, kwargs)
 
 
-def _caller(trace: Trace, level: Any) -> tuple[str, int, str] | None:
+def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
     """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
     frame: Any = trace.interp.current_frame()
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
@@ -108,7 +108,7 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 """Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
 
 
-def _is_of_the_program(obj: Any, methods: tuple[str, ...]) -> bool:
+def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
     """Whether an object of ``logging`` has a class of the program's, or functions in place of methods."""
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
@@ -127,7 +127,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
     return False
 
 
-def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
     objects: Any = trace.objects
     values = (*args[1:], *kwargs.values())

@@ -21,7 +21,7 @@ def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[s
     return found[0] if len(names) == 1 else found
 
 
-def _dotted(trace: Trace, obj: Any, name: str) -> Any:
+def _dotted(trace: Trace, obj: object, name: str) -> Any:
     for part in name.split("."):
         obj = trace.objects.load_attr(obj, part)
     return obj

@@ -61,7 +61,7 @@ _OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check
 class Chosen:
     """What ``create_selective_checkpoint_contexts`` gives inside of compiled code."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: object) -> None:
         self.policy = policy
 
 
@@ -79,16 +79,16 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return Chosen(policy), Chosen(policy)
 
 
-def _is_listed(listed: list[Any], _context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> bool:
+def _is_listed(listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object) -> bool:
     """The policy that a list stands for."""
     return operator in listed
 
 
-def _nothing_saved(*_args: Any, **_kwargs: Any) -> bool:
+def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
     return False
 
 
-def _policy_of(trace: Trace, context_fn: Any) -> Any:
+def _policy_of(trace: Trace, context_fn: object) -> Any:
     """The policy of a selective checkpoint; None for an ordinary one."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
@@ -99,7 +99,7 @@ def _policy_of(trace: Trace, context_fn: Any) -> Any:
     return contexts[0].policy
 
 
-def _is_pair(contexts: Any) -> bool:
+def _is_pair(contexts: object) -> bool:
     """Whether these are what ``create_selective_checkpoint_contexts`` gives, for the forward and for its repetition."""
     if type(contexts) is not tuple or [*map(type, contexts)] != [Chosen, Chosen]:
         return False
@@ -126,7 +126,7 @@ def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
     return wants or not torch.is_grad_enabled()
 
 
-def _demand_results_of_a_function(result: Any, inputs: list[Any]) -> None:
+def _demand_results_of_a_function(result: object, inputs: list[Any]) -> None:
     """Results of an ``autograd.Function`` are tensors of their own, and all of them require grad."""
     for value in result if isinstance(result, tuple) else (result,):
         plain = value is None or isinstance(value, (bool, int, float, str))

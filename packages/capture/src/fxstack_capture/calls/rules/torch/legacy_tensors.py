@@ -80,7 +80,7 @@ def _is_size(number: object) -> bool:
     return type(number) is int or isinstance(number, torch.SymInt)
 
 
-def _is_data(data: Any, dtype: torch.dtype) -> bool:
+def _is_data(data: object, dtype: torch.dtype) -> bool:
     """Nested sequences of numbers of kinds that the old and the new constructors treat alike."""
     kinds = _KINDS.get(dtype, (bool, int, float, torch.SymInt, torch.SymFloat))
     return _holds_only(data, kinds) or number_tensors.takes(data, {"dtype": dtype})

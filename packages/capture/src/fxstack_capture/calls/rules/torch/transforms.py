@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 
-def _entry(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+def _entry(fn: object) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
     """Interpreted, but the graph cannot break inside: layers are on there."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RULES: RuleTable = RuleTable()
 
 
-def _noop(*_args: Any) -> None:
+def _noop(*_args: object) -> None:
     """Wrapped below, to get at the code of the wrapper."""
 
 

@@ -34,7 +34,7 @@ def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     return tuple(_instead(handler, operand, on_stack) for handler, operand in steps)
 
 
-def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
+def _instead(handler: Handler, operand: object, on_stack: list[int]) -> Step:
     if handler is containers.list_append:
         return list_append, operand
     if handler in (flow.for_iter, deferred.for_iter):
@@ -55,7 +55,7 @@ def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
         local_slots.root_load_fast(frame, index)
 
 
-def _is_iterator(value: Any) -> bool:
+def _is_iterator(value: object) -> bool:
     return hasattr(type(value.value if type(value) is DeferredLocal else value), "__next__")
 
 
