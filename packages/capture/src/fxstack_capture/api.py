@@ -128,7 +128,7 @@ def _compiler(
     return compiler
 
 
-def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
+def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
     def run(function: Callable[..., Any]) -> Any:
         made = native.Optimized(function, compiler.callback, compiler.owner)
         made.__wrapped__ = function

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def aot_function(
-    fn: Callable[..., Any], fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: object
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: object,
 ) -> Callable[..., Any]:
     """Return ``fn`` compiled ahead of time at its first call; ``aot_arguments`` are those of ``aot``.
 
@@ -45,7 +48,10 @@ def aot_function(
 
 
 def aot_module(
-    module: torch.nn.Module, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: object
+    module: torch.nn.Module,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: object,
 ) -> torch.nn.Module:
     """Return a module that shares ``module``'s parameters and buffers and runs it compiled ahead of time.
 

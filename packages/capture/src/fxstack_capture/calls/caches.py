@@ -31,6 +31,8 @@ from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.trace.state import Calls, Trace
 
 
@@ -49,7 +51,7 @@ class _Entry:
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
-def call_cached(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
@@ -106,7 +108,9 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+def _entry(
+    calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Entry | None:
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)

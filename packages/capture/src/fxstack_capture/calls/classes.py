@@ -59,7 +59,7 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     return obj
 
 
-def _native_new(calls: Calls, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
+def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
@@ -67,7 +67,7 @@ def _native_new(calls: Calls, cls: type, new: Any, args: Any, kwargs: Any) -> An
     return run(calls.trace, new, (cls, *args), kwargs)
 
 
-def _initialise(calls: Calls, init: Any, obj: Any, args: Any, kwargs: Any) -> None:
+def _initialise(calls: Calls, init: Any, obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
     else:

@@ -133,7 +133,9 @@ class CallDispatcher:
 # --- Python callables ----------------------------------------------------------------------------
 
 
-def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: Any) -> Any:
+def _function(
+    calls: CallDispatcher, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
     wrapper = code_rule(fn)
@@ -144,11 +146,15 @@ def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: 
     return calls.trace.interp.call_function(fn, args, kwargs)
 
 
-def _method(calls: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Any:
+def _method(
+    calls: CallDispatcher, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return calls.call(fn.__func__, (fn.__self__, *args), kwargs)
 
 
-def _partial(calls: CallDispatcher, fn: functools.partial[Any], args: Any, kwargs: Any) -> Any:
+def _partial(
+    calls: CallDispatcher, fn: functools.partial[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return calls.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
 
 
@@ -178,7 +184,9 @@ def _descriptor(cls: type, name: str) -> Any:
     return None
 
 
-def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs: Any) -> Any:
+def _type_builtin(
+    calls: CallDispatcher, owner: type, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Class methods of C types, and their ``__new__``."""
     if fn.__name__ == "__new__":
         if args and isinstance(args[0], type) and has_finalizer(args[0]):
@@ -265,7 +273,9 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 
 
 @calls_program
-def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _instance(
+    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """An object whose class defines ``__call__``."""
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
@@ -297,7 +307,9 @@ def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     return calls.call(calls.objects.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
-def _scripted(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _scripted(
+    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return scripted(calls.trace, fn, args, kwargs)
 
 

@@ -36,7 +36,7 @@ def label_of(fn: object) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
 
 
-def as_one_node(fn: Any) -> Rule:
+def as_one_node(fn: Callable[..., Any]) -> Rule:
     """The call becomes one node of the graph; ``fn`` runs on fake tensors to find its results."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def traced_as(substitute: object) -> Rule:
     return rule
 
 
-def called_once(fn: Any) -> Rule:
+def called_once(fn: Callable[..., Any]) -> Rule:
     """``fn`` is called for real while tracing, and its result is taken to be the same for ever.
 
     Where it would not see what it sees in plain Python (values of the graph, changes that are made when the frame is left), it

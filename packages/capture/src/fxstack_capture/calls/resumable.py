@@ -62,11 +62,11 @@ def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwarg
 # --- what stands before a function -----------------------------------------------------------------
 
 
-def _method(_: Calls, fn: types.MethodType, args: Any, kwargs: Any) -> Request:
+def _method(_: Calls, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
     return fn.__func__, (fn.__self__, *args), kwargs
 
 
-def _partial(_: Calls, fn: functools.partial[Any], args: Any, kwargs: Any) -> Request:
+def _partial(_: Calls, fn: functools.partial[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
     return fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
 
 
@@ -74,7 +74,9 @@ def _nothing(_: Calls, fn: object, args: object, kwargs: object) -> None:
     """C code."""
 
 
-def _instance(calls: Calls, fn: Any, args: Any, kwargs: Any) -> Request | None:
+def _instance(
+    calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Request | None:
     """An object whose class defines ``__call__`` in Python."""
     if not calls.is_leaf(fn):
         method = calls.objects.classes.lookup(type(fn), "__call__")
@@ -102,7 +104,7 @@ _UNWRAP: dict[type, Unwrap] = {
 _object_new = object.__new__
 
 
-def _construct(calls: Calls, cls: type, args: Any, kwargs: Any) -> Any:
+def _construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
     custom = calls.objects.classes.lookup(type(cls), "__call__")
     if type(custom) is types.FunctionType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.driver.errors import plain
 from fxstack_capture.driver.frame_policy.disabling import is_disabled

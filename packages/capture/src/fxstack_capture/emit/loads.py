@@ -153,7 +153,7 @@ def _cell(loads: Loads, source: s.Cell) -> ast.expr:
     return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
 
 
-def _tensor_number(method: Any) -> Callable[[Loads, Any], ast.expr]:
+def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     def load_number(loads: Loads, source: Any) -> ast.expr:
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)

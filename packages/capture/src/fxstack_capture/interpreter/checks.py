@@ -8,7 +8,7 @@ beginning (``emit.endings.fallback``), which raises what the program raises, wit
 from __future__ import annotations
 
 import dis
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 

@@ -79,7 +79,10 @@ def _metaclass(given: object, bases: tuple[Any, ...]) -> Any:
 
 
 def _prepare(
-    interp: BytecodeInterpreter, metaclass: object, header: tuple[str, tuple[Any, ...]], keywords: dict[str, Any]
+    interp: BytecodeInterpreter,
+    metaclass: object,
+    header: tuple[str, tuple[Any, ...]],
+    keywords: dict[str, Any],
 ) -> Any:
     """The namespace that the metaclass wants the body to run in."""
     if metaclass is type:

@@ -87,7 +87,7 @@ def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any
 
 
 class _Plain:
-    def call(self, fn: Any, argument: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         return fn(argument)
 
     def plain(self, value: object) -> Any:

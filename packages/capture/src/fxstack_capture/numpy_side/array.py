@@ -60,7 +60,9 @@ class Array:
         fn = ufunc if method == "__call__" else getattr(ufunc, method)
         return self.owner.call(fn, inputs, kwargs)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """NumPy's C code calls one of its functions on this."""
         return self.owner.call(func, args, kwargs)
 

@@ -53,7 +53,9 @@ def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
 
 
 @calls_program
-def from_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def from_numpy(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``torch.from_numpy``: shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises
@@ -95,7 +97,11 @@ def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    tracer: TracerProtocol,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: object,
 ) -> None:
     """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
     tracer.builder.holds_scalars = False
@@ -153,7 +159,9 @@ def conversion(
 ) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
     """The rule of a function that makes tensors of many things, arrays among them."""
 
-    def rule(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def rule(
+        tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):

@@ -242,7 +242,7 @@ class ArrayTracer:
 
     # --- results ---------------------------------------------------------------------------------
 
-    def _result(self, fn: Any, expected: Any, result: Any, arrays: list[Array]) -> Any:
+    def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
         for array in arrays:
             if expected is array.example:
                 return array
@@ -262,7 +262,7 @@ class ArrayTracer:
         kind = type(expected)
         raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
 
-    def _wrap(self, fn: Any, expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
+    def _wrap(self, fn: Callable[..., Any], expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
         tensor = result.tensor
         with self.tracer.unrecorded():
             lazy = tensor.is_conj() or tensor.is_neg()

@@ -8,7 +8,7 @@ of its type; so are objects that were told apart by their ids or hashes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 

@@ -302,7 +302,7 @@ class Calls(Protocol):
     def next(self, iterator: object) -> Any:
         """``next(iterator)``; raises StopIteration."""
 
-    def is_leaf(self, fn: Any) -> bool:
+    def is_leaf(self, fn: Callable[..., Any]) -> bool:
         """``trace.torch.is_leaf``, asked once per callable."""
 
     def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:

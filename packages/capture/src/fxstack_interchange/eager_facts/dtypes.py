@@ -240,7 +240,9 @@ def _elements(tensors: Sequence[Tensor]) -> int:
     return sum(map(math.prod, sizes))
 
 
-def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> Answer:
+def _call(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
+) -> Answer:
     """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes.
 
     Random numbers are drawn from a generator of its own.

@@ -103,7 +103,9 @@ def _differing(first: Any, strides: Strides | None) -> Strides | None:
     return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
 
 
-def _whole(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> tuple[Any, ...] | None:
+def _whole(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> tuple[Any, ...] | None:
     """The strides of all dimensions by the rule of ``func``; None if there is none."""
     if func in _CONTIGUOUS:
         return dense(first.shape, range(first.dim()))
@@ -115,7 +117,9 @@ def _whole(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Ten
     return iterated_strides(first, operands)
 
 
-def _operands(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> list[Operand] | None:
+def _operands(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> list[Operand] | None:
     """What the layout of ``first`` depends on; None if nothing is known of it."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)

@@ -99,7 +99,7 @@ class SymbolTable:
             raise LoadError("a symbolic value in a file that declares no symbols")
         return self.shape_env
 
-    def _hint(self, expr: Any, kind: type[int | float]) -> Any:
+    def _hint(self, expr: sympy.Expr, kind: type[int | float]) -> Any:
         known = _hints(self.shape_env)
         if not expr.free_symbols <= known.keys():
             return None

@@ -223,7 +223,9 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     torch_compat.functional_sync(target)
 
 
-def _change_metadata(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _change_metadata(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call an operator that changes its first argument's metadata, and remember how to do it again."""
     target = args[0]
     if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
@@ -264,7 +266,9 @@ def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
-def _run_on_list(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_on_list(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_functionalize.disk.key import program_key
 from fxstack_functionalize.disk.program import decode_program, encode_program

@@ -119,7 +119,7 @@ def state_input(graph: Graph) -> int | None:
     return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
 
 
-def _is_draw(target: Any, args: Sequence[Any], kwargs: Any, result: object) -> bool:
+def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
     if target in (GET_STATE, SET_STATE, MANUAL_SEED):
         return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:

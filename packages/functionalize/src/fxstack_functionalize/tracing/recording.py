@@ -215,7 +215,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         )
 
     def _record(
-        self, func: OpOverload, args: Any, kwargs: Any, nodes: tuple[tuple[Any, ...], dict[str, Any]]
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)

@@ -94,7 +94,7 @@ class _NestText:
         self.names[name] = value
         return name
 
-    def _size(self, expr: Any) -> str:
+    def _size(self, expr: sympy.Expr) -> str:
         self.symbols |= expr.free_symbols
         parameters = sorted(map(str, expr.free_symbols))
         text: str = PythonPrinter().doprint(expr)
@@ -106,7 +106,7 @@ class _NestText:
         return f"{name}({', '.join(f'{p}={p}' for p in parameters)})"
 
 
-def _evaluated(expr: Any) -> Callable[..., int]:
+def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
     """Return the function of an expression that has no text in Python."""
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
 

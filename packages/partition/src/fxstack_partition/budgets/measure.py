@@ -125,13 +125,13 @@ def _real(value: Any) -> Any:
     return value
 
 
-def _timed(target: OpOverload[..., Any], args: Any, kwargs: Any) -> float:
+def _timed(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     start = time.perf_counter()
     target(*args, **kwargs)
     return time.perf_counter() - start
 
 
-def _inside(target: OpOverload[..., Any], args: Any, kwargs: Any) -> int:
+def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Return the peak of the allocator's events during one call, beyond the results."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:

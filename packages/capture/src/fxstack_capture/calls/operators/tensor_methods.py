@@ -80,7 +80,7 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
     return _ordered(calls, op, (left, right), names)
 
 
-def _ordered(calls: Calls, op: Any, operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
+def _ordered(calls: Calls, op: Callable[..., Any], operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
     left, right = operands
     attempts = [(left, names[0], right)]
     kinds = _kind(left), _kind(right)

@@ -128,7 +128,7 @@ def _sum(calls: Calls, iterable: Any, *args: object, **kwargs: object) -> Reques
     return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
 
 
-def _truths(fn: Any) -> Maker:
+def _truths(fn: Callable[..., Any]) -> Maker:
     def make(calls: Calls, iterable: Any) -> Request | None:
         asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
         return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
@@ -148,7 +148,7 @@ def is_python(fn: object) -> bool:
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
 
 
-def _extremum(fn: Any, better: Any) -> Maker:
+def _extremum(fn: Callable[..., Any], better: Any) -> Maker:
     def make(calls: Calls, *args: Any, key: Any = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))

@@ -24,7 +24,7 @@ class End:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def first_answer(fn: Any, args: Any, rest: Any, others: Any) -> Any:
+def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
     """``fn(*args)``, or ``rest(*others)`` if that is NotImplemented."""
     result = fn(*args)
     if result is NotImplemented:
@@ -49,11 +49,11 @@ def given(value: object) -> Any:
     return value
 
 
-def as_bool(fn: Any, args: Any) -> bool:
+def as_bool(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return bool(fn(*args))
 
 
-def negated(fn: Any, args: Any) -> bool:
+def negated(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return not fn(*args)
 
 
@@ -64,7 +64,7 @@ def contains_by_iteration(container: Any, item: object) -> bool:
     return False
 
 
-def ignoring(fn: Any, args: Any) -> None:
+def ignoring(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """A function whose result nobody gets."""
     fn(*args)
 
@@ -72,7 +72,7 @@ def ignoring(fn: Any, args: Any) -> None:
 # --- results that CPython checks -----------------------------------------------------------------
 
 
-def truth(method: Any, value: Any) -> bool:
+def truth(method: Callable[..., Any], value: Any) -> bool:
     result = method(value)
     if type(result) is not bool:
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
@@ -92,7 +92,7 @@ def has_length(method: object, value: object) -> bool:
     return length(method, value) != 0
 
 
-def text(name: str, method: Any, value: Any) -> str:
+def text(name: str, method: Callable[..., Any], value: Any) -> str:
     """``str`` and ``repr``."""
     result = method(value)
     if not isinstance(result, str):
@@ -100,7 +100,7 @@ def text(name: str, method: Any, value: Any) -> str:
     return result
 
 
-def formatted(method: Any, value: Any, spec: str) -> str:
+def formatted(method: Callable[..., Any], value: Any, spec: str) -> str:
     result = method(value, spec)
     if not isinstance(result, str):
         raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
@@ -110,7 +110,7 @@ def formatted(method: Any, value: Any, spec: str) -> str:
 # --- attributes ----------------------------------------------------------------------------------
 
 
-def attribute(fn: Any, args: Any, hook: Any, obj: Any, name: str) -> Any:
+def attribute(fn: Callable[..., Any], args: tuple[Any, ...], hook: Any, obj: Any, name: str) -> Any:
     """What ``fn`` finds, or else ``__getattr__``, which is called when the exception is gone."""
     try:
         return fn(*args)
@@ -119,7 +119,7 @@ def attribute(fn: Any, args: Any, hook: Any, obj: Any, name: str) -> Any:
     return hook(obj, name)
 
 
-def cached(fn: Any, obj: Any, name: str) -> Any:
+def cached(fn: Callable[..., Any], obj: Any, name: str) -> Any:
     """``functools.cached_property``."""
     value = fn(obj)
     obj.__dict__[name] = value
@@ -143,7 +143,7 @@ def has_attribute(obj: object, name: str) -> bool:
     return True
 
 
-def construct(cls: Any, new: Any, args: Any, keywords: Any) -> Any:
+def construct(cls: type, new: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``type.__call__`` of a class with a ``__new__`` of its own."""
     made = new(cls, *args, **keywords)
     if not isinstance(made, cls):
@@ -157,7 +157,7 @@ def construct(cls: Any, new: Any, args: Any, keywords: Any) -> Any:
 # --- iteration -----------------------------------------------------------------------------------
 
 
-def iterator_of(method: Any, value: Any) -> Any:
+def iterator_of(method: Callable[..., Any], value: Any) -> Any:
     result = method(value)
     if not hasattr(type(result), "__next__"):
         raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
@@ -175,11 +175,11 @@ def next_or(fn: Any, args: Any, default: Any) -> Any:
         return default
 
 
-def next_of_map(fn: Any, *iterators: Iterator[Any]) -> Any:
+def next_of_map(fn: Callable[..., Any], *iterators: Iterator[Any]) -> Any:
     return fn(*[next(iterator) for iterator in iterators])
 
 
-def next_of_filter(fn: Any, iterator: Iterator[Any]) -> Any:
+def next_of_filter(fn: Callable[..., Any], iterator: Iterator[Any]) -> Any:
     while True:
         item = next(iterator)
         if item if fn is None or fn is bool else fn(item):
@@ -239,7 +239,9 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
     return [items[i] for i in order]
 
 
-def extremum(fn: Any, better: Callable[[Any, Any], Any], items: Any, key: Any, empty: Any) -> Any:
+def extremum(
+    fn: Callable[..., Any], better: Callable[[Any, Any], Any], items: tuple[Any, ...], key: Any, empty: Any
+) -> Any:
     """``min`` and ``max``; ``empty`` are the keywords for the case that there are no items."""
     iterator = iter(items)
     found = next(iterator, End)
@@ -253,7 +255,7 @@ def extremum(fn: Any, better: Callable[[Any, Any], Any], items: Any, key: Any, e
     return found
 
 
-def reduced(fn: Any, iterable: Iterable[Any], *initial: Any) -> Any:
+def reduced(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
     iterator = iter(iterable)
     result = initial[0] if initial else next(iterator, End)
     if result is End:

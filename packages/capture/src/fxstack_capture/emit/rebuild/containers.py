@@ -154,7 +154,7 @@ def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     return rebuilder.assign(call(make, *values), cls.__name__)
 
 
-def _view(method: Any) -> Rule:
+def _view(method: Callable[..., Any]) -> Rule:
     """A dict view: of the very dict it looks at, which only the garbage collector can name."""
 
     def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:

@@ -6,7 +6,7 @@ import enum
 import re
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 

@@ -111,7 +111,9 @@ def _instance_dict(obj: object) -> dict[str, Any] | None:
 # --- bases -----------------------------------------------------------------------------------------
 
 
-def _method(rebuilder: RebuilderProtocol, function: Any, made: ast.expr, *arguments: ast.expr) -> None:
+def _method(
+    rebuilder: RebuilderProtocol, function: Callable[..., Any], made: ast.expr, *arguments: ast.expr
+) -> None:
     fn = rebuilder.constant(function, function.__qualname__)
     rebuilder.builder.run(call(fn, made, *arguments))
 

@@ -5,7 +5,7 @@ name.
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.interpreter.exceptions.chaining import set_cause
 from fxstack_capture.interpreter.exceptions.groups import check_star_types, match_group, reraised_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.interpreter.values import NULL

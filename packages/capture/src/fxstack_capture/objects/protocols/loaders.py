@@ -29,6 +29,8 @@ from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.trace.state import Objects
 
 
@@ -78,7 +80,7 @@ def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
 
 
 @calls_program
-def _load_type_slot(objects: Objects, raw: Any, getter: Any, cls: type, name: str) -> Any:
+def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type, name: str) -> Any:
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
     """
@@ -104,7 +106,7 @@ def _dict_value(objects: Objects, cls: type, name: str) -> Any:
     return objects.classes.lookup(cls, name)
 
 
-def _bind_to_class(objects: Objects, raw: Any, getter: Any, cls: type) -> Any:
+def _bind_to_class(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type) -> Any:
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:

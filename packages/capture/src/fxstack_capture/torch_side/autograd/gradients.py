@@ -110,7 +110,9 @@ def _differentiate(
             busy.append(gradient)
 
 
-def _record(tracer: TracerProtocol, fn: Any, args: Any, kwargs: Any) -> Any:
+def _record(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if _HOOKS(True) is not None:  # they pack and unpack what this gradient needs, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True

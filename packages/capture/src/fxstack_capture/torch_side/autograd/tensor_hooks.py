@@ -25,14 +25,16 @@ from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_interchange.operators.hooking import hook_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import fx
 
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
-def register(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):

@@ -8,7 +8,7 @@ errors that are the program's.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -25,6 +25,9 @@ from fxstack_capture.torch_compat import (
     torch_decomp_decompositions,
     tree_leaves,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
 """Operators of the old interpreter, which the dispatcher cannot be asked about."""
@@ -51,7 +54,9 @@ def _has_registered_fake(func: Any) -> bool:
     return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
 
 
-def _decomposed(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _decomposed(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
@@ -61,7 +66,9 @@ def _composite(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
         return func.decompose(*args, **kwargs)
 
 
-def _special(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _special(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     for check, kernel in op_implementations_checks:
         if check(func):
             result = kernel(mode, func, *args, **kwargs)
@@ -72,7 +79,9 @@ def _special(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     raise UnsupportedOperatorException(func)
 
 
-def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _meta(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     with in_kernel_invocation_manager(mode):
         result = func(*args, **kwargs)
     return mode.wrap_meta_outputs_with_default_device_logic(
@@ -87,7 +96,9 @@ _RESIZED = frozenset(
 ) | {torch.ops.aten.upsample_bilinear2d.default}
 
 
-def _resized(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _resized(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Torch's rules raise a TypeError for empty batches, which eager takes."""
     x, *rest = args
     if x.numel():
@@ -107,7 +118,7 @@ _SHIFTS = {
 """The operators behind ``<<`` and ``>>``, and those of the same results whose rules promote as eager does."""
 
 
-def promoting(func: Any, args: Any) -> Any:
+def promoting(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """The operator to ask for the result of ``func``.
 
     Torch's rules for shifts want an integer dtype of each argument; the kernels want one of the promoted dtype,
@@ -126,7 +137,7 @@ _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convoluti
 """How many of the first arguments are the tensors that a convolution computes with."""
 
 
-def plain_convolution(func: Any, args: Any) -> Any:
+def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """How to compute a convolution of contiguous tensors on CPU, or None.
 
     Torch's rule asks which library would run it, to know the layout of the result, and that depends on whether

@@ -160,7 +160,13 @@ class CaptureFakeMode(FakeTensorMode):
         return result
 
     def _as_eager(
-        self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
+        self,
+        make: Callable[..., Any],
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *more: Any,
     ) -> Any:
         """What ``make`` says, but eager's refusals of arguments, and the dtypes and strides that eager returns."""
         dtypes = eager_dtypes(func, args, kwargs)
@@ -191,7 +197,9 @@ class CaptureFakeMode(FakeTensorMode):
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
 
-    def _compute(self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]) -> Any:
+    def _compute(
+        self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]
+    ) -> Any:
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
@@ -249,7 +257,7 @@ class CaptureFakeMode(FakeTensorMode):
         return made
 
 
-def _shares_what_it_writes(func: object, args: Any) -> bool:
+def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
     """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):

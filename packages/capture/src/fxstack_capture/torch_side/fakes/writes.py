@@ -15,7 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
@@ -40,7 +40,7 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
     return bool(tensor._version != version)
 
 
-def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
     """The tensors, by id, that a call of an operator on lists writes to.
 
     One that is there twice is written to twice, of which the functional form of these operators knows nothing.

@@ -113,7 +113,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _example(
-    fn: Callable[..., Any], generator: torch.Generator, args: Any, rest: dict[str, Any]
+    fn: Callable[..., Any], generator: torch.Generator, args: tuple[Any, ...], rest: dict[str, Any]
 ) -> torch.Tensor:
     try:
         made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)

@@ -33,11 +33,15 @@ def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dic
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(tracer: TracerProtocol, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _enter_dual(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _exit_dual(tracer: TracerProtocol, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _exit_dual(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
 
 

@@ -15,7 +15,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from torch import fx
 
@@ -32,7 +32,7 @@ _UNSAID = (
 _FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is_size: lambda size: size >= 0}
 
 
-def check_number(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
     if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
         return tracer.trace.interp.call_function(fn, args, kwargs)

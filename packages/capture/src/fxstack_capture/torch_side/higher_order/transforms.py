@@ -114,7 +114,7 @@ class Transforms:
 
     # --- writing down ----------------------------------------------------------------------------
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that arrived below all layers; its tensors are stand-ins."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
@@ -143,7 +143,7 @@ class Transforms:
         self._write(func, node_args, node_kwargs, result)
         return result
 
-    def _write(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _write(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)
@@ -165,7 +165,7 @@ class Transforms:
                 made_as = {"dtype": x.dtype, "device": x.device}
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 
-    def _literal(self, func: Any, real: torch.Tensor) -> Any:
+    def _literal(self, func: Callable[..., Any], real: torch.Tensor) -> Any:
         """A tensor made of Python numbers."""
         if real.numel() > _LARGEST_LITERAL:
             raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
@@ -188,11 +188,11 @@ class Transforms:
 
     # --- levels ----------------------------------------------------------------------------------
 
-    def enter_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._dual_levels += 1
         return self.run(fn, args, kwargs)
 
-    def exit_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._dual_levels -= 1
         return self.run(fn, args, kwargs)
 

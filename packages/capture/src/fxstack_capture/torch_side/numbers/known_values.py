@@ -90,7 +90,7 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
     return values[nodes[-1]]
 
 
-def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:
+def _call(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)

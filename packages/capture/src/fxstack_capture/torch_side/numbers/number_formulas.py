@@ -53,7 +53,7 @@ class NumberFormulas:
             return None
         return placed[0]
 
-    def _place(self, expr: Any) -> Placed | None:
+    def _place(self, expr: sympy.Expr) -> Placed | None:
         found = self._geometry.primary.get(expr)
         if found is not None:
             source, number = found

@@ -15,7 +15,7 @@ from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
@@ -137,7 +137,9 @@ def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     return _of_number(tracer, data, options)
 
 
-def new_tensor(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_tensor(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         like, data = args

@@ -184,7 +184,7 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
     return real
 
 
-def _unbound(fn: Any) -> Callable[..., Any]:
+def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, FakeTensor):
         fn = getattr(torch.Tensor, fn.__name__)

@@ -39,7 +39,7 @@ class OverridesProtocol(Protocol):
         """Whether somebody may want to see this call."""
 
     def handle(
-        self, func: Any, relevant: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Callable[..., Any], relevant: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """``torch.overrides.handle_torch_function``."""
 
@@ -65,9 +65,9 @@ class TransformsProtocol(Protocol):
     def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         """Whether a call is to run below layers, or on what they left behind (``vjp`` is differentiated afterwards)."""
 
-    def enter_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
-    def exit_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
     @property
     def inside(self) -> bool: ...

@@ -12,12 +12,16 @@ import torch
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 
 
-def fill(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def fill(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``Tensor.fill_diagonal_``."""
     owner = getattr(fn, "__self__", None)
     given = (owner, *args) if isinstance(owner, torch.Tensor) else args

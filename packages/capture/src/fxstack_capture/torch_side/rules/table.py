@@ -73,14 +73,14 @@ def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs
 
 
 @calls_program
-def deeper_autocast(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
     tracer.state.nesting += 1
     return fn(*args, **kwargs)
 
 
 @calls_program
-def shallower_autocast(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
@@ -145,7 +145,7 @@ def to_list(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
 
 
-def recurrent(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def recurrent(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """A recurrent layer of torch; given a packed sequence, it reads the sizes of its batches."""
     packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
     if packed and isinstance(args[1], FakeTensor):
@@ -153,7 +153,7 @@ def recurrent(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> An
     return tracer.record(fn, args, kwargs)
 
 
-def convert(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def convert(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
     by_name = [f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args]
     return tracer.record(fn, tuple(by_name), kwargs)
@@ -162,16 +162,16 @@ def convert(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 _TENSOR_TYPE = type(torch.FloatTensor)
 
 
-def outside_of_graph(_tracer: TracerProtocol, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
-def acts_outside(_tracer: TracerProtocol, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def acts_outside(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     """State that operators of the graph use as they run: it changes between two graphs."""
     raise graph_break("side-effect-call", f"torch.{fn.__name__}")
 
 
-def reads_offset(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def reads_offset(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """The result may depend on where in their storages the inputs start."""
     tracer.guard_offsets()
     return tracer.record(fn, args, kwargs)
@@ -214,7 +214,9 @@ def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
     return tracer.record(fn, args, kwargs)
 
 
-def _keeps_one_leaf(tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs) -> bool:
+def _keeps_one_leaf(
+    tensor: torch.Tensor, real: torch.Tensor, fn: Callable[..., Any], args: Args, kwargs: Kwargs
+) -> bool:
     """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False

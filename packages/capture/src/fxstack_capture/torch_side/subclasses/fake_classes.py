@@ -138,7 +138,7 @@ class _Unannounced:
 
 
 @cache
-def _with_slots(cls: Any) -> type:
+def _with_slots(cls: type) -> type:
     """A class of the memory layout of ``cls``, which lets tensors of that class change to it."""
     result: type = type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})
     return result

@@ -25,7 +25,7 @@ def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> N
     tracer.overrides.modes.append(args[0])
 
 
-def _pop(tracer: TracerProtocol, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def _pop(tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     if not tracer.overrides.modes:
         raise graph_break("side-effect-call", fn.__name__)
     return tracer.overrides.modes.pop()
@@ -37,13 +37,13 @@ def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) ->
 
 
 @calls_program
-def _at(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
     outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
 
 @calls_program
-def _is_mode_on(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> bool:
+def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
     on = tracer.overrides.modes and tracer.overrides.level < Level.ALL_OFF
     return bool(on or fn(*args, **kwargs))
 
@@ -67,7 +67,7 @@ def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) ->
 
 
 @calls_program
-def _default_device(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)
@@ -88,7 +88,7 @@ def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
     return tracer.overrides.make_subclass(cls, data)
 
 
-def _make_wrapper(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _make_wrapper(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return tracer.wrappers.construct(fn, args, kwargs)
 
 

@@ -198,7 +198,7 @@ class Overrides:
                 fake_classes.disguise(value, cls)
             self._disguised = found
 
-    def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+    def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
         if kinds and not self.modes:
             return NotImplemented
@@ -233,7 +233,7 @@ class Overrides:
             found.insert(place, value)
         return found
 
-    def handle(self, func: Any, relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
+    def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """``torch.overrides.handle_torch_function``."""
         overloaded = self._overloaded(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
@@ -326,7 +326,9 @@ class Overrides:
         """``torch.Tensor._make_subclass(cls, data)``: detached, of another class."""
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
-    def _made(self, of: torch.Tensor, operator: Any, cls: type, how: Callable[..., Any]) -> Any:
+    def _made(
+        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, how: Callable[..., Any]
+    ) -> Any:
         why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -439,6 +441,8 @@ class _Probe(TorchFunctionMode):
         self._overrides = overrides
         self.asked = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         self.asked = True
         return self._overrides.ask(func, types, args, kwargs or {})

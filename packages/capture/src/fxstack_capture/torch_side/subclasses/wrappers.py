@@ -96,7 +96,7 @@ class Wrappers:
             made = made if real.is_leaf else with_history(made)
         return made
 
-    def _demand_class(self, cls: Any, example: torch.Tensor) -> None:
+    def _demand_class(self, cls: type, example: torch.Tensor) -> None:
         why = why_not_followed(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"

@@ -58,13 +58,13 @@ def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
         return _defined(expr, ranges)
 
 
-def _variable(name: str, expr: Any, ranges: Mapping[Any, Any], definition: str) -> Expr:
+def _variable(name: str, expr: sympy.Expr, ranges: Mapping[Any, Any], definition: str) -> Expr:
     known = ranges.get(expr)
     nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
     return of_atom(Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition))
 
 
-def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
+def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
     if not expr.is_integer:
         raise NotLowered(f"size expression {expr} that is no integer")
     text = PythonPrinter().doprint(expr)

@@ -27,6 +27,8 @@ from fxstack_capture.objects.constants import PLAIN_TYPES
 from fxstack_capture.objects.registry import NEW_CLASS_MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.interpreter.frame_rules import FrameRule
     from fxstack_capture.trace.state import Trace
 
@@ -349,7 +351,7 @@ def _delitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 # --- conversions of tensors and symbolic numbers -------------------------------------------------
 
 
-def _conversion(cls: type, method: Any) -> None:
+def _conversion(cls: type, method: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and not kwargs:
             value = args[0]
@@ -485,7 +487,7 @@ def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return run(trace, set.pop, args, kwargs)
 
 
-def _extremum(fn: Any) -> None:
+def _extremum(fn: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         orders = trace.objects.set_orders
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):

@@ -21,6 +21,8 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.interpreter.frame import Frame
     from fxstack_capture.trace.state import Trace
 
@@ -60,7 +62,7 @@ def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return _code(trace, "compile", args[:2], args[2])
 
 
-def _in_scope(fn: Any) -> Any:
+def _in_scope(fn: Callable[..., Any]) -> Any:
     """The rule of ``eval`` and ``exec``."""
     name = fn.__name__
 

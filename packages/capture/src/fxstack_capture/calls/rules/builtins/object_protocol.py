@@ -17,6 +17,8 @@ from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Converted, Item, pinned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
@@ -81,7 +83,7 @@ def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
 
 
-def _state_rule(method: Any) -> None:
+def _state_rule(method: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
             trace.objects.expand(args[0])

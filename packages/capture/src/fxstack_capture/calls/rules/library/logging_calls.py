@@ -21,6 +21,8 @@ from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
@@ -143,7 +145,7 @@ def _is_plain(value: Any) -> bool:
     return kind in IMMUTABLE_TYPES or is_constant_key(value)
 
 
-def is_log_once(fn: Any, args: tuple[Any, ...]) -> bool:
+def is_log_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """A cached function of a logger, such as ``warning_once``: whether it logs again is for the
     cache to say.
     """

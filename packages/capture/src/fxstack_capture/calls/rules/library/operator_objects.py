@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
 
 
-def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _attrgetter(
+    trace: Trace, getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     names = getter.__reduce__()[1]
@@ -27,7 +29,9 @@ def _dotted(trace: Trace, obj: object, name: str) -> Any:
     return obj
 
 
-def _itemgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _itemgetter(
+    trace: Trace, getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     keys = getter.__reduce__()[1]

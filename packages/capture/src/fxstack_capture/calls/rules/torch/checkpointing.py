@@ -79,7 +79,9 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return Chosen(policy), Chosen(policy)
 
 
-def _is_listed(listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object) -> bool:
+def _is_listed(
+    listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object
+) -> bool:
     """The policy that a list stands for."""
     return operator in listed
 

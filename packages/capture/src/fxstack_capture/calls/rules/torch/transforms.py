@@ -42,7 +42,7 @@ for _fn in (
     RULES.add(_fn, _entry(_fn))
 
 
-def _done_once(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+def _done_once(fn: Callable[..., Any]) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
     """Fills torch's own tables when it is first called: that is no effect of the program."""
 
     def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -52,7 +52,9 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
-def _done_or(original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]) -> int | None:
+def _done_or(
+    original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]
+) -> int | None:
     """A step that takes so many values and leaves one; the original one, where there is no request."""
     count, request = asked
     if request is None:
