@@ -88,7 +88,7 @@ def _mend_bounds() -> None:
     """A bound of a loop is an array of one element, which NumPy from 2.4 on does not take for a number; newer Tritons know."""
     original = interpreter._patch_lang_tensor
 
-    def patch(tensor: Any, *rest: object) -> None:
+    def patch(tensor: torch.Tensor, *rest: object) -> None:
         original(tensor, *rest)
         tensor.__index__ = lambda self: int(np.asarray(self.handle.data).item())
 

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_capture.torch_compat import (
     FakeTensorMode,
+    OpOverload,
     UnsupportedOperatorException,
     decomposition_table,
     has_meta,
@@ -34,7 +35,7 @@ _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.defau
 
 
 @cache
-def kernel_of(func: Any) -> Any:
+def kernel_of(func: OpOverload) -> Any:
     """How to compute ``func``: a function of (mode, func, args, kwargs); None: torch's mode must be asked."""
     if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
         return None
@@ -50,7 +51,7 @@ def kernel_of(func: Any) -> Any:
     return _meta if has_meta(func) else None
 
 
-def _has_registered_fake(func: Any) -> bool:
+def _has_registered_fake(func: OpOverload) -> bool:
     return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
 
 
@@ -61,7 +62,7 @@ def _decomposed(
         return decomposition_table[func](*args, **kwargs)
 
 
-def _composite(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _composite(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any) -> Any:
     with mode:
         return func.decompose(*args, **kwargs)
 
@@ -149,7 +150,7 @@ def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     return _meta
 
 
-def _is_plain(tensor: Any) -> bool:
+def _is_plain(tensor: torch.Tensor) -> bool:
     """On CPU, and known to be contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False

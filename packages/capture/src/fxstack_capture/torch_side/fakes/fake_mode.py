@@ -111,7 +111,9 @@ class CaptureFakeMode(FakeTensorMode):
     def avoid_device_init(self) -> bool:
         return self._avoids_devices
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or _NO_KWARGS
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
@@ -137,7 +139,7 @@ class CaptureFakeMode(FakeTensorMode):
             return self._laid_out(func, args, kwargs, result)
         return self._predict(func, types, args, kwargs)
 
-    def _predict(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
         convolution = plain_convolution(func, args)
         if convolution is not None and self.shape_env is not None:
             return convolution(self, func, args, kwargs)
@@ -180,7 +182,7 @@ class CaptureFakeMode(FakeTensorMode):
         self._demand_accepted(func, args, kwargs, result)
         return self._laid_out(func, args, kwargs, result)
 
-    def _demand_accepted(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
         if not refuses(func, args, kwargs, result):
             return
         self._refusals += 1
@@ -192,7 +194,7 @@ class CaptureFakeMode(FakeTensorMode):
         raise RefusedArgumentsError
 
     @staticmethod
-    def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    def _laid_out(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
+from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class Listener(TorchDispatchMode):
     def wrote_to(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._written
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for position, name in written_arguments(func):
             given = args[position] if position < len(args) else kwargs.get(name)
