@@ -13,6 +13,8 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.trace.state import Calls
 
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
@@ -67,7 +69,9 @@ def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs
     return run(calls.trace, new, (cls, *args), kwargs)
 
 
-def _initialise(calls: Calls, init: Any, obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _initialise(
+    calls: Calls, init: Callable[..., Any], obj: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
     else:

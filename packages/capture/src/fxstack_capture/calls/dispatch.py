@@ -161,7 +161,7 @@ def _partial(
 # --- compiled callables --------------------------------------------------------------------------
 
 
-def _builtin(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _builtin(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = fn.__self__
     if owner is None or isinstance(owner, types.ModuleType):
         if policy.is_pure_function(fn):
@@ -300,7 +300,7 @@ def _operator_object(calls: CallDispatcher, fn: object, args: object, kwargs: ob
     return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
 
 
-def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _optimized(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function compiled by its own: part of this graph."""
     inner = fn.__wrapped__
     source = pinned(fn, getattr(inner, "__qualname__", "compiled"))

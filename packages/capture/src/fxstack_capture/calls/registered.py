@@ -13,7 +13,7 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
 Rule = Callable[..., Any]
 """``(trace, args, kwargs) -> result``, as in ``table``."""
@@ -94,7 +94,7 @@ def _traced(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, A
     raise graph_break("unsupported-call", detail)
 
 
-def _is_from_outside(objects: Any, value: object) -> bool:
+def _is_from_outside(objects: Objects, value: object) -> bool:
     """Whether ``value``, which has no other object behind it, is what the call would get in plain Python."""
     if isinstance(value, type):
         return objects.made_at(value) is None

@@ -17,7 +17,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
 PYTHON: Final = 2  # something whose use may start Python frames
@@ -109,7 +109,7 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
 )
 
 
-def complete(objects: Any, values: Iterable[Any], *, instances: bool) -> None:
+def complete(objects: Objects, values: Iterable[Any], *, instances: bool) -> None:
     """Fill every incomplete dict reachable through builtin containers (and through instances, if so
     asked).
     """

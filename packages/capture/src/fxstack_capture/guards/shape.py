@@ -76,7 +76,7 @@ def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
         yield from _emit(expr.args[1], registers)
         yield from _emit(expr.args[0], registers)
         yield operation, 0
@@ -84,7 +84,7 @@ def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
     return emit
 
 
-def _mul(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
+def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """A product; a rational factor p/q multiplies by p and divides the whole by q at the end."""
     coefficient, factors = expr.as_coeff_mul()
     if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
@@ -112,7 +112,7 @@ def _pow(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
     yield "pow", 0
 
 
-def _float_sub(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
+def _float_sub(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """``a + -b``, which is the same number."""
     yield from _emit(expr.args[0], registers)
     yield from _emit(expr.args[1], registers)
@@ -129,7 +129,7 @@ def _modular_indexing(expr: sympy.Expr, registers: object) -> Iterator[Instructi
     yield "mod", 0
 
 
-def _trunc_to_float(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
+def _trunc_to_float(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     yield from _emit(expr.args[0], registers)
     yield "trunc", 0
     yield "tofloat", 0

@@ -32,7 +32,7 @@ class Caller(Protocol):
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """A grid function's or heuristic's result."""
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """The constant behind a value."""
 
 

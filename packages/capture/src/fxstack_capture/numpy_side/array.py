@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fxstack_capture.trace.parts import Arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import torch
@@ -61,7 +61,7 @@ class Array:
         return self.owner.call(fn, inputs, kwargs)
 
     def __array_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """NumPy's C code calls one of its functions on this."""
         return self.owner.call(func, args, kwargs)

@@ -67,14 +67,14 @@ def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _index(value: Any) -> Any:
+def _index(value: object) -> Any:
     """In indices and their slices, integers are what they are."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuilt(value, _index)
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: object) -> Any:
     return _rebuilt(value, _constant)
 
 

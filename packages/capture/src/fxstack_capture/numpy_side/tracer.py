@@ -180,7 +180,7 @@ class ArrayTracer:
             for arg, dtype in zip(args, dtypes, strict=True)
         )
 
-    def _arrays(self, value: Any) -> Iterator[Array]:
+    def _arrays(self, value: object) -> Iterator[Array]:
         if type(value) is Array:
             yield value
         elif isinstance(value, (list, tuple)):
@@ -197,7 +197,7 @@ class ArrayTracer:
             return value.node.hint
         return self._mapped(value, self._like)
 
-    def _settle_numbers(self, value: Any) -> None:
+    def _settle_numbers(self, value: object) -> None:
         """Guard the numbers in ``value`` that are dynamic: a constant is computed of them."""
         if type(value) is Scalar:
             value.settle()
@@ -326,7 +326,7 @@ def _agree(expected: Any, result: Any) -> bool:
     return type(expected) is type(result) and (expected is None or expected == result)
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

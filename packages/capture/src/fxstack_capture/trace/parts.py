@@ -61,10 +61,10 @@ class Iterators(Protocol):
     def asked_by(self, obj: object) -> tuple[Any, ...]:
         """Return the function of a ``map`` or ``filter`` and the iterators that it reads. Raises GraphBreak."""
 
-    def enter(self, obj: Any, source: Source) -> Any:
+    def enter(self, obj: object, source: Source) -> Any:
         """Enter an iterator that another iterator reads. Raises GraphBreak if it cannot be read."""
 
-    def entered(self, item: Any) -> Any:
+    def entered(self, item: object) -> Any:
         """Return the proxy of an item."""
 
     def next(self, obj: object) -> Any:
@@ -100,18 +100,18 @@ class Contexts(Protocol):
 
     def changes(self, obj: object, source: Source) -> Iterator[Effect]: ...
 
-    def load(self, raw: Any, obj: Any) -> Any:
+    def load(self, raw: object, obj: object) -> Any:
         """A C attribute. Raises GraphBreak for one whose reading has effects."""
 
-    def store(self, raw: Any, obj: Any, value: Any) -> None:
+    def store(self, raw: object, obj: object, value: object) -> None:
         """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
 
 
 class Distinctions(Protocol):
-    def note_compared(self, left: Any, right: Any) -> None:
+    def note_compared(self, left: object, right: object) -> None:
         """The program asked whether two objects are the same (``is``, or ``==`` which may start"""
 
-    def note_identified(self, obj: Any) -> None:
+    def note_identified(self, obj: object) -> None:
         """The program used the identity of an object: its ``id``, or its place in a hash table."""
 
     def note_written(self, entry: Entry) -> None: ...
@@ -127,7 +127,7 @@ class Recreated(Protocol):
 class Addresses(Protocol):
     """Numbers and texts that hold the address of an object, which differs from call to call."""
 
-    def number(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
+    def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Return what ``function(obj)`` is to the program; ``number`` is the result for the proxy."""
 
     def demand_none(self, text: str) -> None:

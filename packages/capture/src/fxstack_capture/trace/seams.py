@@ -89,7 +89,7 @@ class TorchSide(Protocol):
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
         """Guard what ``getter``, a C function, gives."""
 
-    def drawn_at(self, value: Any) -> Source | None:
+    def drawn_at(self, value: object) -> Source | None:
         """Where a symbolic number is found that the frame draws anew in every call; None for others."""
 
     def number_in(self, tensor: torch.Tensor) -> Any:
@@ -104,7 +104,7 @@ class TorchSide(Protocol):
     def place_of(self, number: Any) -> Source | None:
         """Where a symbolic number is found, or computed of one that is, before the frame runs; None where that cannot be."""
 
-    def open_truth(self, value: Any) -> Any:
+    def open_truth(self, value: object) -> Any:
         """``bool(value)`` as a symbol, where tracing does not know it and may leave it open; else None."""
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
@@ -129,7 +129,7 @@ class TorchSide(Protocol):
     def decided(self, truth: torch.SymBool) -> Any:
         """``truth`` as a bool, guarded, where tracing knows it: what asks for a bool, in C or by identity, takes no other."""
 
-    def specialize(self, value: Any) -> Any:
+    def specialize(self, value: object) -> Any:
         """The plain number behind a symbolic one, with the guard that this needs."""
 
     def function_mode(self) -> AbstractContextManager[object]:

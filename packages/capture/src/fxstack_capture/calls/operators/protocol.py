@@ -43,7 +43,7 @@ _COMPARISONS = frozenset({operator.eq, operator.ne})
 
 
 @calls_program
-def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
@@ -65,7 +65,7 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: Any, right: Any) -
     return run(calls.trace, op, (left, right), {})
 
 
-def _is_index(op: Callable[[Any, Any], Any], left: Any) -> bool:
+def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
     return op is operator.getitem and isinstance(left, torch.Tensor)
 
 
@@ -122,7 +122,7 @@ def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
 
 
 @calls_program
-def _contains(calls: Calls, container: Any, item: Any) -> Any:
+def _contains(calls: Calls, container: Any, item: object) -> Any:
     if type(container) is dict:
         state = calls.objects.lazy.get(id(container))
         if state is None:
@@ -148,25 +148,25 @@ def _contains(calls: Calls, container: Any, item: Any) -> Any:
     return run(calls.trace, operator.contains, (container, item), {})
 
 
-def _any_tensor_inside(container: Any, item: Any) -> bool:
+def _any_tensor_inside(container: Any, item: object) -> bool:
     if type(container) not in (list, tuple):
         return False
     return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
 
 
-def _contains_tensor(calls: Calls, container: Any, item: Any) -> bool:
+def _contains_tensor(calls: Calls, container: Any, item: object) -> bool:
     """``PySequence_Contains``: identity first, then ``==`` and its truth."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
 
 
-def special_method(calls: Calls, obj: Any, name: str) -> Any:
+def special_method(calls: Calls, obj: object, name: str) -> Any:
     """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
-def user_method(calls: Calls, obj: Any, name: str) -> Any:
+def user_method(calls: Calls, obj: object, name: str) -> Any:
     """The Python function that implements a special method on the type, if it is one."""
     cls = type(obj)
     if is_immutable(cls):
@@ -185,7 +185,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
 
 
 @calls_program
-def unary(calls: Calls, op: Callable[[Any], Any], value: Any) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):
@@ -328,5 +328,5 @@ def advance(calls: Calls, iterator: Any) -> Any:
     return run(calls.trace, next, (iterator,), {})
 
 
-def _is_ours(obj: Any) -> bool:
+def _is_ours(obj: object) -> bool:
     return type(obj).__module__.startswith("fxstack_capture.")

@@ -20,7 +20,7 @@ from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fxstack_capture.trace.state import Calls, Request
 
@@ -105,7 +105,7 @@ def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
 
 
 def _storing(how: Any) -> Maker:
-    def make(calls: Calls, obj: Any, name: Any, *value: Any) -> Request | None:
+    def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
         found = how(calls, obj, name, *value) if type(name) is str else None
         return None if found is None else (polyfill.ignoring, found)
 
@@ -122,14 +122,14 @@ def _over(fn: object) -> Maker:
     return make
 
 
-def _sum(calls: Calls, iterable: Any, *args: object, **kwargs: object) -> Request | None:
+def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
     values = (iterable, *args, *kwargs.values())
     added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
 
 
 def _truths(fn: Callable[..., Any]) -> Maker:
-    def make(calls: Calls, iterable: Any) -> Request | None:
+    def make(calls: Calls, iterable: Iterable[Any]) -> Request | None:
         asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
         return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
 
@@ -148,8 +148,8 @@ def is_python(fn: object) -> bool:
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
 
 
-def _extremum(fn: Callable[..., Any], better: Any) -> Maker:
-    def make(calls: Calls, *args: Any, key: Any = None, **empty: Any) -> Request | None:
+def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
+    def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
         if not (is_python(key) or compared or calls_back(calls, items)):

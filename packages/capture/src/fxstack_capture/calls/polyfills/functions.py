@@ -32,7 +32,7 @@ def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, other
     return result
 
 
-def unequal(equal: Any, left: Any, right: Any) -> Any:
+def unequal(equal: Any, left: object, right: object) -> Any:
     """``object.__ne__`` of a class that defines ``__eq__``."""
     result = equal(left, right)
     if result is NotImplemented:
@@ -72,7 +72,7 @@ def ignoring(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
 # --- results that CPython checks -----------------------------------------------------------------
 
 
-def truth(method: Callable[..., Any], value: Any) -> bool:
+def truth(method: Callable[..., Any], value: object) -> bool:
     result = method(value)
     if type(result) is not bool:
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
@@ -92,7 +92,7 @@ def has_length(method: object, value: object) -> bool:
     return length(method, value) != 0
 
 
-def text(name: str, method: Callable[..., Any], value: Any) -> str:
+def text(name: str, method: Callable[..., Any], value: object) -> str:
     """``str`` and ``repr``."""
     result = method(value)
     if not isinstance(result, str):
@@ -100,7 +100,7 @@ def text(name: str, method: Callable[..., Any], value: Any) -> str:
     return result
 
 
-def formatted(method: Callable[..., Any], value: Any, spec: str) -> str:
+def formatted(method: Callable[..., Any], value: object, spec: str) -> str:
     result = method(value, spec)
     if not isinstance(result, str):
         raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
@@ -110,7 +110,9 @@ def formatted(method: Callable[..., Any], value: Any, spec: str) -> str:
 # --- attributes ----------------------------------------------------------------------------------
 
 
-def attribute(fn: Callable[..., Any], args: tuple[Any, ...], hook: Any, obj: Any, name: str) -> Any:
+def attribute(
+    fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
+) -> Any:
     """What ``fn`` finds, or else ``__getattr__``, which is called when the exception is gone."""
     try:
         return fn(*args)
@@ -119,7 +121,7 @@ def attribute(fn: Callable[..., Any], args: tuple[Any, ...], hook: Any, obj: Any
     return hook(obj, name)
 
 
-def cached(fn: Callable[..., Any], obj: Any, name: str) -> Any:
+def cached(fn: Callable[..., Any], obj: object, name: str) -> Any:
     """``functools.cached_property``."""
     value = fn(obj)
     obj.__dict__[name] = value
@@ -143,7 +145,7 @@ def has_attribute(obj: object, name: str) -> bool:
     return True
 
 
-def construct(cls: type, new: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``type.__call__`` of a class with a ``__new__`` of its own."""
     made = new(cls, *args, **keywords)
     if not isinstance(made, cls):
@@ -157,7 +159,7 @@ def construct(cls: type, new: Any, args: tuple[Any, ...], keywords: dict[str, An
 # --- iteration -----------------------------------------------------------------------------------
 
 
-def iterator_of(method: Callable[..., Any], value: Any) -> Any:
+def iterator_of(method: Callable[..., Any], value: object) -> Any:
     result = method(value)
     if not hasattr(type(result), "__next__"):
         raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")

@@ -157,7 +157,7 @@ def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
 def _view(method: Callable[..., Any]) -> Rule:
     """A dict view: of the very dict it looks at, which only the garbage collector can name."""
 
-    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)
         made = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
         return rebuilder.assign(made, method.__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import ast
@@ -39,7 +39,7 @@ class RebuilderProtocol(Protocol):
 
     def constant(self, value: object, hint: str) -> ast.expr: ...
 
-    def expr(self, obj: Any) -> ast.expr:
+    def expr(self, obj: object) -> ast.expr:
         """A name or literal for ``obj``; its construction has been emitted before."""
 
     def remember(self, obj: object, made: ast.expr) -> None: ...

@@ -26,7 +26,7 @@ from fxstack_capture.objects.protocols.descriptors import raw_dict
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, ValueAt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from fxstack_capture.sources import Source
     from fxstack_capture.trace.state import Objects
@@ -144,7 +144,7 @@ def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def _items(objects: Objects, obj: object, iterator: Any, source: Source) -> list[Any]:
+def _items(objects: Objects, obj: object, iterator: Iterator[Any], source: Source) -> list[Any]:
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
     objects.trace.guard(source, LengthIs(len(values)))

@@ -106,7 +106,7 @@ def _dict_value(objects: Objects, cls: type, name: str) -> Any:
     return objects.classes.lookup(cls, name)
 
 
-def _bind_to_class(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type) -> Any:
+def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:

@@ -62,7 +62,7 @@ def _decomposed(
         return decomposition_table[func](*args, **kwargs)
 
 
-def _composite(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any) -> Any:
+def _composite(mode: FakeTensorMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with mode:
         return func.decompose(*args, **kwargs)
 

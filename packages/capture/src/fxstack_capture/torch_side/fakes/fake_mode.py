@@ -165,7 +165,7 @@ class CaptureFakeMode(FakeTensorMode):
         self,
         make: Callable[..., Any],
         func: Callable[..., Any],
-        types: Any,
+        types: Sequence[type],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *more: Any,

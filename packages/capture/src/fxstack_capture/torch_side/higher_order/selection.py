@@ -100,7 +100,7 @@ class Selection(TorchDispatchMode):
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
-    def _ask(self, func: Any, args: Any, kwargs: Any, out: Any) -> str:
+    def _ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> str:
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
         calls = self._tracer.trace.calls

@@ -442,7 +442,7 @@ class _Probe(TorchFunctionMode):
         self.asked = False
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Args = (), kwargs: Kwargs | None = None
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         self.asked = True
         return self._overrides.ask(func, types, args, kwargs or {})

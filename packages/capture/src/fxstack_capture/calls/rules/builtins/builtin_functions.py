@@ -65,7 +65,7 @@ def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str
     return new_class(trace, meta, args, kwargs)
 
 
-def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
     """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
     so it carries a mark until it is finished.
     """

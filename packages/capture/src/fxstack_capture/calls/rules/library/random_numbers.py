@@ -20,7 +20,7 @@ from fxstack_capture.calls.table import RuleTable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
     Args = tuple[Any, ...]
 
@@ -57,7 +57,7 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[...,
     return objects.draws.draw(fn, generator, plain, named)
 
 
-def _shuffles_new(objects: Any, given: list[Any]) -> bool:
+def _shuffles_new(objects: Objects, given: list[Any]) -> bool:
     """Whether a list of this trace is given: one from outside may come in another order each time."""
     return len(given) == 1 and type(given[0]) is list and not objects.is_preexisting(given[0])
 
