@@ -43,7 +43,6 @@ OLD_NAMES = {
     "retreat": "fallback to eager",
     "postponing": "deferred compilation",
     "twins": "alternate backends",
-    "twin": "alternate backend",
     "modes_aside": "suspended modes",
     "footprint": "global dependencies",
     "footprints": "global dependencies",
@@ -53,13 +52,13 @@ OLD_NAMES = {
     "turns": "sequential backward",
     "taps": "output-to-output edges",
     "shelf": "cache entry",
-    "redraw": "RNG replay",
     "relink": "local search",
     "prices": "Lagrangian sweep",
     "rehearsal": "NumPy dry run",
     "settled": "version-skipped guards",
     "trusted": "stable modules",
     "growing": "append-only lists",
+    "twin": "alternate backend",
 }
 
 

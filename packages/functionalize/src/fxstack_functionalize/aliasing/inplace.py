@@ -25,7 +25,7 @@ from fxstack_functionalize.aliasing.non_dense_strides import (
     plain_only,
     replace_value,
     same_strides,
-    with_gaps,
+    with_non_dense_strides,
 )
 from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
@@ -83,7 +83,7 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     target = args[0] if args else None
     asking = ASKING | REPEATING if engine.flat_views else ASKING
     if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
-        _restore_gaps(engine, target)
+        _restore_non_dense_strides(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
         note_view(engine, target)
@@ -209,7 +209,7 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
     return storage_key(tensor)
 
 
-def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
+def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     """Give the value of what owns the memory of ``target`` the gaps that its elements have in eager."""
     key = _storage_of(engine, target)
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
@@ -219,7 +219,7 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     core = engine.core(owner)
     value = torch_compat.from_functional_tensor(core)
     with plain_only():
-        replace_value(core, with_gaps(value, strides))
+        replace_value(core, with_non_dense_strides(value, strides))
     torch_compat.functional_sync(target)
 
 

@@ -26,7 +26,7 @@ def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     )
 
 
-def with_gaps(value: torch.Tensor, strides: Sequence[Any], offset: object = 0) -> torch.Tensor:
+def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: object = 0) -> torch.Tensor:
     """Copy ``value`` into new memory with these strides, ``offset`` elements behind its start."""
     reach = sum((n - 1) * step for n, step in zip(value.shape, strides, strict=True)) + 1
     memory = value.new_zeros((offset + reach,))

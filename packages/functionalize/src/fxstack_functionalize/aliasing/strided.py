@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_gaps
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_non_dense_strides
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.tracing.engine import storage_key
@@ -102,4 +102,4 @@ def _move(engine: Engine, owner: torch.Tensor, offset: object) -> None:
     core = engine.core(owner)
     value = torch_compat.from_functional_tensor(core)
     with plain_only():
-        replace_value(core, with_gaps(value, value.stride(), offset))
+        replace_value(core, with_non_dense_strides(value, value.stride(), offset))

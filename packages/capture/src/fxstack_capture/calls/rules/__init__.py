@@ -2,6 +2,7 @@
 
 from fxstack_capture.calls.rules.builtins import (
     builtin_functions,
+    classes,
     dict_methods,
     evaluation,
     function_objects,
@@ -46,6 +47,7 @@ RULES: RuleTable = RuleTable(
     (
         annotations.RULES,
         builtin_functions.RULES,
+        classes.RULES,
         cached_functions.RULES,
         checkpointing.RULES,
         class_factories.RULES,
