@@ -1,4 +1,9 @@
-"""FX graphs to fused kernels: C for CPU, Triton for CUDA."""
+"""FX graphs to fused kernels: C for CPU, Triton for CUDA.
+
+``compile`` holds the entry points. A graph goes through ``lower`` (tensor-level IR), ``schedule`` (loop-level
+kernels) and ``codegen`` (text); ``targets`` joins these for C and Triton, ``runtime`` builds and calls the
+result. The package imports ``fxstack_interchange`` and no other stage. Begin with ``targets.c_target``.
+"""
 
 from fxstack_inductor.compile import compile_graph, lower
 from fxstack_inductor.decompositions import decompositions

@@ -1,1 +1,5 @@
-"""Choices by measurement: tile sizes of matrix products, or the library's product, on the device that will run them."""
+"""Choices by measurement on the device that will run the kernels.
+
+``choices`` lists the candidates (tile sizes, or the library's matrix product), ``search`` and ``tune`` time
+them, ``device`` gives the clock. The folder imports ``cost`` and ``runtime``. Begin with ``tune``.
+"""

@@ -1,1 +1,5 @@
-"""What a GPU would take for a schedule: predicted from bytes, operations and launches, on any machine."""
+"""What a GPU would take for a schedule, predicted on any machine.
+
+``devices`` describes GPUs, ``model`` predicts kernels from bytes, operations and launches, ``products``
+predicts matrix products. The folder imports ``schedule`` and ``codegen``. Begin with ``model``.
+"""
