@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing else."""
+    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing
+    else.
+    """
 
     position: int
     origins: tuple[int, ...]
