@@ -19,7 +19,7 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.registered import register
+from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.driver.errors import ComptimeError
 from fxstack_capture.trace.records import DeferredLocal
 

@@ -7,8 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fxstack_capture.annotations import check_callable
-from fxstack_capture.calls.nonstrict import as_operations
-from fxstack_capture.calls.registered import (
+from fxstack_capture.calls.marks.nonstrict import as_operations
+from fxstack_capture.calls.marks.registered import (
     as_one_node,
     called_once,
     ending_the_graph,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import types
 import weakref
@@ -15,12 +14,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import classes, policy, polyfills, rehashing, scan
 from fxstack_capture.calls import resumable as linked
+from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
+from fxstack_capture.calls.marks.marked import call_marked, is_marked, substitute_by_torch
+from fxstack_capture.calls.marks.registered import registered
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
-from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch.compiling import scripted
@@ -219,36 +219,11 @@ def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """A method of a pure C type; those that only move their arguments around skip the walk over
     them.
     """
-    if fn in _MOVERS:
+    if traits_of(fn) & MOVES:
         if calls.objects.lazy and id(args[0]) in calls.objects.lazy:
             calls.objects.expand(args[0])
         return fn(*args, **kwargs)
     return run(calls.trace, fn, args, kwargs)
-
-
-_MOVERS: frozenset[object] = frozenset(
-    {
-        list.append,
-        list.pop,
-        list.insert,
-        list.clear,
-        list.copy,
-        list.reverse,
-        dict.values,
-        dict.items,
-        dict.keys,
-        dict.copy,
-        dict.clear,
-        dict.popitem,
-        collections.deque.append,
-        collections.deque.appendleft,
-        collections.deque.pop,
-        collections.deque.popleft,
-        collections.deque.clear,
-        collections.deque.copy,
-        collections.deque.reverse,
-    }
-)
 
 
 def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:

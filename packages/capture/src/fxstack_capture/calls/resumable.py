@@ -11,7 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.marked import call_marked, is_marked
+from fxstack_capture.calls.marks.marked import call_marked, is_marked
 from fxstack_capture.calls.polyfills import of_call
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
 from fxstack_capture.objects.instances import has_finalizer

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.calls.marked import is_allowed_by_torch
+from fxstack_capture.calls.marks.marked import is_allowed_by_torch
 from fxstack_capture.guards.records import (
     AllDistinct,
     ClassUnchanged,

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.calls.registered import label_of
+from fxstack_capture.calls.marks.registered import label_of
 from fxstack_capture.effects import Call, diff
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned

@@ -15,8 +15,8 @@ import torch
 
 from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.nonstrict import as_operations
-from fxstack_capture.calls.registered import as_one_node, called_once
+from fxstack_capture.calls.marks.nonstrict import as_operations
+from fxstack_capture.calls.marks.registered import as_one_node, called_once
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 
