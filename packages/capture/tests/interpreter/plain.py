@@ -12,9 +12,8 @@ from types import SimpleNamespace
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter import BytecodeInterpreter, TraceGenerator, frame_rules, super_arguments
-from fxstack_capture.interpreter.stopping import RETURNED
 from fxstack_capture.options import CaptureOptions
-from fxstack_capture.trace.records import Returned
+from fxstack_capture.trace.records import RETURNED, Returned
 from fxstack_capture.versions import program_table
 
 
