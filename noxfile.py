@@ -147,8 +147,8 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def lint(session: nox.Session) -> None:
-    """Ruff (all rules), formatting, import layers, declared dependencies."""
-    session.install("ruff==0.17.5", "import-linter", "deptry")
+    """Ruff (all rules), formatting, import layers, declared dependencies, measures of structure."""
+    session.install("ruff==0.17.5", "import-linter", "deptry", "networkx")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     paths = os.pathsep.join(str(directory(p) / "src") for p in [*STAGES, "integration"])
@@ -156,6 +156,8 @@ def lint(session: nox.Session) -> None:
     for package in [*STAGES, "integration"]:
         with session.chdir(directory(package)):
             session.run("deptry", "src", "--package-module-name-map", MODULES)
+    # grimp, which docs/house.py also needs, comes with import-linter.
+    session.run("python", "docs/house.py", "--report")
 
 
 @nox.session(python=PYTHONS)
@@ -198,7 +200,9 @@ def release(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", *files)
     try_wheels(session, [path for path in files if path.endswith(".whl")])
     if "--tag" in session.posargs:
-        session.run("git", "tag", "--annotate", f"v{version}", "--message", f"fxstack {version}", external=True)
+        session.run(
+            "git", "tag", "--annotate", f"v{version}", "--message", f"fxstack {version}", external=True
+        )
     else:
         session.log(f"would create the annotated tag v{version}; -- --tag creates it")
 

@@ -1,4 +1,6 @@
-"""Which ATen operators raise for the data of their tensors alone: the table of ``fxstack_interchange.eager_facts.raising``, asked of eager.
+"""Ask eager which ATen operators raise because of their tensors' data alone.
+
+The answer is the table of ``fxstack_interchange.eager_facts.raising``.
 
     python packages/capture/tests/sweeps/raising.py [--ops PATTERN] [--samples 4] [--write FILE] [--dry]
 

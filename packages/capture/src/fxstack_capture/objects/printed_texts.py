@@ -27,7 +27,10 @@ _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be one."""
+    """``{value!conversion:spec}``.
+
+    ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be one.
+    """
 
     value: Any
     conversion: str = ""

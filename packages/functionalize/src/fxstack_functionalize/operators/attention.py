@@ -5,7 +5,8 @@ in float32 (float64 for float64), applies both graphs to all scores at once with
 which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
 
 The second way (``AotOptions.whole_attention``) keeps attention and its gradients one operator each
-(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all scores in memory.
+(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all
+scores in memory.
 """
 
 from __future__ import annotations

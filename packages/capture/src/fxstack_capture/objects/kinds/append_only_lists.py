@@ -1,8 +1,8 @@
 """Lists of the outside that are not looked into: a program adds to them, asks for their length, or reads an item.
 
-A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The stand-in then holds
-only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
-``Objects.enter``, which fills in what was there before and guards it.
+A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The
+stand-in then holds only what the program adds, and no guard says more than what was asked. Every other
+way to the list leads through ``Objects.enter``, which fills in what was there before and guards it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random tensors from a generator of the program's own (``torch.randn(3, generator=g)``).
 
 Nothing but other draws from the same generator can tell when such a tensor is drawn, so the replacement draws it before the
-graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The generator that torch uses by
-default is another matter: operators of the graph draw from it, too.
+graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The
+generator that torch uses by default is another matter: operators of the graph draw from it, too.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing else."""
+    """The flat output at ``position`` is computed from the results ``origins`` alone (numbers of user outputs)."""
 
     position: int
     origins: tuple[int, ...]

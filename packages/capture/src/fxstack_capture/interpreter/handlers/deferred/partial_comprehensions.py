@@ -2,8 +2,8 @@
 
 Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends
 nothing but the comprehension gets at it, so it lies there as ``DeferredLocal``: what the elements before were is not looked
-into, and every round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves
-it, the list enters.
+into, and every round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or
+an exception leaves it, the list enters.
 """
 
 from __future__ import annotations
