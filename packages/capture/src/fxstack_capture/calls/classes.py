@@ -15,6 +15,9 @@ from fxstack_capture.objects.instances import has_finalizer
 if TYPE_CHECKING:
     from fxstack_capture.calls.dispatch import CallDispatcher
 
+# Limits: classes that a program makes and uses behind a graph break are compiled anew in each call, and live
+# until the compiled code is dropped.
+
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__

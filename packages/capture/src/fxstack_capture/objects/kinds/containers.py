@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
 
 
+# Limits: iterating over a changed set of objects that hash by identity ends the graph. A __hash__ or __eq__
+# with side effects runs again where a table made inside is rebuilt after a break, and once where it ends the
+# graph itself.
+
+
 def items(objects: ObjectModel, obj: Any, iterator: Iterable[Any], source: Source) -> list[Any]:
     """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level
     access).

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
 
+# Limits: a hook on a computed tensor reads Python objects as they were in the forward. Hooks on a computed
+# tensor end the graph if the tensor or the handle leaves it.
+
+
 def register(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)

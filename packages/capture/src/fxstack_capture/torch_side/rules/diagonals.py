@@ -14,6 +14,8 @@ from fxstack_capture.torch_side.fakes.writes import is_leaf
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
+# Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
+
 _NOTHING: dict[str, Any] = {}
 
 

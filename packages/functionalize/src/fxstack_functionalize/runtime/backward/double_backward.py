@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
     Names = Callable[[torch.nn.Module], set[str]]
 
+# Limits: inputs must not be changed in place before, and inputs that are no leaves must still be alive.
+# Graphs that draw random numbers, change inputs or were compiled under autocast give the first derivative
+# only, and raise when it is differentiated.
+
 _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__  # type: ignore[attr-defined]
 
 

@@ -23,6 +23,9 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from fxstack_capture.trace import Trace
 
+# Limits: isEnabledFor is computed from the levels, also if the cache of a logger without a manager
+# (logging.Logger(name)) is out of date.
+
 RULES: RuleTable = RuleTable()
 
 
