@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
 
+# Limits: the decision uses the shortest of eight calls of each side (training: of eight whole steps), once.
+# Inputs of other sizes or a busier machine are not noticed. Four or more graphs of a training program share
+# patterns of calls.
+
 WARM_UP = 4
 """Calls that are not counted, half of them by each side: the first ones compile backwards and fill caches."""
 TIMED = 16

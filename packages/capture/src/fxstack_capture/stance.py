@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+# Limits: under skip_guard_eval_unsafe guards are evaluated. A call that needs a guard which torch would skip
+# raises an error, instead of a result that may be wrong. aot_eager_then_compile is eager_then_compile.
+
 STANCES: Final = (
     *("default", "force_eager", "eager_on_recompile", "fail_on_recompile"),
     "eager_then_compile",

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from fxstack_functionalize.aot import Compiler
 
 
+# Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.
+
+
 def aot_function(
     fn: Callable[..., Any],
     fw_compiler: Compiler,

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
+# Limits: the first backward frees all saved tensors if saved-tensor hooks run in eager, if one result is
+# computed from another (return logits, loss, other), or if a third result joins the histories (return f(h),
+# g(h, k), f(k)).
+
 RAW, SAVED = "_raw_saved_", "_saved_"
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+# Limits: a graph that sets the default dtype and calls an operator that reads it (a custom operator with
+# torch.zeros(n)) runs in eager, and so does a graph that switches deterministic algorithms.
+
+
 def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise UnsupportedGraphError if a captured call makes operators behind it others in a way that cannot be spelt out."""
     if target is not torch_compat.set_deterministic_algorithms:

@@ -22,6 +22,9 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
+# forward can no longer have.
+
 aten = torch.ops.aten
 
 

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from fxstack_capture.trace.state import Calls, Trace
 
 
+# Limits: a call whose key has tensors, symbolic numbers, objects made in the same graph, or objects that hash
+# by Python code is traced each time and not cached. A first call that caches a tensor or another new object,
+# or has side effects, runs its frame in plain Python, also under fullgraph; the next call is compiled.
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """The call ``fn(*args, **kwargs)``, and where ``fn`` keeps its result."""

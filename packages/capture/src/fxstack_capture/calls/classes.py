@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.trace.state import Calls
 
+# Limits: classes that a program makes and uses behind a graph break are compiled anew in each call, and live
+# until the compiled code is dropped.
+
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.reports.records import Tally
 
 
+# Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
+# compared.
+
 # What ``begin`` answers; see ``native``.
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
 
+# Limits: a filter sees more guards than torch's has, with torch's kinds; some kinds of torch do not occur.
+
 _KINDS: dict[type, tuple[str, ...]] = {
     records.TypeIs: ("TYPE_MATCH",),
     records.WordIs: ("TYPE_MATCH",),

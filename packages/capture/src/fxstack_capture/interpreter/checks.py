@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.frame import Frame
 
+# Limits: a check ends the graph if the graph writes to its inputs, or if it runs on a GPU and indexes tensors
+# or draws random numbers. If a check fails, the frame runs twice: the graph, then plain Python.
+
 _MOST_INSTRUCTIONS = 200
 _FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
 _JUMPS = {"IF_TRUE": True, "IF_FALSE": False}

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
+# Limits: type(), isinstance and inspect report the generator type for a generator made while tracing. C code
+# that tests for the exact type (PyGen_CheckExact) sees another type. __qualname__ accepts values that are not
+# strings.
+
+
 class TraceGenerator:
     """A suspended interpreted frame behind the generator protocol.
 

@@ -16,6 +16,11 @@ from fxstack_capture.breaks import graph_break
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Limits: the graph ends where torch._numpy is known to compute another value: division and powers of integers
+# by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. It also ends for np.bool_ and
+# np.complex64 beside tensors, and for NumPy scalars as first argument of torch functions. Strides of
+# dimensions of one element may differ from NumPy's.
+
 LARGEST = 1 << 26
 """Bytes of one array up to which calls are rehearsed."""
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.trace.state import Objects
 
+# Limits: text with the address of a new object (<object at 0x...>) that was made before a graph break names
+# another address after it. Equal strings may or may not be the same object.
+
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 

@@ -17,6 +17,11 @@ from fxstack_capture.trace.records import DeferredLocal
 if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
 
+# Limits: only text that an argument or an f-string passes to print in one expression is deferred. Text that
+# goes first into a variable, %, str.format, str(), a logger, a key, a conditional expression or another
+# function is not deferred; neither are strings that are attributes, items, globals or arguments of a module's
+# forward, nor formats that fail for some numbers of a type (:c) or read the locale (:n).
+
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")

@@ -20,6 +20,10 @@ from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim
 from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import pytree as _pytree
 
+# Limits: a contract is about the frame of the given function up to its first graph break; sizes behind the
+# break become symbolic when they change. Sizes of 0 and 1 under a named Dim have code of their own; export
+# needs an example of 2 or more.
+
 
 class ShapeContractError(ConstraintViolationError):
     """A call, or the program, does not keep to the sizes that were agreed on: marks or ``dynamic_shapes``."""

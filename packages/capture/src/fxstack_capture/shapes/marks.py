@@ -14,6 +14,9 @@ import torch
 
 from fxstack_capture.guards.records import MarksWithin
 
+# Limits: bounds and shape_id of mark_unbacked are those of the call that was compiled. A later call whose
+# marks differ only in these runs the same code.
+
 Dims = int | Iterable[int]
 
 

@@ -23,6 +23,9 @@ from fxstack_interchange.torch_compat import disable_current_modes as _disable_c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+# Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) trust
+# their callers. A program that calls such an operator by name gets fewer errors than in eager.
+
 _SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
 
+# Limits: max_pool1d without a gradient, of an input whose dimensions lie in memory in another order, is laid
+# out as with one; eager's result is contiguous.
+
 _ATEN = torch.ops.aten
 
 

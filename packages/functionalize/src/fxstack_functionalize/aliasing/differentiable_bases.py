@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     Way = Callable[[torch.Tensor], torch.Tensor]
 
+# Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
+# beside its source, views made under no_grad, by operators with several results, of another dtype, or of a
+# tensor without gradient.
+
 _DEFAULT = torch_compat.CreationMeta.DEFAULT
 
 

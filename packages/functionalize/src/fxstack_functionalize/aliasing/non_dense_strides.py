@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+# Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
+# on such a tensor of 16 elements or more draws other numbers than eager.
+
+
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     """Whether ``tensor`` certainly has these strides, where a stride means something."""
     return all(

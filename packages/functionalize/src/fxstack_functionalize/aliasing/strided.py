@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.tracing.engine import Engine
 
+# Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
+# tensor with a storage of its own size; eager's storage is as large as the argument's.
+
 NAMES = frozenset({"as_strided", "as_strided_"})
 
 

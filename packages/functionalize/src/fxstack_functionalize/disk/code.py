@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import dis
     from collections.abc import Collection, Iterator
 
+# Limits: code that reads lists, sets or dictionaries has no form, since it may write to them.
+
 PACKAGES = frozenset(
     {"torch"} | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
 )

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from fxstack_interchange import StageGraph
 
+# Limits: draws on a GPU stay as they are. A graph whose backward draws runs in eager, and such programs are
+# not kept on disk. Torchbind calls end the graph.
+
 NAMESPACE: Final = "fxstack_random"
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _outer: Final = WeakTensorKeyDictionary()

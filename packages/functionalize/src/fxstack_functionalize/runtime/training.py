@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     Apply = Callable[..., Sequence[Any]]
 
 
+# Limits: autograd.grad(loss, x, allow_unused=True), where loss does not depend on the argument x but another
+# result does, runs the backward of the graph and frees what it has saved. Eager runs nothing.
+# autograd.grad(loss, x) of an argument x that is no leaf, and that the graph changed before it computed loss,
+# finds no path from loss to x.
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """What cuts a joint graph, and what compiles the parts: the backward later, unless ``early`` says otherwise."""

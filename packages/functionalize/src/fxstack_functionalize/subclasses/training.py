@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.trace import Traced
 
 
+# Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
+# arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph
+# runs again in eager.
+
+
 def trained_callable(
     graph: Desugared, traced: Traced, captured: Captured, stages: Stages
 ) -> Callable[..., Any]:

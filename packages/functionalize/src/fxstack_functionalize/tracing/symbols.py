@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.inputs import Captured
 
 
+# Limits: graphs with gradients of std, var and cumprod of a size that data decides run in eager. A graph
+# whose backend specialises a symbolic size (recurrent layers, by unrolling) is compiled for each size, up to
+# the limit. multilabel_margin_loss that trains with symbolic sizes runs in eager, since torch has no fake
+# kernel for its backward.
+
+
 def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     """Describe the symbols that the captured graph's inputs bind, in order of first appearance."""
     shape_env = captured.fake_mode.shape_env

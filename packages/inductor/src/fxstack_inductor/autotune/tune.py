@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.fusion.templates import Candidates
     from fxstack_inductor.schedule.plan import Plan
 
+# Limits: what else a library's product would need beside it is timed as a copy of as many bytes.
+
 LOG = logging.getLogger(__name__)
 
 

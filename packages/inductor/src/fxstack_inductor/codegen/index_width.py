@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Atom
     from fxstack_inductor.ir.kernel import Kernel
 
+# Limits: if symbolic sizes come to tensors of more than 2**31 elements, the graph is compiled again. Sizes
+# that data decide are indexed with 64 bits.
+
 INT32 = 2**31 - 2**16
 """What fits: the last tile may reach beyond it."""
 

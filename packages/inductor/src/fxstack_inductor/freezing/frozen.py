@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 
+# Limits: a write through .data, or by a fused optimizer's operator that is called by itself, is not seen.
+# Folded and packed weights are in memory twice, symbolic batch sizes have no packed products, and weights of
+# convolutions are not packed (slower in some layouts, a gain of 5% in others). Such programs are not kept on
+# disk.
+
 MOST_MISSES = 8
 """After so many calls in a row with other weights the graph is compiled as it is: its weights are arguments, or being trained."""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+# Limits: BLAS rounds as often as eager does, but in another order.
+
 ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
     find_overload(f"{name}")
     for name in ("add.Tensor", "mm.default", "addmm.default", "t.default", "transpose.int", "permute.default")

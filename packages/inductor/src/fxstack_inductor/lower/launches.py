@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.nodes import Node
 
+# Limits: under TRITON_INTERPRET=1 every tensor counts as written. Launches go through Triton's own dispatch,
+# except in recorded CUDA graphs; a saved graph refers to the kernels of the process that made it.
+
 RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 COPY = torch.ops.aten.copy_.default
 

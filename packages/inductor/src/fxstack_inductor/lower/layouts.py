@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from torch.fx import Node as FxNode
 
 
+# Limits: strides of dimensions of one element may differ from eager's in results of empty_like, of operators
+# that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic sizes, the
+# operators of fxstack_interchange.eager_facts.layouts have the strides of torch's fake kernels.
+
+
 def layout_of(value: torch.Tensor) -> Layout:
     shape = tuple(size_expr(size) for size in value.shape)
     if value.layout is not torch.strided:

@@ -25,6 +25,10 @@ from fxstack_inductor.targets.lowered_c import Lowered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+# Limits: graphs on CPU only. Floats are drawn from a normal distribution cut off at the seen range, without
+# NaN and infinities; integer tensors of more than 64 elements between their extremes; tensors that shared
+# memory do not share it. A failure before there is C code leaves no script.
+
 HEADER = '''"""Kernels that fxstack-inductor generated{origin}: compile, check against eager torch, and time them.
 
 Run it with Python and torch {version}, with a C compiler on PATH or in FXSTACK_CC; --repeats N sets how often the call is timed.

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.expr import Expr
 
+# Limits: torch allocates what a forward saves and a backward returns in each step. The C library may give
+# this memory back to the system in between (measured for a GPT of 6 layers: 130 page faults a step, eager
+# 11,800; peak 547 MB, eager 574).
+
 PAGE = 4096
 SHAPES_KEPT = 8
 """For how many combinations of symbolic sizes a graph's view of a block is kept."""

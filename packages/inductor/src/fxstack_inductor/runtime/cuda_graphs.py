@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
     """Records what a function does on the device: its results, and what does it again."""
 
+# Limits: a result that is dropped while another stream (record_stream) still reads it is not waited for. A
+# graph that waits for the device, touches CPU tensors or spans devices is not recorded, and says why.
+
 MOST = 8
 """Recordings of one graph."""
 PLACES = 2

@@ -18,6 +18,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Limits: torch builds that draw by MKL's generators (Intel CPUs) keep eager's own kernel.
+
 DRAW, DRAW_ARGUMENTS = "mersenne_bernoulli", 4
 """The C function, and how many arguments it takes."""
 FEWEST = 2048

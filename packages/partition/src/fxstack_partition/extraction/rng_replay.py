@@ -19,6 +19,9 @@ from fxstack_partition.torch_compat import OpOverload, run_and_save_rng_state, r
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
+# Limits: only on CPU, from the default generator, and for operators that take a tensor (torch.rand(shape) is
+# saved). Numbers from a generator of the program are inputs of captured graphs, and saved in other graphs.
+
 SAVING = run_and_save_rng_state
 DRAWING = run_with_rng_state
 

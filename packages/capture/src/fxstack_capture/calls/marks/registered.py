@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.trace.state import Objects, Trace
 
+# Limits: torch.compiler.substitute_in_graph acts on functions in C without a rule in calls.rules;
+# fxstack.substitute_in_graph on all. A leaf function (torch._dynamo.decorators.leaf_function) ends the graph.
+
 Rule = Callable[..., Any]
 """``(trace, args, kwargs) -> result``, as in ``table``."""
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+# Limits: where code behind a graph break below C code runs in plain Python, sys._getframe sees a frame of
+# this module.
+
+
 class End:
     """What ``next_or_end`` gives where there is nothing more; the class itself."""
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.driver.errors import BackendError
 
+# Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
+# calls, guards only the code and defaults of these functions.
+
 _MOCKS = "unittest.mock"
 
 

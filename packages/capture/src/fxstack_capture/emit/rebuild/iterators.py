@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
+# Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
+# plain Python, between two graphs.
+
 # C classes of these modules reduce to their parts; others might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
 _ITERATORS: tuple[type, ...] = (

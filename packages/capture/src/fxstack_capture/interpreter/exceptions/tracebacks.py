@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     _Stub = GeneratorType[None, None, None]
 
 
+# Limits: the frames of these tracebacks are stubs. f_locals is empty, f_lineno is the first line of the
+# function (tb_lineno is right), and columns are unknown.
+
+
 def _never_started() -> Generator[None]:
     yield
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
     from fxstack_capture.trace.state import Objects
 
+# Limits: an iterator over a list or dictionary that the graph has changed ends the graph, and so does
+# zip(strict=True). A generator that was made before a graph break is run beside the graphs.
+
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
 

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     Handler = Callable[[Objects, Any, Source], Any]
 
 
+# Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own
+# end the graph where they are read: a new thread would run their code in a guard. A __getattribute__, or a
+# property __class__, with side effects is also called where the tracer asks isinstance.
+
+
 def handler(cls: type) -> Handler | None:
     """How instances of ``cls`` enter; None when their state is out of reach."""
     base, _ = native_new(cls)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from torch.fx.experimental.sym_node import SymNode
 
+# Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile anew for
+# each value.
+
 Operand: TypeAlias = sympy.Basic | int | float
 
 

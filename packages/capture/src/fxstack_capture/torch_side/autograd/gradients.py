@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
+# Limits: the grad_fn of a result whose gradient was already taken inside is named Error; a second gradient
+# raises eager's exception. A result that requires grad only for leaves made inside has a grad_fn with another
+# name, and is no view.
+
 _HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)

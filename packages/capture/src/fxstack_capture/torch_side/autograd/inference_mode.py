@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 
+# Limits: inference_mode entered under inference mode, leaves made in it, and the end of an inference_mode
+# block from before the graph end the graph.
+
+
 class Region:
     """``torch._C._InferenceMode``, whose guard exists only where the mode is on for the program itself."""
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     Kwargs = dict[str, Any]
     Tensors = list[torch.Tensor]
 
+# Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
+# compiled here (for example, an operand that is also a closure) and may not see functions that run in plain
+# Python inside of compiled code.
+
 _OPERATORS = torch.ops.higher_order
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
+# Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
+# TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
+# graph in eager.
+
 _OPERATOR = torch.ops.higher_order.flex_attention
 _NAMES = "query key value score_mod block_mask scale kernel_options"
 _POSITIONS = 4

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
+# Limits: linearize, a program's autograd.Function under a transform where a gradient is also taken outside of
+# it, and whatever ends a graph inside of a transform run the whole transform in plain Python.
+
 _C = torch_compat.functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
 _LEAVE = {

@@ -19,6 +19,8 @@ from fxstack_capture.torch_compat import disable_current_modes as _disable_curre
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
+# Limits: up to 256 operators on 4,096 elements; nonzero and masks of such tensors end the graph.
+
 _MOST_NODES = 256
 _MOST_ELEMENTS = 4096
 _CALLABLE = (BuiltinFunctionType, MethodDescriptorType, OpOverload)

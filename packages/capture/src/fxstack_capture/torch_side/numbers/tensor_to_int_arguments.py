@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fxstack_capture.breaks import GraphBreak
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
+# Limits: in-place operators between rows of one tensor at such indices (y[t] = y[0]) run their graph in
+# eager.
+
 _CONTAINERS = (tuple, list, torch.Size)
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
+# Limits: a memo that the program passes to deepcopy does not get the entries that torch makes for memory.
+
+
 class Copies:
     """The memory that each deep copy of a trace has met, by the memo of the copy."""
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
+# Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
+
 _NOTHING: dict[str, Any] = {}
 
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
 
+# Limits: the graph ends if __torch_function__ is no classmethod, if a gradient of such a tensor is taken
+# inside, or if it becomes a nn.Parameter.
+
 PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
 MODE_AT = torch_compat.get_function_stack_at

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from fxstack_capture.trace.records import Construction
 
 
+# Limits: the graph ends if a wrapper from outside or an inner tensor of it is written to, if a wrapper under
+# a torch-function mode is used, if a class does not return the symbolic sizes that it was given, or if
+# __tensor_unflatten__ makes other inner tensors than it was given.
+
+
 class Wrappers:
     """The wrappers of one trace."""
 

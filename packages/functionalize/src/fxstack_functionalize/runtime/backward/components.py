@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Backward = Callable[..., Sequence[Any]]
 
+# Limits: if results with a common part come from different intermediate tensors, the backward of one result
+# also runs through the histories of the others, with gradients of None. It raises if one of these was freed.
+
 _set_versions = torch_compat.unsafe_set_version_counter
 STATE = ("held", "symbols", "sizes", "inputs")
 """What a forward leaves on its ``ctx`` for its backward."""

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
 
+# Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
+# numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the
+# backward is not seen by what was computed from the view.
+
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
 _set_versions = torch_compat.unsafe_set_version_counter

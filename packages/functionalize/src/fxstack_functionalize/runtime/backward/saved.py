@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition
 
 
+# Limits: a backward that recomputes from an input which eager does not save ((z * 2 + 1).square()) raises if
+# that input was changed. After a change through .data it may read the value before or after the change,
+# unlike eager.
+
+
 class Saving(Enum):
     """Who looks after the saved tensors."""
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.examples import Example
 
 
+# Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
+# gradient may have these.
+
+
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that makes a tensor of the same size dense, its dimensions in the order of ``example``'s."""
     order = _dimension_order(example)

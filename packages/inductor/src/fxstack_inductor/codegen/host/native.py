@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
+# Limits: native on CPU and on one GPU, if this Python and torch have the layout and functions that
+# runtime/native.py checks, and for graphs with kernels. ATen calls other than matrix products, convolutions
+# and attention call back into Python. A failed call prints torch's message on stderr before it raises.
+
+
 def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram:
     """``source`` has the plan's kernels; ``boxed``: the program takes one list, which it empties."""
     return NativeWriter(plan, source.functions, boxed, declarations=source.declarations).run()

@@ -32,6 +32,9 @@ from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
 if TYPE_CHECKING:
     from fxstack_inductor.lower.program import Program
 
+# Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
+# quotients and remainders, becomes several kernels.
+
 WINDOW = 4
 """From this many places on, what one element of a reader reads of a tensor is a window."""
 

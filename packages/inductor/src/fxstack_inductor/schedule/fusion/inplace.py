@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.steps import Step
 
 
+# Limits: a mutated input is computed into a buffer and copied if the kernel also reduces it, reads it
+# elsewhere than it writes, returns the new value, or if an index of the graph may be out of range. A forward
+# keeps its inputs until it ends; a backward frees them after their last use.
+
+
 def share_memory(steps: Sequence[Step]) -> list[Step]:
     """Have each scatter's ``init`` written into the memory of the scatter itself, which the scatter then changes."""
     kernels = [step for step in steps if isinstance(step, KernelStep)]

@@ -20,6 +20,8 @@ from fxstack_capture.sources import Converted, pinned
 if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
 
+# Limits: a token that is kept across a graph break runs the frame in plain Python.
+
 RULES: RuleTable = RuleTable()
 
 _GET: Final[Any] = ContextVar.__dict__["get"]

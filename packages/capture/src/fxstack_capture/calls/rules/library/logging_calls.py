@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.trace.state import Trace
 
+# Limits: isEnabledFor is computed from the levels, also if the cache of a logger without a manager
+# (logging.Logger(name)) is out of date.
+
 RULES: RuleTable = RuleTable()
 
 

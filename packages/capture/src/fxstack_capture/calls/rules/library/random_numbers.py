@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Args = tuple[Any, ...]
 
+# Limits: choice and shuffle of objects, getstate, and shuffle of a list from outside end the graph.
+
 RULES: RuleTable = RuleTable()
 
 _LARGEST = 1 << 61

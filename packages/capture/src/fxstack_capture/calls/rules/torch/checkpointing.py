@@ -23,6 +23,9 @@ from fxstack_capture.torch_side.higher_order.selection import choosing, is_choos
 if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
 
+# Limits: checkpointed code runs its Python once, with gradients enabled. Eager runs a reentrant checkpoint
+# without gradients first, and refuses autograd.grad through it. The partitioner decides what is recomputed.
+
 RULES: RuleTable = RuleTable()
 
 TAG = "must_recompute"

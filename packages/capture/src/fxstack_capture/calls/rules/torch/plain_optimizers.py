@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
 
 
+# Limits: a process that has used torch.compile has marked LBFGS and SparseAdam, and their closures, as not to
+# be compiled. SGD(fused=True) of half precision runs in plain Python because torch's kernel reads momentum
+# that was not written yet.
+
+
 def _codes(module: ModuleType) -> Iterator[CodeType]:
     """The code of all functions and methods that a module defines, behind their decorators, and of those inside."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
+# Limits: a closure variable that is deleted and then read after a graph break raises NameError; eager raises
+# UnboundLocalError.
+
+
 def load_fast(frame: Frame, index: int) -> None:
     value = frame.fast[index]
     if value is NULL:
