@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls import CallDispatcher, native_run
-from fxstack_capture.emit.resolve import RealFrame
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter

@@ -54,7 +54,6 @@ from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
-from fxstack_capture.guards.reading import Frame
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.backend import Backend
     from fxstack_capture.driver.contracts import CallContract
     from fxstack_capture.driver.reports.recompiling import Recompilation
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.options import CaptureOptions
 
@@ -379,7 +378,7 @@ class FrameCompiler:
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return filtered(guards, self.options.guard_filter_fn, Frame(frame.function, frame.arguments))
+        return filtered(guards, self.options.guard_filter_fn, frame)
 
     def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
         raised = written.raised is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.shapes.contract import Bound, ShapeContract
     from fxstack_capture.sources import Source
 

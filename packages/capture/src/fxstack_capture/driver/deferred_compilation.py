@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.driver.states import CodeState
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.guards.records import Guard
 
 

@@ -13,7 +13,7 @@ from fxstack_capture.guards.records import Guard
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.trace.records import CapturedCode
 
 

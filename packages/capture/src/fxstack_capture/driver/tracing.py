@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fxstack_capture.bytecode.program import ProgramTable
     from fxstack_capture.driver.contracts import CallContract
     from fxstack_capture.driver.states import CodeState
-    from fxstack_capture.emit.resolve import RealFrame
     from fxstack_capture.emit.resume import Resumptions
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.options import CaptureOptions
 
 # How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.

@@ -9,7 +9,9 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, attribute, call, item, load
-from fxstack_capture.emit.resolve import RealFrame, item_reader, resolve
+from fxstack_capture.emit.resolve import resolve
+from fxstack_capture.guards import accesses
+from fxstack_capture.guards.accesses import RealFrame, item_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,7 +86,7 @@ def _pinned(loads: Loads, source: s.Pinned) -> ast.expr:
 
 
 def _instance_dict(loads: Loads, source: s.InstanceDict) -> ast.expr:
-    getter = loads.constant(runtime.instance_dict, "instance_dict")
+    getter = loads.constant(accesses.instance_dict, "instance_dict")
     value = call(getter, loads.expr(source.of), ast.Constant("__dict__"))
     return loads.temporary(value, source)
 
@@ -104,7 +106,7 @@ def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
 
 
 def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
-    getter = loads.constant(runtime.class_attr, "class_attr")
+    getter = loads.constant(accesses.class_attr, "class_attr")
     return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
 
 
@@ -182,8 +184,8 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Item: _item,
     s.ItemAt: _item,
     s.Key: _key,
-    s.KeyAt: _at(runtime.key_at),
-    s.ValueAt: _at(runtime.value_at),
+    s.KeyAt: _at(accesses.key_at),
+    s.ValueAt: _at(accesses.value_at),
     s.Upcoming: _at(native.upcoming),
     s.Converted: _converted,
     s.Cached: _cached,

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
     States = tuple[tuple[Callable[[Any], object], Any], ...]
 
-_mro_of = type.__dict__["__mro__"].__get__
-_dict_of = type.__dict__["__dict__"].__get__
-
-instance_dict = object.__getattribute__
-"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
-
 
 class Continue(tuple[Any, ...]):
     """What a replacement returns when its frame goes on elsewhere: (function, arguments); see ``native``."""
@@ -140,15 +134,6 @@ def finished_generator() -> Any:
     return generator
 
 
-def class_attr(cls: type, name: str) -> Any:
-    """``name`` raw along the MRO, no descriptor called."""
-    for base in _mro_of(cls):
-        namespace = _dict_of(base)
-        if name in namespace:
-            return namespace[name]
-    raise AttributeError(f"type object {cls!r} has no attribute {name!r}")
-
-
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
     return dict.__iter__(mapping)
 
@@ -191,14 +176,3 @@ def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
     """The iterator, without its next ``count`` items."""
     next(islice(iterator, count, count), None)
     return iterator
-
-
-def key_at(container: Any, index: int) -> Any:
-    """The ``index``-th key of a dict or item of a set, in iteration order."""
-    kind = dict if isinstance(container, dict) else set if isinstance(container, set) else frozenset
-    return next(islice(kind.__iter__(container), index, None))
-
-
-def value_at(mapping: dict[Any, Any], index: int) -> Any:
-    """The ``index``-th value of a dict in iteration order."""
-    return next(islice(dict.values(mapping), index, None))

@@ -25,7 +25,7 @@ from fxstack_capture.sources import FreeCell, Globals
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 

@@ -16,7 +16,7 @@ from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 """One record (level INFO) for every compilation of a function that was compiled before."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.emit.builder import Builder
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 
 _EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

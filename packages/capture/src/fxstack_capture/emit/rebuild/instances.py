@@ -11,10 +11,10 @@ from collections import OrderedDict, defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.guards import accesses
 from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
@@ -84,7 +84,7 @@ def fill_state(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> Non
     """The instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
-        getter = rebuilder.constant(runtime.instance_dict, "instance_dict")
+        getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
         state = rebuilder.assign(call(getter, made, ast.Constant("__dict__")), "dict")
         rebuilder.remember(namespace, state)
         if namespace:
