@@ -8,11 +8,11 @@ from fxstack_capture import sources
 from fxstack_capture.emit import loads
 from fxstack_capture.guards import accesses, lowering, records, words
 
-CLASSES = [cls for _, cls in inspect.getmembers(sources, inspect.isclass) if cls.__module__ == sources.__name__]
+CLASSES = [
+    cls for _, cls in inspect.getmembers(sources, inspect.isclass) if cls.__module__ == sources.__name__
+]
 SOURCES = [
-    cls
-    for cls in CLASSES
-    if issubclass(cls, sources.Source) and cls not in (sources.Source, sources.Step)
+    cls for cls in CLASSES if issubclass(cls, sources.Source) and cls not in (sources.Source, sources.Step)
 ]
 CHECKS = [
     cls

@@ -212,7 +212,11 @@ class FrameCompiler:
                 return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
             if again.failures:
                 self._announce(again)
-            return self._compile(frame, code, state, again)
+            made = self._compile(frame, code, state, again)
+            if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
+                # The hook would install the entry when this lock is gone: another thread would compile it again.
+                native.install(code, made)
+            return made
 
     def _forbidden(self, code: CodeType, why: str) -> Any:
         """The frame runs in plain Python, unless it is the first one of what has to be one graph.
