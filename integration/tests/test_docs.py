@@ -49,7 +49,14 @@ def test_contributing_names_files_that_exist():
 
 def test_contributing_names_modules_and_tests_that_exist():
     names = set(re.findall(r"`([\w/]+\.(?:py|c))`", CONTRIBUTING))
-    missing = [name for name in names if not any(DOCS.parent.glob(f"*/**/{name}"))]
+    folders = [DOCS.parent, *DOCS.parent.glob("packages/*"), DOCS.parent / "integration"]
+    inside = [
+        folder
+        for top in folders
+        for folder in (top, *top.glob("src/*"), *top.glob("src/*/*"), *top.glob("tests/*"))
+    ]
+    inside += [folder for top in folders for folder in (top / "tests", *top.glob("src/*/*/*"))]
+    missing = [name for name in names if not any((folder / name).exists() for folder in inside)]
     assert missing == []
 
 
