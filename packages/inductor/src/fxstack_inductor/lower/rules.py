@@ -1,4 +1,4 @@
-"""Every lowering rule: the union of the registries."""
+"""The table of all lowering rules: the union of the modules' registries."""
 
 from __future__ import annotations
 
