@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.expr import Expr
 
 Bounds = tuple[int | None, int | None]
-"""Inclusive lower and upper bound, None where unknown."""
+"""Inclusive lower and upper bound; None if unknown."""
 
 
 class VarKind(StrEnum):
@@ -19,9 +19,9 @@ class VarKind(StrEnum):
     SIZE = "size"
     """A symbolic size, at least 0, known when the graph is called."""
     INTEGER = "integer"
-    """The same, but it may be negative."""
+    """A symbolic integer, possibly negative, known when the graph is called."""
     VALUE = "value"
-    """An integer computed or loaded in the kernel: the ``name`` is that of the value."""
+    """An integer computed or loaded in the kernel; ``name`` is the name of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Var:
     kind: VarKind
     extent: Expr | None = None
     definition: str = ""
-    """Python text that the host computes the value with, for a size that is no polynomial of others."""
+    """Python text from which the host computes a size that is not a polynomial of other sizes."""
 
     def __hash__(self) -> int:
-        return hash(self.name)  # the names of one kernel differ; an enum's hash is a call of Python's
+        return hash(self.name)  # names are unique in a kernel; an enum's hash is slow (Python code)
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ class Var:
 
     @property
     def symbolic(self) -> bool:
-        """Whether it is an argument of the kernels that it occurs in."""
+        """Whether the variable is an argument of the kernels that use it."""
         return self.kind in {VarKind.SIZE, VarKind.INTEGER}
 
     def bounds(self) -> Bounds:
@@ -108,7 +108,7 @@ Monomial = tuple[Atom, ...]
 
 
 def _operand(expr: Expr) -> str:
-    """Text that keeps its meaning beside an operator."""
+    """Return the text of ``expr``, in parentheses where an operator beside it would change its meaning."""
     known = expr.as_int()
     simple = expr.as_var() is not None or (known is not None and known >= 0)
     return expr.text if simple else f"({expr.text})"
