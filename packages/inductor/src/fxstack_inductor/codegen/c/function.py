@@ -50,7 +50,7 @@ class FunctionWriter(LoopWriter):
         self.out.close(len(loops))
 
     def whole(self) -> None:
-        """Write code for few outer points: threads share the first inner loop; partial sums are added in order.
+        """Write code for few outer points: threads share the first inner loop; partial sums add in order.
 
         ``strategy`` also writes a version for one thread.
         """

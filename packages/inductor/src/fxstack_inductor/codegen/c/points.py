@@ -21,7 +21,7 @@ DEEPEST = 4
 SHALLOW = 2
 """The same for a longer body: each decision doubles the text that the C compiler reads."""
 UNVECTORISED = '__asm__ volatile("");'
-"""Prevents vectorisation of a surrounding loop: decisions would become masked loads (see ``Names._apart``)."""
+"""Prevents vectorisation of a surrounding loop: branches would become masked loads (``Names._apart``)."""
 SHORT = 48
 """The number of values in a short body."""
 LONG = 256

@@ -125,8 +125,8 @@ def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], c
         for step, store in zip(steps, stores, strict=True)
     ]
     if count == len(order) and _calls_functions(kernel):
-        # A vector may hold as many points as fill a line of the narrowest buffer. The remainder of a share must
-        # be the remainder of the whole loop, because results would otherwise depend on the number of threads.
+        # A vector may hold as many points as fill a line of the narrowest buffer. The rest of a share must
+        # be the rest of the whole loop, because results would otherwise depend on the number of threads.
         blocks.append(max(lines.values()))
     unit, text = _unit(blocks)
     proofs = [_ends(shared, tail, unit, text)]

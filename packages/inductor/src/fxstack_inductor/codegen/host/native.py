@@ -282,7 +282,7 @@ class NativeWriter(RareCases):
         return self.objects[name]
 
     def _number(self, value: Expr) -> str:
-        """Return a number as a Python object. Python computes it, because Python's integers cannot overflow."""
+        """Return a number as a Python object. Python computes it, as Python's integers cannot overflow."""
         text, symbols = str(value), sorted({v.name for v in value.variables})
         if not symbols:
             return self._constant(value.as_int())

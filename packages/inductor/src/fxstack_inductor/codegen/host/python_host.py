@@ -58,7 +58,7 @@ class HostProgram:
     slots: tuple[Slot, ...]
     windows: tuple[Window, ...]
     symbols: tuple[str, ...]
-    """Slots, windows and symbols describe the program's ``workspace``, see ``runtime.arena``."""
+    """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
-    """Return the program; ``functions``: C functions of kernels; ``boxed``: the argument is an emptied list."""
+    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list."""
     return HostWriter(plan, functions, boxed=boxed).run()
 
 
@@ -196,7 +196,7 @@ class HostWriter:
         return read | {base_of(view) for view in used if isinstance(view, View)}
 
     def results_of(self, step: Step) -> list[tuple[Extern, Layout | None]]:
-        """Return the tensors from ATen's call ``step`` that are read, with layouts that the program relies on.
+        """Return the tensors from ATen's call ``step`` that are read, with the layouts to rely on.
 
         A layout whose sizes are not computed yet is given as None.
         """

@@ -193,7 +193,7 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """Compute ``s`` (products), ``score`` (after the functions, masked); ``rows``: rows may be invalid."""
+        """Compute ``s`` (products), ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
         own = self.own
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {own.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")

@@ -27,7 +27,7 @@ CHEAP = 12
 """An element of at most this many values is cheap enough to be written several times."""
 
 VECTOR = 64
-"""Bytes of a vector. GCC makes all vectors of a loop as long as those of the narrowest elements. So with fewer
+"""Bytes of a vector. GCC makes all vectors of a loop as long as those of the narrowest elements. With fewer
 lanes than a vector has bytes, or with half-precision numbers, GCC makes short vectors of everything.
 """
 
