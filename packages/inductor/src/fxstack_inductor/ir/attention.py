@@ -21,7 +21,7 @@ SCORE, GRAD = "score", "grad"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Loop variables; ``k``: key's head, ``s``: part of keys, ``q``, ``j``: row and entry of a block table."""
+    """Loop variables; ``k``: key's head, ``s``: part of keys, ``q``, ``j``: row, entry of a block table."""
 
     b: Var
     h: Var

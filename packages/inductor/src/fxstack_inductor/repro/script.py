@@ -1,4 +1,4 @@
-"""``write_repro``: a graph's generated code as a script that needs nothing but torch and a C compiler."""
+"""``write_repro``: write a graph's generated code as a script that needs only torch and a C compiler."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
 
 
 def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
-    """The text of the script."""
+    """Return the text of the script."""
     graph = lowered.graph
     inputs = list(example_inputs) or _traced(graph)
     writer = ScriptWriter(lowered.plan, lowered.functions)
@@ -107,7 +107,7 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
 
 
 def _traced(graph: GraphModule) -> list[Any]:
-    """What the graph was traced with."""
+    """Return the values with which the graph was traced."""
     return [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
 
 
@@ -117,7 +117,7 @@ def _code_of_harness() -> str:
 
 
 def _imports(graph: GraphModule, called: set[str]) -> str:
-    """Which operators the reader has to import."""
+    """Return a comment that names the operators whose modules the reader must import."""
     found = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
     if not found:
         return ""
@@ -132,7 +132,7 @@ def _functions(arguments: dict[str, int]) -> str:
 
 
 def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
-    """The graph's tensors, for the host program by name and for the ATen graph as attributes of ``SELF``."""
+    """Return the graph's tensors: names for the host program, attributes of ``SELF`` for the ATen graph."""
     names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
     lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
     pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)
@@ -140,7 +140,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
 
 
 def _reference(graph: GraphModule) -> str:
-    """The ATen graph as a function, or why there is none."""
+    """Return the ATen graph as a function, or the reason for its absence."""
     modules = [n for n, _ in graph.named_modules() if n]
     if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
@@ -149,7 +149,7 @@ def _reference(graph: GraphModule) -> str:
         names = "\n".join(_global(name, value) for name, value in code.globals.items())
     except ReproError as error:
         return f"REFERENCE = {str(error)!r}"
-    # The names are those of FX's printer.
+    # FX's printer chooses the names.
     return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
 
 
@@ -164,7 +164,7 @@ def _global(name: str, value: Any) -> str:
 
 
 def write_into(folder: str | Path, lowered: Lowered, inputs: Sequence[Any]) -> Path | None:
-    """Write ``graph_N.py`` with the next number; a program goes on, after a warning, if that is not possible."""
+    """Write ``graph_N.py`` with the next free number; on failure only warn, so that the program continues."""
     try:
         text = script(lowered, inputs)
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -190,11 +190,11 @@ def _numbered(folder: Path, text: str) -> Path:
 def recorded(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
-    """The compiled graph, which writes its script to ``folder`` at its first call: then there are data to look at.
+    """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.
 
     Raises:
-        CompilerFailedError: the kernels do not compile; the script is written all the same.
-        NoCompilerError: if kernels are needed and there is no C compiler.
+        CompilerFailedError: the kernels do not compile; the script is written nevertheless.
+        NoCompilerError: kernels are needed and there is no C compiler.
     """
     try:
         call = load_c(graph, options, boxed=boxed)

@@ -50,8 +50,8 @@ SMALL = 16
 
 
 BENDS = 64
-"""The limit on quotients, remainders and extremes in the coordinates of inlined tensors. A reshape of a reshape
-repeats these atoms in each of its coordinates, so their number multiplies from tensor to tensor."""
+"""The limit on quotients, remainders and extremes in the coordinates of inlined tensors. Nested reshapes
+repeat these atoms in each coordinate, so their number multiplies from tensor to tensor."""
 
 
 @dataclass
