@@ -51,14 +51,14 @@ def write_repro(
     """Write a script that compiles, checks and times the kernels of one graph, without this package.
 
     Args:
-        compiled_or_graph: What ``compile_graph`` returned, or a graph as it takes it.
-        example_inputs: The graph's inputs. Scripts have random tensors of their layouts and ranges (integer tensors of
-            up to 64 elements are kept). Without them, or where they are fake, nothing is known about elements.
+        compiled_or_graph: A result of ``compile_graph``, or a graph that ``compile_graph`` accepts.
+        example_inputs: The graph's inputs. The script has random tensors with their layouts and ranges (integer
+            tensors of up to 64 elements are kept). Without inputs, or with fake inputs, ranges are unknown.
         path: The file to write.
-        options: For a graph; a compiled one has its own.
+        options: Options for a graph; a compiled graph has its own options.
 
     Raises:
-        ReproError: for code on a GPU, and for constants and inputs that cannot be written down.
+        ReproError: the code is for a GPU, or a constant or input cannot be written as text.
         OSError: the file cannot be written.
     """
     target = Path(path)

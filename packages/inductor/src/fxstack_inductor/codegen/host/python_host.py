@@ -482,7 +482,7 @@ RESERVED = re.compile(
 """Names that the host program uses for itself."""
 
 
-@lru_cache(maxsize=1 << 14)  # a node's name is asked for once a use
+@lru_cache(maxsize=1 << 14)  # called at each use of a node
 def identifier(name: str) -> str:
     """Return a Python identifier for a node's name that cannot clash with the program's own names."""
     plain = re.sub(r"\W", "_", name)
