@@ -1,4 +1,9 @@
-"""Captured graphs to functional and joint forward-backward ATen graphs, with eager semantics kept."""
+"""Captured graphs to functional and joint forward-backward ATen graphs, with eager semantics kept.
+
+``aot`` holds the entry points for captured graphs, ``plain`` those for plain functions and modules.
+``tracing`` makes the graphs, ``aliasing`` decides what is mutated and what shares memory, ``runtime`` calls
+the compiled graphs. The package imports ``fxstack_interchange`` and no other stage. Begin with ``aot``.
+"""
 
 from fxstack_functionalize.aot import aot, trace_inference, trace_joint
 from fxstack_functionalize.errors import (

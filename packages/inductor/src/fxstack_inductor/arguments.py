@@ -104,7 +104,7 @@ class _TensorDemand:
     strides: tuple[Number, ...]
     bits: tuple[bool, bool]
 
-    def check(self, arg: Any, symbols: Values) -> None:
+    def check(self, arg: object, symbols: Values) -> None:
         """Check everything that needs no symbol, and record the values of symbols."""
         if not isinstance(arg, torch.Tensor):
             raise TypeError(f"input {self.name} of a compiled graph is no tensor, but {arg!r}")
@@ -144,7 +144,7 @@ class _NumberDemand:
     name: str
     expr: Number
 
-    def check(self, arg: Any, symbols: Values) -> None:
+    def check(self, arg: object, symbols: Values) -> None:
         if not isinstance(arg, int):
             raise TypeError(f"input {self.name} of a compiled graph is a size, but {arg!r} is no int")
         if symbols.setdefault(self.expr, arg) != arg:
@@ -157,7 +157,7 @@ class _NumberDemand:
 _FIX = "fix: trace the graph with such arguments and compile it for them; fxstack.compile does so where a call needs it."
 
 
-def _demand(name: str, value: Any) -> _TensorDemand | _NumberDemand | None:
+def _demand(name: str, value: object) -> _TensorDemand | _NumberDemand | None:
     if isinstance(value, torch.SymInt):
         number = _number(value)
         return _NumberDemand(name, number) if _is_symbol(number) else None
@@ -177,7 +177,7 @@ def _number(value: Any) -> Number:
     return int(expr) if expr.is_Integer else expr
 
 
-def _env_of(value: Any) -> ShapeEnv | None:
+def _env_of(value: object) -> ShapeEnv | None:
     numbers: tuple[Any, ...] = (value,)
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))

@@ -11,7 +11,7 @@ from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
 from fxstack_inductor.targets.triton_load import compile_for_device
 from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.failures import Failure
+    from fxstack_inductor.targets.lowered_c import Lowered
 
 
 def lower(
@@ -110,7 +111,7 @@ def _compiled(
         return frozen(graph_module, compiler)
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)
-        return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]
+        return _boxed(call) if boxed and not vars(call)["boxed"] else call
     if chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return load_c(graph_module, chosen, boxed=boxed)
@@ -122,6 +123,6 @@ def _boxed(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...
     def run(args: list[Any]) -> tuple[Any, ...]:
         return call(*args)
 
-    run.boxed = True  # type: ignore[attr-defined]
-    run.lowered = call.lowered  # type: ignore[attr-defined]
+    vars(run)["boxed"] = True
+    vars(run)["lowered"] = vars(call)["lowered"]
     return run

@@ -58,7 +58,7 @@ def about(*nodes: str) -> Iterator[None]:
         yield
     except Exception as error:
         if not nodes_of(error):
-            error.fx_nodes = nodes  # type: ignore[attr-defined]
+            vars(error)["fx_nodes"] = nodes
         raise
 
 
@@ -79,7 +79,7 @@ def run_by_aten(
     return run if isinstance(output.args[0], (tuple, list)) else lambda *args: (run(*args),)
 
 
-def tell_defects(graph_module: GraphModule, made: Any, tell: Callable[[Failure], None]) -> None:
+def tell_defects(graph_module: GraphModule, made: object, tell: Callable[[Failure], None]) -> None:
     """Warn of the operators of a compiled graph that ATen runs because their rules failed."""
     lowered = getattr(made, "lowered", None)
     program = getattr(getattr(lowered, "plan", None), "program", None)

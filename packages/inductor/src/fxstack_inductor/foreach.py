@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def _norm(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _norm(x: torch.Tensor, ord: object = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Call ``vector_norm`` with the argument order of ``_foreach_norm``."""
     return torch.linalg.vector_norm(x, ord, dtype=dtype)
 
@@ -44,7 +44,7 @@ def _each(name: str, overload: str) -> Callable[..., Any]:
     numbers = overload in {"Scalar", "ScalarList"}
     function = (_OF_NUMBERS.get(name) if numbers else None) or _FUNCTIONS[name]
 
-    def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def run(*args: object, **kwargs: object) -> list[torch.Tensor]:
         rest = dict(kwargs)
         if name in _SCALED:
             *args, rest["value"] = (*args, 1)[:4]  # type: ignore[assignment]
@@ -57,7 +57,7 @@ def _each(name: str, overload: str) -> Callable[..., Any]:
     return run
 
 
-def _one(value: Any, position: int) -> Any:
+def _one(value: object, position: int) -> Any:
     """Return the item of a list at ``position``; a value that is no list serves all positions."""
     return value[position] if isinstance(value, (list, tuple)) else value
 

@@ -56,7 +56,7 @@ class ProgramCache:
             logger.warning("program %s on disk cannot be read: %s", key[:12], error)
             return None
 
-    def write(self, key: str, document: Any) -> None:
+    def write(self, key: str, document: object) -> None:
         """Store a document, replacing an older one; without a writable directory, store nothing."""
         if not writable(self.cache.root):
             return

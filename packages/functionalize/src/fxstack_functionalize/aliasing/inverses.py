@@ -59,7 +59,7 @@ def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     )
 
 
-def flattened(engine: Engine, result: Any, arguments: Any) -> Any:
+def flattened(engine: Engine, result: object, arguments: object) -> Any:
     """Return ``result`` with those of its tensors that are views without exact inverse made in one step.
 
     Tensors among ``arguments`` stay what they are.

@@ -1,4 +1,9 @@
-"""Ahead-of-time results on disk: a program that was compiled before starts without being traced again."""
+"""Compiled programs on disk: a program that was compiled before starts without being traced again.
+
+``key`` identifies a captured graph, ``program`` is the document that is stored, ``cache_entry`` looks it up
+and fills it, ``again`` makes the callable from it. The folder imports ``runtime`` and ``metadata``; it opens
+no files: ``store`` is the protocol of what the caller provides. Begin with ``cache_entry``.
+"""
 
 from fxstack_functionalize.disk.cache_entry import CacheEntry
 from fxstack_functionalize.disk.code import CodeReader

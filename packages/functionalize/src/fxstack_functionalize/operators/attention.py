@@ -1,11 +1,12 @@
 """``flex_attention`` in a trace: the operators that eager runs for it, or one operator where a compiler has kernels.
 
-The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, the first way multiplies query and key
-in float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a softmax in
-which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
+The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, the first way multiplies query and
+key in float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a
+softmax in which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
 
 The second way (``AotOptions.whole_attention``) keeps attention and its gradients one operator each
-(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all scores in memory.
+(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all scores in
+memory.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class _Attention(torch.autograd.Function):
     """The operator, whose gradient is its overload ``backward``."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, *buffers = tensors
@@ -151,7 +152,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
     ) -> tuple[Any, ...]:
         saved = ctx.saved_tensors

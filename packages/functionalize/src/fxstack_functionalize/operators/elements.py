@@ -38,7 +38,7 @@ ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot
 """By every name that a captured graph may call it."""
 
 
-def rows(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """``Tensor.unbind`` and iteration by ``select``; None for other functions and where autograd would tell views apart."""
     name = getattr(function, "__name__", None)
     if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():

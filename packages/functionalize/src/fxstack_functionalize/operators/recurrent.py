@@ -21,7 +21,7 @@ _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.
 
 
 @contextmanager
-def steps_of(target: Any) -> Iterator[None]:
+def steps_of(target: object) -> Iterator[None]:
     """Around a call of ``target``: a recurrent layer that may need a backward runs without oneDNN."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         yield

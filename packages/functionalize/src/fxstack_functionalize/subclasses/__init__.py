@@ -1,4 +1,9 @@
-"""Graphs over wrapper subclasses: taken apart into graphs over the tensors that they wrap, and put together again."""
+"""Graphs over wrapper subclasses.
+
+``layout`` describes a wrapper down to its plain tensors, ``desugar`` rewrites a graph over wrappers as a
+graph over these tensors, ``compiling`` and ``training`` compile the result and rebuild wrappers at run time.
+The folder imports ``tracing`` and ``runtime``. Begin with ``compiling``.
+"""
 
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 

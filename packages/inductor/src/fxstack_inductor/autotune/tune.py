@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.fusion.templates import Candidates
     from fxstack_inductor.schedule.plan import Plan
 
+# Limits: the operations beside a library's product are timed as a copy of equally many bytes.
+
 LOG = logging.getLogger(__name__)
 
 

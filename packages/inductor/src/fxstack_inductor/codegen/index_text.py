@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var
+from fxstack_inductor.ir.expr import Extremum, FloorDiv, Mod, Var
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_inductor.ir.atoms import Atom
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Atom, Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind, parts
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Var, parts, product
 from fxstack_inductor.ir.kernel import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_inductor.ir.atoms import Atom
+    from fxstack_inductor.ir.expr import Atom
     from fxstack_inductor.ir.kernel import Kernel
+
+# Limits: the graph is compiled again if symbolic sizes lead to tensors of more than 2**31 elements. Sizes
+# that depend on data are indexed with 64 bits.
 
 INT32 = 2**31 - 2**16
 """The largest number that fits. The last tile may extend beyond the number, so it is below 2**31."""

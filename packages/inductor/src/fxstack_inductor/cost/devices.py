@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -48,7 +49,7 @@ def _matrix(half: float, double: float, eighth: float = 0.0) -> MappingProxyType
     return MappingProxyType(rates)
 
 
-_HOPPER = {
+_HOPPER: dict[str, Any] = {
     "capability": 90,
     "processors": 132,
     "l2": 50 << 20,
@@ -56,8 +57,8 @@ _HOPPER = {
     "matrix": _matrix(989.4e12, 66.9e12, 1978.9e12),
 }
 A100 = Gpu("A100", 80, 108, 2.039e12, 40 << 20, _rates(19.5e12, 9.7e12), _matrix(312e12, 19.5e12))
-H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)  # type: ignore[arg-type]
-H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)  # type: ignore[arg-type]
+H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)
+H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)
 
 GPUS = MappingProxyType({gpu.name: gpu for gpu in (A100, H100, H200)})
 """GPUs by name. A100: the 80 GB SXM module; H100 and H200: SXM5 modules."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.codegen.triton.tiles import Tiling
     from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.schedule.plan import Plan, Step
 
     Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
@@ -156,7 +156,7 @@ def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
     return count
 
 
-def _operations(value: Any) -> int:
+def _operations(value: object) -> int:
     if isinstance(value, Compute):
         return EXPENSIVE_OPERATIONS if value.op in EXPENSIVE else 1
     return int(isinstance(value, Reduce))
@@ -199,7 +199,7 @@ def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
     return int(formula(*args, **kwargs, out_val=made[0] if len(made) == 1 else made))
 
 
-def _concrete(value: Any, sizes: Mapping[str, int]) -> Any:
+def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Node):
         return _meta(value, sizes)
     if isinstance(value, Expr):

@@ -1,11 +1,11 @@
-"""Cut a graph in two: a part that depends on the model's state alone, and the rest, which takes its values."""
+"""Cut a graph in two: a part that depends on the model's state alone, and the rest, which uses its values."""
 
 from __future__ import annotations
 
 import math
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Graph
@@ -51,12 +51,12 @@ def is_state(node: FxNode) -> bool:
     return (isinstance(value, torch.nn.Parameter) or named) and not any(map(_writes, node.users))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.device.type == "cpu"
-        and not value._has_symbolic_sizes_strides  # type: ignore[attr-defined]
+        and not value._has_symbolic_sizes_strides
     )
 
 
@@ -155,7 +155,7 @@ def _grows(node: FxNode) -> bool:
     return _bytes(node.meta["val"]) > MOST_GROWTH * made
 
 
-def _bytes(value: Any) -> float:
+def _bytes(value: object) -> float:
     if not isinstance(value, torch.Tensor):
         return math.inf  # the value must stay in the graph
     if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -19,7 +18,7 @@ class LastStep:
 LAST = LastStep(object())
 
 
-def note_step(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
     """Record a step, as a hook. The hook only writes, so a compiled step around it depends on nothing."""
     LAST.step = object()
 

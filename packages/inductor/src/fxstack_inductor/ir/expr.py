@@ -9,16 +9,115 @@ the range lets ``(i0 * 64 + i1) // 64`` become ``i0``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var, VarKind, parts
+from fxstack_inductor.ir.bounds import Bounds, VarKind, multiplied, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from fxstack_inductor.ir.atoms import Atom, Bounds, Monomial
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+    kind: VarKind
+    extent: Expr | None = None
+    definition: str = ""
+    """Python text from which the host computes a size that is not a polynomial of other sizes."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # names are unique in a kernel; an enum's hash is slow (Python code)
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether the variable is an argument of the kernels that use it."""
+        return self.kind in {VarKind.SIZE, VarKind.INTEGER}
+
+    def bounds(self) -> Bounds:
+        if self.kind is VarKind.SIZE:
+            return 0, None
+        if self.kind is not VarKind.LOOP or self.extent is None:
+            return None, None
+        upper = self.extent.bounds()[1]
+        return 0, None if upper is None else upper - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({_operand(self.num)} // {_operand(self.den)})"
+
+    def bounds(self) -> Bounds:
+        (low, high), den = self.num.bounds(), self.den.as_int()
+        if den is None or den <= 0:
+            return (0, high) if low is not None and low >= 0 and self.den.is_positive() else (None, None)
+        return (None if low is None else low // den), (None if high is None else high // den)
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({_operand(self.num)} % {_operand(self.den)})"
+
+    def bounds(self) -> Bounds:
+        high = self.den.bounds()[1]
+        return 0, None if high is None else high - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """``max`` or ``min`` of two expressions."""
+
+    name: str
+    left: Expr
+    right: Expr
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}({self.left}, {self.right})"
+
+    def bounds(self) -> Bounds:
+        (la, ha), (lb, hb) = self.left.bounds(), self.right.bounds()
+        pick = max if self.name == "max" else min
+        low = None if la is None or lb is None else pick(la, lb)
+        high = None if ha is None or hb is None else pick(ha, hb)
+        return low, high
+
+
+Atom = Var | FloorDiv | Mod | Extremum
+Monomial = tuple[Atom, ...]
+
+
+def _operand(expr: Expr) -> str:
+    """Return the text of ``expr``, in parentheses where an operator beside it would change its meaning."""
+    known = expr.as_int()
+    simple = expr.as_var() is not None or (known is not None and known >= 0)
+    return expr.text if simple else f"({expr.text})"
+
+
+def parts(atom: Atom) -> tuple[Expr, ...]:
+    match atom:
+        case Var():
+            return ()
+        case FloorDiv(num, den) | Mod(num, den):
+            return num, den
+        case Extremum(_, left, right):
+            return left, right
 
 
 class Expr:
@@ -125,7 +224,7 @@ class Expr:
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in self.terms:
-            a, b = _scale_bounds(_monomial_bounds(monomial), coefficient)
+            a, b = scaled(multiplied([atom.bounds() for atom in monomial]), coefficient)
             low = None if low is None or a is None else low + a
             high = None if high is None or b is None else high + b
         return low, high
@@ -216,23 +315,6 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
         case Extremum(name, left, right):
             pick = max if name == "max" else min
             return pick(left.evaluate(values), right.evaluate(values))
-
-
-def _monomial_bounds(monomial: Monomial) -> Bounds:
-    low: int | None = 1
-    high: int | None = 1
-    for atom in monomial:
-        a, b = atom.bounds()
-        if a is None or a < 0 or low is None:
-            return (a, b) if len(monomial) == 1 else (None, None)
-        low *= a
-        high = None if high is None or b is None else high * b
-    return low, high
-
-
-def _scale_bounds(bounds: Bounds, scale: int) -> Bounds:
-    low, high = (None if b is None else b * scale for b in bounds)
-    return (low, high) if scale >= 0 else (high, low)
 
 
 @lru_cache(maxsize=1 << 12, typed=True)
@@ -379,24 +461,6 @@ def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
     return of_atom(Extremum(name, left, right))
 
 
-def decided(op: str, left: Expr, right: Expr) -> bool | None:
-    """Return the truth of ``left op right`` (eq, ne, lt, le, gt, ge) if bounds decide it, else None."""
-    low, high = (left - right).bounds()
-    match op:
-        case "lt" | "ge":
-            below = high is not None and high < 0
-            known = below or (low is not None and low >= 0)
-            return below == (op == "lt") if known else None
-        case "gt" | "le":
-            above = low is not None and low > 0
-            known = above or (high is not None and high <= 0)
-            return above == (op == "gt") if known else None
-        case _:
-            apart = (low is not None and low > 0) or (high is not None and high < 0)
-            known = apart or low == high == 0
-            return apart == (op == "ne") if known else None
-
-
 def recombine(expr: Expr) -> Expr:
     """Undo a split: ``c*d*(x // d) + c*(x % d)`` becomes ``c*x``."""
     terms = dict(expr.terms)
@@ -428,16 +492,6 @@ def _without_factor(term: Expr, den: Expr) -> Expr | None:
             return Expr(((left, coefficient // scale),))
     left = _remove(monomial, (Extremum("max", den, ONE),))
     return None if left is None else Expr(((left, coefficient),))
-
-
-def contiguous_strides(shape: Sequence[Expr]) -> tuple[Expr, ...]:
-    strides: list[Expr] = []
-    running = ONE
-    for size in reversed(shape):
-        strides.append(running)
-        if size != 0:
-            running = running * (extremum("max", size, 1) if size.as_int() is None else size)
-    return tuple(reversed(strides))
 
 
 ZERO = Expr(())

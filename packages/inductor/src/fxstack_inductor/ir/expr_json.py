@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxstack_inductor.ir.atoms import Atom, Extremum, FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import Expr, integer
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Atom, Expr, Extremum, FloorDiv, Mod, Var, integer
 from fxstack_interchange import LoadError, SaveError
 
 _QUOTIENTS: dict[str, type[FloorDiv | Mod]] = {"//": FloorDiv, "%": Mod}
@@ -40,7 +40,7 @@ def _atom_to_json(atom: Atom) -> Any:
     raise SaveError(f"{atom} is no size")
 
 
-def expr_from_json(content: Any) -> Expr:
+def expr_from_json(content: object) -> Expr:
     """Return the expression that ``expr_to_json`` wrote.
 
     Raises:

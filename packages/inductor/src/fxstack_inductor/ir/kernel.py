@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.ir.attention import Attention
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
 
 
 @dataclass(frozen=True, slots=True)

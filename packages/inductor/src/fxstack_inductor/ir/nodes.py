@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, contiguous_strides, loop_var, product
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, loop_var, product
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+# Limits: BLAS rounds as often as eager does, but in another order.
+
 ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
     find_overload(f"{name}")
     for name in ("add.Tensor", "mm.default", "addmm.default", "t.default", "transpose.int", "permute.default")
@@ -94,7 +96,7 @@ def _product(node: FxNode) -> Product | None:
             return None
         turned ^= swaps
         transposes.append(node)
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     return None
 
 
@@ -103,9 +105,10 @@ def _swaps(node: FxNode) -> bool | None:
     if node.target is T:
         return True
     if node.target is TRANSPOSE:
-        return (node.args[1] - node.args[2]) % 2 == 1  # type: ignore[operator, no-any-return]
+        result: bool | None = (node.args[1] - node.args[2]) % 2 == 1
+        return result
     if node.target is PERMUTE:
-        return [d % 2 for d in node.args[1]] == [1, 0]  # type: ignore[union-attr, operator]
+        return [d % 2 for d in node.args[1]] == [1, 0]
     return None
 
 
@@ -142,7 +145,7 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
             found = sums[node]
             turned, final = found.product.turned, node not in bases
             base = found.base.node if isinstance(found.base, Product) else found.base
-            factors = (copies[factor] for factor in found.product.node.args)  # type: ignore[index]
+            factors = (copies[factor] for factor in found.product.node.args)
             name = f"{node.name}_turned" if turned and final else node.name
             made = graph.create_node("call_function", ADDMM, (copies[base], *factors), {}, name)
             made.meta = {**node.meta, "val": _value(node, turned=turned)}

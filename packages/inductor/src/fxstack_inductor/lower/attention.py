@@ -258,7 +258,7 @@ def _after(setting: Setting, written: Node, zeros: Extern, like: Node) -> Node:
 
 
 def _called(  # noqa: PLR0917
-    setting: Setting, target: Any, name: str, layout: Layout, args: tuple[Any, ...],
+    setting: Setting, target: object, name: str, layout: Layout, args: tuple[Any, ...],
     kwargs: dict[str, Any], after: tuple[Node, ...] = (),
 ) -> Extern:  # fmt: skip
     reads = (*(arg for arg in args if isinstance(arg, Node)), *after)
@@ -290,7 +290,7 @@ def modifier(  # noqa: PLR0917
     """
     number = torch.empty((), dtype=torch.int64, device="meta")
     mode = FakeTensorMode(
-        shape_env=leading[0].fake_mode.shape_env,  # type: ignore[attr-defined]
+        shape_env=leading[0].fake_mode.shape_env,
         allow_non_fake_inputs=True,  # constants of the graph
     )
     device = leading[0].device
@@ -343,10 +343,10 @@ def attention_rule(
     ) -> tuple[Node, ...]:  # fmt: skip
         require_supported(query, key, value)
         shared: list[Node | Expr] = [*buffers, *(ctx.size(number) for number in numbers)]
-        arguments: Sequence[Any] = node.args[4]  # type: ignore[assignment]
+        arguments: Sequence[Any] = node.args[4]
         fakes = [arg.meta["val"] for arg in arguments] + [None] * len(numbers)
         rest = list(zip(fakes, shared, strict=True))
-        number = node.args[0].meta["val"].new_zeros  # type: ignore[union-attr]
+        number = node.args[0].meta["val"].new_zeros
         score = number((), dtype=F32)
         where = [number((), dtype=torch.int64) for _ in range(POSITIONS)]
 

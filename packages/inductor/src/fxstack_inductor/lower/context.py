@@ -59,7 +59,7 @@ class Context:
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
 
-    def size(self, value: Any) -> Expr:
+    def size(self, value: object) -> Expr:
         """Return an int, SymInt or ``Expr`` as an ``Expr``."""
         return value if isinstance(value, Expr) else size_expr(value)
 

@@ -29,7 +29,7 @@ FLOAT8_TARGETS = frozenset(
 """Operators that GPU kernels apply to 8-bit floats: conversions, and views that never copy."""
 
 
-def handled(operator: Any, target: str) -> frozenset[torch.dtype]:
+def handled(operator: object, target: str) -> frozenset[torch.dtype]:
     """Return the tensor dtypes that kernels of ``target`` accept for ``operator``."""
     if target == "cuda" and operator in FLOAT8_TARGETS:
         return REGISTER_DTYPES.union(FLOAT8_DTYPES)
@@ -45,7 +45,7 @@ def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYP
     )
 
 
-def symbolic(value: Any) -> Iterator[torch.SymInt]:
+def symbolic(value: object) -> Iterator[torch.SymInt]:
     """Yield the symbolic integers of a fake value: itself, or its sizes, strides and storage offset."""
     if isinstance(value, torch.SymInt):
         yield value
@@ -58,13 +58,13 @@ def symbolic(value: Any) -> Iterator[torch.SymInt]:
             yield from symbolic((*value.stride(), value.storage_offset()))
 
 
-def has_tensor(value: Any) -> bool:
+def has_tensor(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(has_tensor(v) for v in value)
     return isinstance(value, torch.Tensor)
 
 
-def tensors(value: Any) -> list[Node]:
+def tensors(value: object) -> list[Node]:
     if isinstance(value, Node):
         return [value]
     if isinstance(value, dict):
@@ -94,11 +94,11 @@ def has_effect(node: FxNode) -> bool:
 def may_alias(node: FxNode) -> bool:
     """Whether a result may share memory with an argument; an operator outside ATen always may."""
     schema = _schema(node)
-    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:  # type: ignore[union-attr]
+    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:
         return True
     if any(result.alias_info is not None for result in schema.returns):
         return True
-    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
+    return str(node.target._schema.name) in MAYBE_VIEWS
 
 
 MAYBE_VIEWS = frozenset({"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"})

@@ -239,14 +239,14 @@ class Lowering:
         except NotLowered:
             return False
 
-    def _measures(self, value: Any) -> bool:
+    def _measures(self, value: object) -> bool:
         """Whether all sizes in ``value`` are known before the call runs."""
         results = value if isinstance(value, (tuple, list)) else (value,)
         shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
         return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
-        container = self.values[node.args[0]]  # type: ignore[index]
+        container = self.values[node.args[0]]
         if isinstance(container, HostValue):
             return self._host(node)
         return container[node.args[1]]
@@ -287,7 +287,7 @@ class Lowering:
             self._update(node.args[position], changed)
         return result
 
-    def _operands(self, value: Any) -> Any:
+    def _operands(self, value: object) -> Any:
         """Return a rule's arguments with host floats replaced by values that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
@@ -314,7 +314,7 @@ class Lowering:
             self.updates[target] = changed
         self.values[target] = changed
 
-    def _finish(self, node: FxNode, result: Any) -> None:
+    def _finish(self, node: FxNode, result: object) -> None:
         """Give results the layout (above all the strides) of eager's results, and check shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
@@ -351,7 +351,7 @@ class Lowering:
         self.program.steps.append(call)
         return self._outputs(call, value, ())
 
-    def _outputs(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+    def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         if isinstance(value, torch.Tensor):
             name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
@@ -370,7 +370,7 @@ class Lowering:
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
         return self._number(call, value, path) if path and symbolic(value) else value
 
-    def _number(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+    def _number(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         """Return a number among the results of ``call`` as a size expression or a host value."""
         made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
         call.numbers.append((made.name, path))
@@ -397,7 +397,7 @@ class Lowering:
             return expr
         return HostValue(node.name)
 
-    def _map(self, value: Any, tensor: Callable[[Node], Node]) -> Any:
+    def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
         """Return ``value`` with FX nodes replaced by their lowered values."""
         if isinstance(value, FxNode):
             return self._map(self.values[value], tensor)
@@ -439,8 +439,8 @@ class Lowering:
         return isinstance(target, FxNode) and target.op == "placeholder"
 
     def _mutation(self, node: FxNode) -> Any:
-        target = self.program.inputs[node.args[0].name]  # type: ignore[union-attr]
-        value = self.values[node.args[1]]  # type: ignore[index]
+        target = self.program.inputs[node.args[0].name]
+        value = self.values[node.args[1]]
         self.program.mutations.append(Mutation(target, self.materialise(value)))
         return target
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.nodes import Node
 
+# Limits: under TRITON_INTERPRET=1 every tensor counts as written. Launches go through Triton's own dispatch,
+# except in recorded CUDA graphs; a saved graph refers to the kernels of the process that made it.
+
 RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 COPY = torch.ops.aten.copy_.default
 
@@ -68,7 +71,7 @@ def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group
     while source.op == "call_function" and set(source.users) == {reader}:
         if source.target not in RENAMES:
             return _owns_memory(source)
-        reader, source = source, source.args[0]  # type: ignore[assignment]
+        reader, source = source, source.args[0]
     return False
 
 

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import VerificationError
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, recombine
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
 
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode
+
+
+# Limits: strides of dimensions of size 1 may differ from eager's in results of empty_like, in results of
+# operators that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic
+# sizes, the operators of fxstack_interchange.eager_facts.layouts have the strides of torch's fake kernels.
 
 
 def layout_of(value: torch.Tensor) -> Layout:

@@ -34,7 +34,7 @@ def bmm(ctx: Context, a: Node, b: Node) -> Node:
     return _product(ctx, a, b)
 
 
-def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
+def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
     """Lower ``beta * added + alpha * (a @ b)``; with ``beta`` 0, ``added`` is not read, as in eager."""
     product = _product(ctx, a, b)
     shape = ctx.sizes()
@@ -49,7 +49,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: 
     return ctx.pointwise(shape, ctx.value.dtype, body)
 
 
-def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
+def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
     return addmm(ctx, added, a, b, beta=beta, alpha=alpha)
 
 

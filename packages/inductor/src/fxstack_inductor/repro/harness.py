@@ -108,7 +108,7 @@ def kernel(library: ctypes.CDLL, name: str, arguments: int) -> Any:
     return function
 
 
-def copied(value: Any) -> Any:
+def copied(value: object) -> Any:
     """Return the same elements in other memory, with the same strides."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -120,7 +120,7 @@ def tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def results_of(value: Any) -> Sequence[Any]:
+def results_of(value: object) -> Sequence[Any]:
     """Return a graph's results as a sequence; a single tensor is one result."""
     return value if isinstance(value, (tuple, list)) else (value,)
 

@@ -25,13 +25,13 @@ class ScriptWriter(HostWriter):
 
     foreign: set[str] = field(default_factory=set)
 
-    def function(self, target: Any) -> Any:
+    def function(self, target: object) -> Any:
         name = foreign(target)
         if name is not None:
             self.foreign.add(name)
         return target
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         if isinstance(value, torch.Tensor):
             return super().constant(value)
         text = text_of(value)

@@ -19,10 +19,15 @@ from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constant
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
+from fxstack_inductor.targets.lowered_c import Lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+# Limits: CPU graphs only. Floats are drawn from a normal distribution clamped to the observed range, without
+# NaN and infinities; integer tensors of more than 64 elements are drawn between their extremes; tensors that
+# shared memory do not share memory in the script. A failure before code generation leaves no script.
 
 HEADER = '''"""Kernels that fxstack-inductor generated{origin}: compile, check against eager torch, and time them.
 
@@ -66,7 +71,7 @@ def write_repro(
     return target
 
 
-def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
+def _lowered(source: object, options: InductorOptions | None) -> Lowered:
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
     lowered = getattr(source, "lowered", None)
@@ -153,7 +158,7 @@ def _reference(graph: GraphModule) -> str:
     return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
 
 
-def _global(name: str, value: Any) -> str:
+def _global(name: str, value: object) -> str:
     if isinstance(value, ModuleType):
         return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
     if value is torch.device:
@@ -203,7 +208,7 @@ def recorded(
         error.args = (f"{error}\nwritten: {written}",)
         error.script = written
         raise
-    lowered = call.lowered  # type: ignore[attr-defined]
+    lowered = vars(call)["lowered"]
     pending = [lowered]
 
     def run(*args: Any) -> Any:
@@ -211,7 +216,7 @@ def recorded(
             write_into(folder, pending.pop(), args[0] if boxed else args)
         return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     if boxed:
-        run.boxed = True  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
     return run

@@ -19,7 +19,7 @@ OPERATOR_PACKAGES = frozenset({"aten", "prims", "prim", "higher_order"})
 """Namespaces of the operators that torch itself registers."""
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Return a Python expression for ``value`` in a script that has imported torch, operator and math.
 
     Raises:
@@ -52,13 +52,13 @@ def text_of(value: Any) -> str:
     return _function(value)
 
 
-def _operator(value: Any) -> str:
+def _operator(value: object) -> str:
     if isinstance(value, torch_compat.HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"
     return f"torch.ops.{str(value).replace('::', '.')}"
 
 
-def _function(value: Any) -> str:
+def _function(value: object) -> str:
     """Return the name of a function of torch, operator, math or builtins."""
     if isinstance(value, type):
         known = str(value.__name__)
@@ -73,7 +73,7 @@ def _function(value: Any) -> str:
     )
 
 
-def foreign(value: Any) -> str | None:
+def foreign(value: object) -> str | None:
     """Return the name of an operator that a user's module registers and a script must import, or None."""
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None

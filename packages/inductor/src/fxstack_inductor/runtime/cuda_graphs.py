@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
     """Records a function's device work; returns the function's results and a replay function."""
 
+# Limits: a dropped result may be overwritten while another stream (record_stream) still reads the result. A
+# graph that waits for the device, uses CPU tensors or spans devices is not recorded, and a warning gives the
+# reason.
+
 MOST = 8
 """The largest number of recordings of one graph."""
 PLACES = 2
@@ -142,7 +146,7 @@ class GraphedCall:
     lock: Any = field(default_factory=threading.RLock)
     """Prevents a second replay between a replay and the return of its results."""
 
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: object) -> tuple[Any, ...]:
         stream = self.stream()
         if stream is None:
             return self.call(*args)
@@ -180,7 +184,7 @@ class GraphedCall:
             kept = [r for r in made if self.restless.isdisjoint(r.addresses)]
             self.recordings[key] = kept
 
-    def _record(self, key: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _record(self, key: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
         tensors = {k: a for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         owned = {k: _home(a) for k, a in tensors.items() if k in self.restless}
         inputs = tensors | owned
@@ -216,7 +220,7 @@ def _home(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
+def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
     if not isinstance(value, torch.Tensor):
         return Result(value)
     source = owners.get(value.untyped_storage()._cdata)

@@ -18,6 +18,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Limits: torch builds that draw with MKL's generators (Intel CPUs) keep eager's kernel.
+
 DRAW, DRAW_ARGUMENTS = "mersenne_bernoulli", 4
 """The C function, and its number of arguments."""
 FEWEST = 2048
@@ -30,10 +32,11 @@ def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torc
     """Return ``aten.bernoulli.p`` for contiguous float32 CPU tensors, using ``draw`` if ``draw`` is exact."""
     eager = torch.ops.aten.bernoulli.p
     if not _draws_alike(draw):
-        return eager  # type: ignore[no-any-return]
+        result: Callable[[torch.Tensor, float], torch.Tensor] = eager
+        return result
 
     def fast(x: torch.Tensor, p: float) -> torch.Tensor:
-        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)  # type: ignore[no-any-return]
+        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)
 
     return fast
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from fxstack_inductor.errors import UnexpectedResult
@@ -34,7 +32,7 @@ def restride(
 
 
 def as_planned(
-    result: Any, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
+    result: object, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
 ) -> torch.Tensor:
     """Return an operator's ``result`` as planned, copied if only strides differ. ``shape`` may be unknown.
 

@@ -41,7 +41,7 @@ def load_module(text: str, folder: Path) -> Any:
         _write_whole(path, text)
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
-        module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
+        module.libdevice = NumpyLibdevice()
         _mend_comparisons()
         _mend_products()
         _mend_bounds()
@@ -63,7 +63,7 @@ def _mend_comparisons() -> None:
     builder = interpreter_builder
     original = builder.binary_op
 
-    def binary_op(left: Any, right: Any, op: Any) -> Any:
+    def binary_op(left: object, right: object, op: object) -> Any:
         made = original(left, right, op)
         if np.asarray(made.data).dtype == np.bool_:
             return type(made)(made.data, triton.language.int1)
@@ -78,7 +78,7 @@ def _mend_products() -> None:
     builder = interpreter_builder
     original = builder.create_dot
 
-    def create_dot(left: Any, right: Any, *rest: Any) -> Any:
+    def create_dot(left: object, right: object, *rest: object) -> Any:
         return original(_widened(left), _widened(right), *rest)
 
     builder.create_dot = create_dot
@@ -89,7 +89,7 @@ def _mend_bounds() -> None:
     """Make loop bounds integers: NumPy 2.4 and later rejects arrays of one element (newer Tritons know)."""
     original = interpreter._patch_lang_tensor
 
-    def patch(tensor: Any, *rest: Any) -> None:
+    def patch(tensor: torch.Tensor, *rest: object) -> None:
         original(tensor, *rest)
         tensor.__index__ = lambda self: int(np.asarray(self.handle.data).item())
 
@@ -116,14 +116,14 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     return launch
 
 
-def _bytes(argument: Any) -> Any:
+def _bytes(argument: object) -> Any:
     """Return the argument for a kernel: 8-bit floats are passed as bytes."""
     if not isinstance(argument, torch.Tensor) or argument.dtype not in NAMES:
         return argument
     return argument.view(torch.uint8)
 
 
-def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[str, Any]:
+def compile_ahead(source: TritonSource, module: object, capability: int) -> dict[str, Any]:
     """Compile every kernel for ``sm_<capability>`` without a GPU; return Triton's compiled kernels by name.
 
     ``asm["cubin"]`` and ``asm["ptx"]`` of a compiled kernel hold the machine code.
@@ -156,7 +156,7 @@ class NumpyLibdevice:
     )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def function(*args: Any) -> Any:
+        def function(*args: object) -> Any:
             tensors = [arg if hasattr(arg, "handle") else None for arg in args]
             model = next(t for t in tensors if t is not None)
             arrays = [

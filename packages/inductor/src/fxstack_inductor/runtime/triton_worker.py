@@ -35,7 +35,7 @@ def import_file(path: Path, name: str) -> Any:
     return module
 
 
-def compile_kernel(function: Any, entry: Mapping[str, Any], capability: int) -> Any:
+def compile_kernel(function: object, entry: Mapping[str, Any], capability: int) -> Any:
     """Return Triton's compiled kernel of ``function`` for ``sm_<capability>``, without a GPU.
 
     ``entry`` holds ``signature``, ``constants`` (by name), ``warps``, ``stages``, ``debug``. All pointers are

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, in_range, mod, of_atom, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, mod, of_atom, value_var
 from fxstack_inductor.ir.kernel import Check, Constant, IndexValue, Kernel, Load, Loop, Store
 from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
 from fxstack_inductor.schedule.build import Builder, address
-from fxstack_inductor.schedule.fusion.groups import Group
+from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.atoms import Extremum, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import Expr, decided, integer, of_atom, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Extremum, Mod, Var, integer, of_atom, value_var
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.kernel import (
     FALSE,
     TRUE,

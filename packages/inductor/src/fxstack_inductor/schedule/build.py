@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, contiguous_strides, in_range, recombine, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, recombine, value_var
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.kernel import (
     FALSE,
     TRUE,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.schedule.fusion.groups import Group, Placed
+    from fxstack_inductor.schedule.fusion.state import Group, Placed
 
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
@@ -195,7 +196,7 @@ class Builder:
             return args[0]
         if op in COMPARISONS and all(_is_narrow(value) for value in values):
             # Twice as many int32 coordinates fit into a vector; their masks have the width of float masks.
-            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)  # type: ignore[type-var]
+            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)
         return self.emit(Compute(op, args, dtype))
 
     def _masked(

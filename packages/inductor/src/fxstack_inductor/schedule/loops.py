@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import ONE, Expr, integer, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
 
 if TYPE_CHECKING:

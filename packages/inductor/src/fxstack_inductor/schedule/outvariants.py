@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.ir.expr import contiguous_strides
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 

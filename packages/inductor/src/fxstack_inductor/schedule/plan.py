@@ -13,9 +13,10 @@ from fxstack_inductor.lower.attention import AttentionCall
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
-from fxstack_inductor.schedule.fusion.groups import Fusion, Group, fuse
+from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import choose_inlined, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
+from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.steps import KernelStep, Step
 

@@ -12,7 +12,7 @@ from fxstack_inductor.lower.program import HostCall, HostValue
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.lower.program import Program
 

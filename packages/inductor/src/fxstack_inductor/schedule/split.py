@@ -34,7 +34,7 @@ from fxstack_inductor.ir.scalar_ops import identity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import ExternCall, Node
     from fxstack_inductor.lower.program import HostCall, Program
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.targets.c_target import Lowered
+    from fxstack_inductor.targets.lowered_c import Lowered
 
     Compiled = Callable[..., tuple[Any, ...]]
 
@@ -113,8 +113,8 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     rerun = options.rerun_refused or image.boxed
     run = _entry(namespace["call"], image, graph if rerun else None, error)
     if image.boxed:
-        run.boxed = True  # type: ignore[attr-defined]
-    run.image = image  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
+    vars(run)["image"] = image
     return run
 
 
@@ -125,12 +125,12 @@ def _entry(
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     if image.calls_back:
 
-        def direct(*args: Any) -> tuple[Any, ...]:
+        def direct(*args: object) -> tuple[Any, ...]:
             with below_autograd():
                 return call(*args)
     else:
         # The program does not use torch's dispatcher.
-        def direct(*args: Any) -> tuple[Any, ...]:
+        def direct(*args: object) -> tuple[Any, ...]:
             return call(*args)
 
     if not image.checked:
@@ -197,7 +197,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
         raise LoadError(f"malformed image: {error}") from error
 
 
-def _constant_to_json(value: Any) -> Any:
+def _constant_to_json(value: object) -> Any:
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
@@ -215,7 +215,7 @@ def _constant_to_json(value: Any) -> Any:
     }
 
 
-def _constant(content: Any) -> Any:
+def _constant(content: object) -> Any:
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.codegen.c.module import c_source
 from fxstack_inductor.codegen.host.native import native_program
 from fxstack_inductor.codegen.host.native_calls import through_shim
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
-from fxstack_inductor.codegen.parts import PART
+from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.failures import about
 from fxstack_inductor.lower.accumulate import accumulate_products
@@ -20,8 +17,9 @@ from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
-from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.schedule.plan import KernelStep, plan
 from fxstack_inductor.targets.c_artifact import image_of, link
+from fxstack_inductor.targets.lowered_c import Lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,32 +39,6 @@ SHOW_IT = (
     "a script that shows it alone: fxstack_inductor.write_repro(graph, example_inputs, 'repro.py'), or have one written for "
     "each graph of a program with options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment"
 )
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A lowered graph: the schedule, the kernels in C and the host program."""
-
-    plan: Plan
-    c: str
-    program: HostProgram
-    functions: dict[str, str]
-    graph: GraphModule
-    """The graph before lowering."""
-    options: InductorOptions
-
-    @property
-    def text(self) -> str:
-        """The file to compile: the kernels and, if it is native, the host program."""
-        program = self.program
-        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
-
-    @cached_property
-    def host(self) -> str:
-        """The host program as Python; a native host program does the same."""
-        if isinstance(self.program, NativeProgram):
-            return host_program(self.plan, self.functions).source
-        return self.program.source
 
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
@@ -122,5 +94,5 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     return run

@@ -54,7 +54,7 @@ def compile_for_device(
         return device_callable(*parts, options)
 
     run = loaded(wide=False)
-    lowered: LoweredTriton = run.lowered  # type: ignore[attr-defined]
+    lowered: LoweredTriton = vars(run)["lowered"]
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
@@ -204,15 +204,15 @@ def device_callable(
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     device = None if interpreting() else _only_device(lowered.plan)
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(*args: object) -> tuple[Any, ...]:
         with below_autograd():
             if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)
             with torch.cuda.device(device):
                 return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
-    run.boxed = lowered.boxed  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
+    vars(run)["boxed"] = lowered.boxed
     return run
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, share
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, bounds_of_share, for_head, ranges
+from fxstack_inductor.codegen.c.threads import bounds_of_share
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from fxstack_inductor.codegen.c.text import Names
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Store
 
 RUN = 512

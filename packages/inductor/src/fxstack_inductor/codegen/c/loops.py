@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c.halves import RUN
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import Names, index_text
-from fxstack_inductor.codegen.c.threads import Range, for_head, ranges, shared_heads, work_condition
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import of_atom, product
+from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands, index_variables, operands
 
 if TYPE_CHECKING:

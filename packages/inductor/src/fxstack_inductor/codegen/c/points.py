@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, ranges, shared_heads
+from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 

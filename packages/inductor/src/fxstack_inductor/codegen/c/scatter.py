@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
-from fxstack_inductor.codegen.c.threads import ranges
+from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
 NARROWEST = 8

@@ -19,14 +19,14 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, integer, of_atom, product
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, integer, of_atom, product
 from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fxstack_inductor.codegen.c.threads import Range
+    from fxstack_inductor.codegen.c.ranges import Range
     from fxstack_inductor.ir.kernel import Kernel, Loop, Store
 
 LINE = 64

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.points import PointsWriter
+from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import index_text, parameters
-from fxstack_inductor.codegen.c.threads import definition, either, ranges, threaded, work_condition
+from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import STORAGE
+from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, ranges
 from fxstack_inductor.ir.expr import ZERO, Expr, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 SIDE = 64
 """Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""

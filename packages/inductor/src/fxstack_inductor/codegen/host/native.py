@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
+# Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
+# pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call
+# back into Python. A failed call prints torch's message on stderr before it raises.
+
+
 def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram:
     """Return the program; ``source`` has the kernels; ``boxed``: the argument is one emptied list."""
     return NativeWriter(plan, source.functions, boxed, declarations=source.declarations).run()
@@ -292,7 +297,7 @@ class NativeWriter(RareCases):
             self._call(returned, [self._object(symbol) for symbol in symbols], place, 1)
         return self._object(text)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: object) -> str:
         return f"fx.PyTuple_GetItem(self, {self._state(self.python.constant(value))})"
 
     # --- steps ------------------------------------------------------------------------------------------
@@ -478,7 +483,7 @@ class NativeWriter(RareCases):
         if self.python.arena:
             self._call_state("give", [self.block], "", 0)
 
-    def _result(self, value: Any) -> str:
+    def _result(self, value: object) -> str:
         """Return the C expression of a new reference to a result; its value is 0 on failure."""
         match value:
             case Node():

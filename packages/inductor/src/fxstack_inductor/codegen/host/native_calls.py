@@ -57,7 +57,7 @@ def added_product(function: str) -> Rule:
     return rule
 
 
-def _is_double(value: Any) -> bool:
+def _is_double(value: object) -> bool:
     """Whether ``value`` is a finite number that a double holds exactly."""
     if type(value) is int:
         return abs(value) <= 2**53
@@ -126,7 +126,7 @@ def shim_arguments(step: ExternCall) -> list[Argument] | None:
     return found
 
 
-def _fixed(value: Any) -> Any:
+def _fixed(value: object) -> Any:
     """Return ``value`` with constant expressions replaced by integers."""
     if isinstance(value, Expr):
         number = value.as_int()
@@ -134,13 +134,13 @@ def _fixed(value: Any) -> Any:
     return [_fixed(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
-def _tensor(value: Any) -> Argument | None:
+def _tensor(value: object) -> Argument | None:
     if value is None:  # attention backward takes tensors that its forward did not make
         return Argument(UNDEFINED, "None")
     return Argument("{}", "{}", (value,)) if isinstance(value, Node) else None
 
 
-def _integer(value: Any) -> Argument | None:
+def _integer(value: object) -> Argument | None:
     return Argument(str(int(value)), repr(value)) if isinstance(value, (bool, int)) else None
 
 
@@ -149,7 +149,7 @@ def _number(value: Any) -> Argument | None:
     return Argument(float(value).hex(), repr(value)) if plain else None
 
 
-def _integer_or_dtype(value: Any) -> Argument | None:
+def _integer_or_dtype(value: object) -> Argument | None:
     """Return an integer or dtype argument: schemas declare dtypes as integers, the shim takes the numbers."""
     if isinstance(value, torch.dtype):
         return Argument(f"(int32_t[]){{{{{DTYPE_CODES[value]}}}}}", repr(value))
@@ -171,7 +171,7 @@ def _optional(make: Callable[[Any], Argument | None], kind: str) -> Callable[[An
     """Return a maker of pointers to values; None becomes a null pointer."""
     listed = kind.startswith("const int64_t")
 
-    def optional(value: Any) -> Argument | None:
+    def optional(value: object) -> Argument | None:
         if value is None:
             return Argument("0, 0" if listed else "0", "None")
         made = make(value)

@@ -29,7 +29,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
 
@@ -347,7 +347,7 @@ class HostWriter:
         """Whether the package's ``bernoulli`` replaces ``step``."""
         return draws_bernoulli(step)
 
-    def _extern_out(self, step: ExternCall, out: Any) -> None:
+    def _extern_out(self, step: ExternCall, out: object) -> None:
         """Write a call into existing memory."""
         result = step.outputs[0]
         if result not in self.arena:
@@ -362,12 +362,12 @@ class HostWriter:
         in_place = group and result in self.arena and self.arena[result].group == group
         return (result, *step.args[1:]) if in_place else step.args
 
-    def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+    def _call(self, target: object, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         texts = [self.value(arg) for arg in args]
         texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
         return f"{self.constant(self.function(target))}({', '.join(texts)})"
 
-    def function(self, target: Any) -> Any:
+    def function(self, target: object) -> Any:
         """Return the callable for ``target``."""
         return target
 
@@ -378,7 +378,7 @@ class HostWriter:
 
     # --- values ---------------------------------------------------------------------------------------
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         """Return the Python expression of an argument or result."""
         match value:
             case View():
@@ -401,7 +401,7 @@ class HostWriter:
             case _:
                 return self.constant(value)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         if id(value) not in self.known:
             label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
             name = f"c{len(self.known)}_{identifier(label)}"

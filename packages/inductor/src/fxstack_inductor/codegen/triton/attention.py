@@ -17,9 +17,9 @@ from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.index_width import INT32
 from fxstack_inductor.codegen.triton.attention_tiles import attention_of
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE
-from fxstack_inductor.ir.expr import of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Load, index_operands
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from fxstack_inductor.ir.expr import floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Load, Reduce, operands
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Kernel, Loop
 
 PROCESSORS = 108

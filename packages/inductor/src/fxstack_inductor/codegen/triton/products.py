@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}

@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.tiles import extent
-from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
     from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
     from fxstack_inductor.codegen.triton.tiles import Tiling
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
 SCANS = MappingProxyType(

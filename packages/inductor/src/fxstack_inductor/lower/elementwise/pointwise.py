@@ -165,7 +165,7 @@ def relu(ctx: Context, x: Node) -> Node:
 
 
 @rule("clone.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default")
-def clone(ctx: Context, x: Node, *, memory_format: Any = None) -> Node:
+def clone(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
     dtype = promote(x)
     return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
 
@@ -176,11 +176,11 @@ def to_copy(
     x: Node | float,
     *,
     dtype: torch.dtype | None = None,
-    layout: Any = None,
+    layout: object = None,
     device: torch.device | None = None,
     pin_memory: bool | None = None,
     non_blocking: bool = False,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Node:
     if isinstance(x, (bool, int, float)):  # from vmap: a number beside a batch
         return ctx.pointwise((), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype)))

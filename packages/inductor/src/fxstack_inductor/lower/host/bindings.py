@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import Expr, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.lower.facts import symbolic
 from fxstack_inductor.lower.host.symbols import evaluator, size_expr
 from fxstack_inductor.lower.program import HostCall, SymbolBinding
@@ -48,7 +48,7 @@ class Symbols:
         self.bound.add(name)
         self._program.bindings.append(replace(binding, symbol=name))
 
-    def define(self, value: Any) -> None:
+    def define(self, value: object) -> None:
         """Bind the symbols of ``value`` that no size gives: solve sums; let the host compute definitions."""
         self._solve()
         for number in symbolic(value):

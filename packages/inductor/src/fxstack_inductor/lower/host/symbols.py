@@ -16,8 +16,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.torch_compat import PythonPrinter
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _is_known_to_be_one(value: torch.SymInt) -> bool:
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
     """Return ``expr`` as an ``Expr``; ``ranges`` maps a sympy symbol to the known interval of its values."""
     if expr.is_Integer:
-        return integer(int(expr))  # type: ignore[call-overload]
+        return integer(int(expr))
     if expr.is_Symbol:
         return _variable(str(expr), expr, ranges, "")
     rule = CONVERSIONS.get(type(expr).__name__)
@@ -59,13 +59,13 @@ def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
         return _defined(expr, ranges)
 
 
-def _variable(name: str, expr: Any, ranges: Mapping[Any, Any], definition: str) -> Expr:
+def _variable(name: str, expr: sympy.Expr, ranges: Mapping[Any, Any], definition: str) -> Expr:
     known = ranges.get(expr)
     nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
     return of_atom(Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition))
 
 
-def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
+def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
     if not expr.is_integer:
         raise NotLowered(f"size expression {expr} that is no integer")
     text = PythonPrinter().doprint(expr)

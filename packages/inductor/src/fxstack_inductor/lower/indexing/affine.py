@@ -12,7 +12,7 @@ from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 DEEPEST = 16
 """Longest chain of operators between an index and the coordinates from which it is computed."""

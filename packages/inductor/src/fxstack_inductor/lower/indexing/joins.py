@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, floordiv, mod
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -169,7 +170,7 @@ def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
 
 
 @rule("select_scatter.default")
-def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> Node:
+def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) -> Node:
     at = wrap(dim, len(x.shape))
     position = ctx.size(index)
     low, high = position.bounds()
@@ -189,7 +190,7 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> No
 
 @rule("slice_scatter.default")
 def slice_scatter(
-    ctx: Context, x: Node, src: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    ctx: Context, x: Node, src: Node, dim: int = 0, start: object = None, end: object = None, step: int = 1
 ) -> Node:
     at = wrap(dim, len(x.shape))
     taken = src.shape[at]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr, decided
+from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
@@ -229,7 +230,7 @@ def _masked_put(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    ctx: Context, grad: Node, indices: Node, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
+    ctx: Context, grad: Node, indices: Node, num_weights: object, padding_idx: int, scale_grad_by_freq: bool
 ) -> Node:
     """Sum rows of ``grad`` by index. As in eager, ``padding_idx`` and out-of-range indices are ignored."""
     if scale_grad_by_freq or len(grad.shape) != len(indices.shape) + 1:

@@ -93,7 +93,7 @@ def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool 
 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
-def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: Any) -> Node:
+def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: object) -> Node:
     shape = _infer(x, [as_expr(s) for s in size])
     if any(s == 0 for s in shape):
         return ctx.view(x, shape, lambda _: [ZERO] * len(x.shape))

@@ -91,7 +91,7 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 @rule("sum.dim_IntList", "sum.default")
 def sum_(
-    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = _accumulator(x.dtype) if dtype is None else dtype
     dims = normalise_dims(x, dim)
@@ -116,7 +116,7 @@ def prod_dim(
 
 @rule("mean.dim", "mean.default")
 def mean(
-    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = x.dtype if dtype is None else dtype
     dims = normalise_dims(x, dim)
@@ -138,7 +138,7 @@ def _scalar(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
 
 
 def _extreme(op: str) -> Callable[..., Node]:
-    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         _require_elements(x, normalise_dims(x, dim))
         return reduce(ctx, x, normalise_dims(x, dim), op, x.dtype, keepdim=keepdim)
 
@@ -157,7 +157,7 @@ registry.add("min.default", _extreme("min"))
 
 
 def _truth(op: str) -> Callable[..., Node]:
-    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         if x.dtype is torch.uint8:
             raise NotLowered("any/all of uint8 gives uint8")
         dims = () if not x.shape else normalise_dims(x, dim)
@@ -184,7 +184,7 @@ def vector_norm(
     ctx: Context,
     x: Node,
     ord: float = 2,
-    dim: Any = None,
+    dim: object = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
@@ -274,7 +274,7 @@ def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
 
 def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
     def lower(
-        ctx: Context, x: Node, dim: Any = None, *, correction: float | None = 1, keepdim: bool = False
+        ctx: Context, x: Node, dim: object = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
         value = 1 if correction is None else correction
         both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, contiguous_strides, product, recombine
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product, recombine
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.nodes import (
     Body,
     Computed,
@@ -28,7 +29,7 @@ from fxstack_inductor.schedule.fusion.loop_matching import digits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 
 def has_checks(node: Computed) -> bool:

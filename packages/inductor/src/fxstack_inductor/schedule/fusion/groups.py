@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
@@ -21,15 +20,14 @@ from fxstack_inductor.ir.nodes import (
     Masked,
     Node,
     Pointwise,
-    Read,
     Reduction,
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
-from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
-from fxstack_inductor.schedule.sizes import SizeProviders, size_providers
+from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placed, loops_of
+from fxstack_inductor.schedule.sizes import size_providers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,98 +42,16 @@ HEAVY = 32
 SIBLINGS = 6
 """The number of latest groups reading the same memory that are tried for a merge."""
 
-_UNKNOWN = Var("computed", VarKind.VALUE)
-COMPUTED = of_atom(_UNKNOWN)
-"""A coordinate known only in the kernel (an index read from memory); it never equals a loop variable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The place of a tensor in the group's loops: coordinates of its element and of its reduced elements."""
-
-    coords: tuple[Expr, ...]
-    reduced: tuple[Expr, ...] = ()
-
-    @property
-    def variables(self) -> frozenset[Var]:
-        return frozenset(v for e in (*self.coords, *self.reduced) for v in _loops(e))
-
-
-@dataclass(eq=False)
-class Group:
-    """Tensors in one loop nest over ``space``; ``inner``: the inner variables, or None while undecided."""
-
-    space: list[Var]
-    inner: frozenset[Var] | None
-    placed: dict[Computed, Placed]
-    first: int
-    last: int
-    calls: int
-    level: int = 0
-    """The level in ``precedence``."""
-
-
-Unit = Group | ExternCall | HostCall
-
 
 @dataclass
-class Fusion:
-    """State of one run of fusion."""
+class Fusion(FusionState):
+    """State of one run of fusion, with the order of its units."""
 
-    program: Program
-    usage: Usage
-    inlined: set[Node]
-    options: InductorOptions
-    sizes: SizeProviders
-    unit: dict[Node, Unit] = field(default_factory=dict)
-    position: dict[int, int] = field(init=False)
-    """Step number of a program step, by identity of the step."""
-    direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
-    readers: dict[Node, list[Group]] = field(default_factory=dict)
-    refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
-    weights: dict[Computed, int] = field(default_factory=dict)
-    counter: int = 0
     precedence: Precedence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.position = {id(step): k for k, step in enumerate(self.program.steps)}
+        super().__post_init__()
         self.precedence = Precedence(self)
-
-    def current(self, group: Group) -> Group:
-        """Return the group that now contains the tensors of ``group``."""
-        unit = self.unit[next(iter(group.placed))]
-        return unit if isinstance(unit, Group) else group
-
-    def fresh(self, extent: Expr) -> Var:
-        self.counter += 1
-        return Var(f"x{self.counter}", VarKind.LOOP, extent)
-
-    def reads(self, node: Computed) -> tuple[Read, ...]:
-        """Return the reads of ``node`` in its coordinates, with inlined tensors replaced by their reads."""
-        if node not in self.direct:
-            self.direct[node] = tuple(dict.fromkeys(self._through(node)))
-        return self.direct[node]
-
-    def _through(self, node: Computed) -> Iterable[Read]:
-        for read in node.reads:
-            if read.node not in self.inlined or not isinstance(read.node, Computed):
-                yield read
-                continue
-            mapping = {
-                v: c if isinstance(c, Expr) else COMPUTED
-                for i, c in zip(read.node.index, read.coords, strict=True)
-                if (v := i.as_var()) is not None
-            }
-            for inner in self.reads(read.node):
-                yield Read(inner.node, tuple(_moved(c, mapping) for c in inner.coords))
-
-
-def _moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
-    return coord.subs(mapping) if isinstance(coord, Expr) else coord
-
-
-def _loops(expr: Expr) -> list[Var]:
-    return [v for v in expr.variables if v.kind is VarKind.LOOP]
 
 
 def fuse(
@@ -178,7 +94,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
         return Group(space, _in_order(node, reduced), placed, position, position, calls)
     coords, outer = place(node.shape)
     if isinstance(node, Scan):
-        along = frozenset(_loops(coords[node.axis])) or None
+        along = frozenset(loops_of(coords[node.axis])) or None
         return Group(outer, along, {node: Placed(coords)}, position, position, calls)
     if not isinstance(node, Reduction):
         return Group(outer, None, {node: Placed(coords)}, position, position, calls)
@@ -191,9 +107,9 @@ def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
     """Return the loops that must run in order: all loops except those whose steps write distinct elements."""
     own = dict(zip(node.reduced, reduced, strict=True))
     apart = {
-        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in _loops(own[coord])
+        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in loops_of(own[coord])
     }
-    return frozenset(v for place in reduced for v in _loops(place)) - apart
+    return frozenset(v for place in reduced for v in loops_of(place)) - apart
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
@@ -285,7 +201,7 @@ def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
 
 
 def _is_known(coord: Coord) -> bool:
-    return isinstance(coord, Expr) and _UNKNOWN not in coord.variables
+    return isinstance(coord, Expr) and UNKNOWN not in coord.variables
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
@@ -332,15 +248,15 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
     inner: frozenset[Var] | None = None
     for node, place in merged.placed.items():
         if isinstance(node, Reduction):
-            own = frozenset(v for e in place.reduced for v in _loops(e))
-            outer = frozenset(v for e in place.coords for v in _loops(e))
+            own = frozenset(v for e in place.reduced for v in loops_of(e))
+            outer = frozenset(v for e in place.coords for v in loops_of(e))
             if own | outer != everything:
                 return Refusal("reduction over part of the loops", node.name)
             if inner is not None and inner != own:
                 return Refusal("reductions over different loops", node.name)
             inner = own
         elif isinstance(node, Scan) and place.coords[node.axis].variables:
-            own = frozenset(_loops(place.coords[node.axis]))
+            own = frozenset(loops_of(place.coords[node.axis]))
             if place.variables != everything or digits(place.coords[node.axis]) is None:
                 return Refusal("scan over part of the loops", node.name)
             if inner is not None and inner != own:
@@ -374,7 +290,7 @@ def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
 def _ordered_loops(expr: Expr) -> list[Var]:
     """Return the digits of a coordinate, highest first."""
     found = digits(expr)
-    return found[::-1] if found is not None else _loops(expr)
+    return found[::-1] if found is not None else loops_of(expr)
 
 
 def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -427,7 +343,7 @@ def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
     products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
     if not products:
         return None
-    own = frozenset(v for e in merged.placed[products[0]].coords for v in _loops(e))
+    own = frozenset(v for e in merged.placed[products[0]].coords for v in loops_of(e))
     others = [n for n in merged.placed if n is not products[0]]
     if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
         return Refusal("a matrix product keeps to what reads its elements", products[0].name)

@@ -10,8 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Var
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
@@ -32,6 +31,9 @@ from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
 
 if TYPE_CHECKING:
     from fxstack_inductor.lower.program import Program
+
+# Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
+# quotients and remainders, becomes several kernels.
 
 WINDOW = 4
 """From this number of places on, the reads of a tensor for one element of a reader form a window."""

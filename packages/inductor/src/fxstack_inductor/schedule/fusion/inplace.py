@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.steps import Step
 
 
+# Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
+# at other positions than it writes, or returns the new value, or if an index of the graph may be out of
+# range. A forward keeps its inputs until it ends; a backward frees its inputs after their last use.
+
+
 def share_memory(steps: Sequence[Step]) -> list[Step]:
     """Write each scatter's ``init`` into the scatter's memory, which the scatter's kernel then changes."""
     kernels = [step for step in steps if isinstance(step, KernelStep)]

@@ -148,7 +148,7 @@ def redirect(step: Step, moved: Mapping[Node, Input]) -> None:
         step.reads = tuple(_redirected(node, moved) for node in step.reads)
 
 
-def _redirected(value: Any, moved: Mapping[Node, Input]) -> Any:
+def _redirected(value: object, moved: Mapping[Node, Input]) -> Any:
     if isinstance(value, View):
         last = value
         while isinstance(last.base, View):

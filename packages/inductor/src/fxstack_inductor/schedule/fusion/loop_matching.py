@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import ONE, Expr, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, of_atom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
     from fxstack_inductor.ir.nodes import Computed, Node
-    from fxstack_inductor.schedule.fusion.groups import Fusion, Group
+    from fxstack_inductor.schedule.fusion.state import FusionState, Group
 
 Call = ExternCall | HostCall
 
@@ -27,7 +27,7 @@ Call = ExternCall | HostCall
 class Precedence:
     """The order of units that tensors, host values and effects require in ``fusion``."""
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: FusionState) -> None:
         self._fusion = fusion
         calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
         self._effect_before: dict[int, ExternCall] = {}

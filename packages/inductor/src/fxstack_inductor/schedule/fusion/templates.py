@@ -84,9 +84,9 @@ def _can_be_one(node: FxNode) -> bool:
 def _held(node: FxNode) -> torch.dtype:
     """Return the dtype of the tensor that ``node`` converts."""
     while node.target in PASSING:
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     found: torch.dtype = node.meta["val"].dtype
     return found
 
