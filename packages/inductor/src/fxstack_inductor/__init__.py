@@ -1,8 +1,9 @@
-"""FX graphs to fused kernels: C for CPU, Triton for CUDA.
+"""Compile functional ATen graphs (FX) to fused kernels: C for CPU, Triton for CUDA.
 
-``compile`` holds the entry points. A graph goes through ``lower`` (tensor-level IR), ``schedule`` (loop-level
-kernels) and ``codegen`` (text); ``targets`` joins these for C and Triton, ``runtime`` builds and calls the
-result. The package imports ``fxstack_interchange`` and no other stage. Begin with ``targets.c_target``.
+The stages are ``lower`` (ATen to tensor-level IR), ``schedule`` (fusion, memory), ``codegen`` (text) and
+``runtime`` (linking); ``ir`` holds the representations, and ``targets`` composes the stages. ``freezing``,
+``autotune``, ``cost`` and ``repro`` are optional. The package imports torch and ``fxstack_interchange``.
+Begin with ``compile.compile_graph``.
 """
 
 from fxstack_inductor.compile import compile_graph, lower

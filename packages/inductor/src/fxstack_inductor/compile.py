@@ -1,4 +1,4 @@
-"""The entry points: the generated code of a graph, and a callable."""
+"""The entry points of the package: ``lower`` returns generated code, ``compile_graph`` a callable."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def lower(
     *,
     target: str = "cpu",
 ) -> Lowered | LoweredTriton:
-    """The generated code for ``graph_module``, without compiling it, on any machine.
+    """Return the generated code of ``graph_module`` without compiling the code, on any machine.
 
-    ``target`` is ``"cpu"`` (C) or ``"cuda"``, also as ``"cuda:sm_90"`` or ``"cuda:H200"`` (Triton; then ``report()`` of the
-    result gives predicted times on that GPU).
+    ``target`` is ``"cpu"`` (C) or ``"cuda"`` (Triton), also ``"cuda:sm_90"`` or ``"cuda:H200"``; then
+    ``report()`` of the result predicts times on that GPU.
 
     Raises:
         ValueError: another target.
@@ -59,19 +59,20 @@ def compile_graph(
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
-    Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. If ``boxed`` it takes them as
-    one list, which it empties, so that an input that nobody else holds is freed after its last use. Inputs must have
-    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. Each call checks
-    that, and raises ``ArgumentError``; ``check_arguments=False`` is for callers that have checked it. ``inference``: nothing
-    differentiates the results, so that ``options.freezing`` applies. ``on_failure``: where this package fails by a defect of
-    its own, a warning says so, ``on_failure`` is told, and the callable (never boxed) runs the graph by ATen's operators; without
-    it, and with ``options.raise_failures``, the exception is raised.
+    Return a callable of the graph's inputs that returns the graph's (flat, tuple) output. With ``boxed``, the
+    callable takes a list of inputs and empties the list, so that an input without other references is freed
+    after its last use. Inputs must have the traced dtypes, strides, devices and (except symbolic ones) sizes.
+    Each call checks these and raises ``ArgumentError``; ``check_arguments=False`` is for callers that have
+    checked already. ``inference``: nothing differentiates the results, so ``options.freezing`` applies.
+    ``on_failure``: after a defect of this package, warn, call ``on_failure``, and return a callable (never
+    boxed) that runs the graph by ATen's operators. Without ``on_failure``, or with
+    ``options.raise_failures``, raise the exception.
 
     Raises:
-        NoCompilerError: if kernels are needed and there is no C compiler.
-        TritonMissing: if the graph computes on CUDA and Triton is not installed.
-        UnsupportedGraphError: if the graph is not functional.
-        CompilerFailedError: if the C compiler rejects the generated code.
+        NoCompilerError: kernels are needed and there is no C compiler.
+        TritonMissing: the graph computes on CUDA and Triton is not installed.
+        UnsupportedGraphError: the graph is not functional.
+        CompilerFailedError: the C compiler rejects the generated code.
     """
     chosen = options_from_environment() if options is None else options
     compiled = partial(_compiled, graph_module, chosen, boxed=boxed, inference=inference)
@@ -85,7 +86,7 @@ def _or_by_aten(
     compiled: Callable[..., Callable[..., tuple[Any, ...]]],
     on_failure: Callable[[Failure], None],
 ) -> Callable[..., tuple[Any, ...]]:
-    """What ``compiled`` gives, or the graph itself where it fails by a defect of this package, which ``on_failure`` is told."""
+    """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
     try:
         made = compiled(on_failure)
     except NO_DEFECTS:
@@ -117,7 +118,7 @@ def _compiled(
 
 
 def _boxed(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """``call`` as a function of one list."""
+    """Return ``call`` as a function of one list."""
 
     def run(args: list[Any]) -> tuple[Any, ...]:
         return call(*args)

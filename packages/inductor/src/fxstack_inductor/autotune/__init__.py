@@ -1,5 +1,6 @@
-"""Choices by measurement on the device that will run the kernels.
+"""Choose tile sizes of matrix products, or the library's product, by measurement on the device.
 
-``choices`` lists the candidates (tile sizes, or the library's matrix product), ``search`` and ``tune`` time
-them, ``device`` gives the clock. The folder imports ``cost`` and ``runtime``. Begin with ``tune``.
+``tune`` schedules a graph by choices, ``search`` measures alternatives, ``device`` times them, ``choices``
+stores the results. Modules here import ``codegen.triton``, ``cost.products``, ``runtime``, ``schedule`` and
+``ir``. Begin with ``tune.tuned``.
 """

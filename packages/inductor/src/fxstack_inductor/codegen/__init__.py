@@ -1,6 +1,8 @@
-"""Text of kernels and of the host program.
+"""Code generation: kernels as C or Triton text, and the host program that launches them.
 
-``c`` and ``triton`` write kernels, ``host`` writes the program that launches them. Both read the loop-level
-IR (``ir.kernel``) and change nothing in it; ``analysis``, ``index_text`` and ``index_width`` are what they
-share. Begin with ``c.strategy``.
+``c`` and ``triton`` write kernels from the same loop-level IR; ``host`` writes the host program in Python and
+in C. The C headers here are part of the generated C text. Modules at this level are shared by the targets.
+The kernel writers import ``ir``, ``errors`` and a few helpers of ``schedule``; ``host`` also imports
+``lower``, ``schedule.plan`` and ``runtime``. Begin with ``analysis``, then ``c.strategy`` or
+``triton.writer``.
 """

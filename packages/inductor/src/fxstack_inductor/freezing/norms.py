@@ -1,4 +1,4 @@
-"""Batch norms of convolutions, by their running statistics, become part of the convolution's weights."""
+"""Fold batch norms with running statistics into the weights of the convolutions before them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def fold_norms(graph: Graph, known: set[FxNode]) -> None:
-    """Change ``graph`` in place; ``known`` are the nodes that follow from the model's state."""
+    """Change ``graph`` in place; ``known`` are the nodes that depend on the model's state alone."""
     for node in list(graph.nodes):
         if node.op == "call_function" and is_evaluated_norm(node) and _foldable(node, known):
             _fold(graph, node)
@@ -63,7 +63,7 @@ def _fold(graph: Graph, node: FxNode) -> None:
 
 
 def emit(graph: Graph, target: Any, *args: Any) -> FxNode:
-    """A call with its fake value."""
+    """Return a new call with its fake value."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, FxNode) else a for a in args]
     with values[0].fake_mode:

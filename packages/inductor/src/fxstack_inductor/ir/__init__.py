@@ -1,6 +1,7 @@
-"""The two intermediate representations.
+"""The two intermediate representations (IRs) of the compiler, and integer index expressions.
 
-``nodes`` is the tensor-level IR that lowering makes, ``kernel`` the loop-level IR that code generators read.
-Both index with ``expr``, polynomials over integers. ``verify`` checks, ``printer`` prints. The folder imports
-only ``errors``. Begin with ``kernel``.
+Tensor-level IR: ``nodes`` (one node per tensor) and ``ordered`` (scatters, scans). Loop-level IR: ``kernel``
+(fused loops). Both use ``expr`` for sizes, strides and addresses. ``scalar_ops`` is the table of scalar
+operations; ``verify`` checks, ``printer`` prints. Modules here import only ``errors`` and
+``fxstack_interchange``; all other folders may import them. Begin with ``expr``, then ``nodes`` and ``kernel``.
 """

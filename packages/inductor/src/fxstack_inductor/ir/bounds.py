@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Bounds = tuple[int | None, int | None]
-"""Inclusive lower and upper bound, None where unknown."""
+"""Inclusive lower and upper bound; None if unknown."""
 
 
 class VarKind(StrEnum):
@@ -18,13 +18,13 @@ class VarKind(StrEnum):
     SIZE = "size"
     """A symbolic size, at least 0, known when the graph is called."""
     INTEGER = "integer"
-    """The same, but it may be negative."""
+    """A symbolic integer, possibly negative, known when the graph is called."""
     VALUE = "value"
-    """An integer computed or loaded in the kernel: the ``name`` is that of the value."""
+    """An integer computed or loaded in the kernel; ``name`` is the name of the value."""
 
 
 def multiplied(factors: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of a product; unknown ones for several factors of which one may be negative."""
+    """Return the bounds of a product; unknown bounds if one of several factors may be negative."""
     low: int | None = 1
     high: int | None = 1
     for a, b in factors:

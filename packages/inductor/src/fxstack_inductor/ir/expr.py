@@ -1,10 +1,10 @@
 """Integer index expressions: polynomials over loop variables, sizes, quotients and remainders.
 
-Every coordinate, stride, offset and size in the loop IR is an ``Expr``. It is what sympy would be used
-for, restricted to what addressing needs and simplified eagerly by rules that are always valid on
-integers, which keeps building one in the microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``;
-an atom is a ``Var``, a ``FloorDiv``, a ``Mod`` or an ``Extremum``. ``Var.extent`` gives a loop variable's
-range ``[0, extent)``, which is what lets ``(i0 * 64 + i1) // 64`` become ``i0``.
+Every coordinate, stride, offset and size in the IR is an ``Expr``. ``Expr`` replaces sympy here: it supports
+only what addressing needs and simplifies at construction by rules that always hold for integers, so
+construction takes microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``; an atom is a
+``Var``, ``FloorDiv``, ``Mod`` or ``Extremum``. ``Var.extent`` gives a loop variable's range ``[0, extent)``;
+the range lets ``(i0 * 64 + i1) // 64`` become ``i0``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Var:
     kind: VarKind
     extent: Expr | None = None
     definition: str = ""
-    """Python text that the host computes the value with, for a size that is no polynomial of others."""
+    """Python text from which the host computes a size that is not a polynomial of other sizes."""
 
     def __hash__(self) -> int:
-        return hash(self.name)  # the names of one kernel differ; an enum's hash is a call of Python's
+        return hash(self.name)  # names are unique in a kernel; an enum's hash is slow (Python code)
 
     @property
     def key(self) -> str:
@@ -37,7 +37,7 @@ class Var:
 
     @property
     def symbolic(self) -> bool:
-        """Whether it is an argument of the kernels that it occurs in."""
+        """Whether the variable is an argument of the kernels that use it."""
         return self.kind in {VarKind.SIZE, VarKind.INTEGER}
 
     def bounds(self) -> Bounds:
@@ -104,7 +104,7 @@ Monomial = tuple[Atom, ...]
 
 
 def _operand(expr: Expr) -> str:
-    """Text that keeps its meaning beside an operator."""
+    """Return the text of ``expr``, in parentheses where an operator beside it would change its meaning."""
     known = expr.as_int()
     simple = expr.as_var() is not None or (known is not None and known >= 0)
     return expr.text if simple else f"({expr.text})"
@@ -121,7 +121,7 @@ def parts(atom: Atom) -> tuple[Expr, ...]:
 
 
 class Expr:
-    """An immutable polynomial with integer coefficients; ``terms`` is sorted, so equal sums are equal objects' values."""
+    """An immutable polynomial with integer coefficients; sorted ``terms`` make equal sums compare equal."""
 
     __slots__ = ("__dict__", "_hash", "terms")
 
@@ -130,7 +130,7 @@ class Expr:
         self._hash: int | None = None
 
     def __hash__(self) -> int:
-        found = self._hash  # most are parts of a sum that nothing looks up
+        found = self._hash  # hashed on demand: most expressions are never looked up
         if found is None:
             found = self._hash = hash(self.terms)
         return found
@@ -209,7 +209,7 @@ class Expr:
         return None
 
     def atoms(self) -> Iterator[Atom]:
-        """Every atom that occurs, the nested ones included."""
+        """Yield every atom, including nested ones."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -234,7 +234,7 @@ class Expr:
         return low is not None and low > 0
 
     def coefficient(self, var: Var) -> Expr | None:
-        """What ``var`` is multiplied by, if the expression is linear in it; else None."""
+        """Return the coefficient of ``var`` if the expression is linear in ``var``, else None."""
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             rest = [atom for atom in monomial if atom != var]
@@ -247,7 +247,7 @@ class Expr:
         return _from_dict(total)
 
     def subs(self, mapping: Mapping[Var, Expr]) -> Expr:
-        """Replace variables, simplifying again."""
+        """Replace variables and simplify the result."""
         var = self.as_var()
         if var is not None:
             return mapping.get(var, self)
@@ -262,7 +262,7 @@ class Expr:
         return recombine(total)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """The integer it denotes, given every variable by name."""
+        """Return the value of the expression; ``values`` gives every variable by name."""
         total = 0
         for monomial, coefficient in self.terms:
             product = coefficient
@@ -331,7 +331,7 @@ def as_expr(value: Expr | int) -> Expr:
 
 
 def loop_var(name: str, extent: Expr | int) -> Expr:
-    """A loop variable; one that can only be 0 is the constant 0."""
+    """Return a loop variable; a variable with extent 1 is the constant 0."""
     extent = as_expr(extent)
     return ZERO if extent == 1 else of_atom(Var(name, VarKind.LOOP, extent))
 
@@ -348,7 +348,7 @@ def product(values: Iterable[Expr | int]) -> Expr:
 
 
 def _divide_terms(num: Expr, den: Expr) -> tuple[Expr, Expr]:
-    """``num == quotient * den + rest``, moving every term that is a multiple of ``den`` to the quotient."""
+    """Return (quotient, rest): ``num == quotient * den + rest``; no term of rest is a multiple of ``den``."""
     if len(den.terms) != 1:
         return (ONE, ZERO) if num == den else (ZERO, num)
     den_atoms, scale = den.terms[0]
@@ -388,7 +388,7 @@ def in_range(value: Expr, size: Expr) -> bool:
 
 
 def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
-    """``rest == k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``: what lets a digit be dropped."""
+    """Write ``rest`` as ``k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``."""
     for _, coefficient in rest.terms:
         k = gcd(divisor, coefficient)
         if k <= 1:
@@ -401,7 +401,7 @@ def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
 
 
 def _constant_quotient(value: Expr, divisor: int) -> int | None:
-    """``value // divisor`` where the bounds of ``value`` leave only one."""
+    """Return ``value // divisor`` if the bounds of ``value`` allow only one result."""
     low, high = value.bounds()
     if low is None or high is None or low // divisor != high // divisor:
         return None
@@ -409,7 +409,7 @@ def _constant_quotient(value: Expr, divisor: int) -> int | None:
 
 
 def floordiv(num: Expr | int, den: Expr | int) -> Expr:
-    """Python's ``//``; ``den`` is positive."""
+    """Return ``num // den`` (Python's floor division); ``den`` must be positive."""
     num, den = as_expr(num), as_expr(den)
     if den == 1:
         return num
@@ -431,7 +431,7 @@ def floordiv(num: Expr | int, den: Expr | int) -> Expr:
 
 
 def mod(num: Expr | int, den: Expr | int) -> Expr:
-    """Python's ``%``; ``den`` is positive."""
+    """Return ``num % den`` (Python's modulo); ``den`` must be positive."""
     num, den = as_expr(num), as_expr(den)
     if den == 1:
         return ZERO
@@ -462,7 +462,7 @@ def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
 
 
 def recombine(expr: Expr) -> Expr:
-    """Undo a split: ``c*d*(x // d) + c*(x % d)`` is ``c*x``."""
+    """Undo a split: ``c*d*(x // d) + c*(x % d)`` becomes ``c*x``."""
     terms = dict(expr.terms)
     for monomial, coefficient in expr.terms:
         for position, atom in enumerate(monomial):
@@ -480,7 +480,10 @@ def recombine(expr: Expr) -> Expr:
 
 
 def _without_factor(term: Expr, den: Expr) -> Expr | None:
-    """``term // den`` where ``den``, which divides something and so is positive, is a factor of it, also as ``max(den, 1)``."""
+    """Return ``term // den`` if ``den``, or ``max(den, 1)``, is a factor of ``term``, else None.
+
+    ``den`` is the divisor of another atom and therefore positive, so ``max(den, 1)`` equals ``den``.
+    """
     ((monomial, coefficient),) = term.terms
     if len(den.terms) == 1:
         (atoms, scale), *_ = den.terms

@@ -1,4 +1,4 @@
-"""Comparisons of index expressions that their bounds decide, and the strides of dense tensors."""
+"""Compare index expressions by their bounds, and compute the strides of dense tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def decided(op: str, left: Expr, right: Expr) -> bool | None:
-    """The truth of ``left op right`` (eq, ne, lt, le, gt, ge), if the bounds of both decide it."""
+    """Return the truth of ``left op right`` (eq, ne, lt, le, gt, ge) if bounds decide it, else None."""
     low, high = (left - right).bounds()
     match op:
         case "lt" | "ge":

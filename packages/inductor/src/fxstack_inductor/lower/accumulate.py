@@ -1,10 +1,11 @@
-"""Sums of matrix products, as the gradient of a weight that is used many times: each product is added into the same memory.
+"""Rewrite a sum of matrix products so that each product is added into the same memory.
 
-``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to what is
-there, so the products need no memory of their own, and the sum no kernel that reads them all (``schedule.memory`` gives
-the sums one place). It is done where every summand is a product that nothing else reads, in single and double precision;
-the sum is rounded as often as before, in another order. Products may be transposed, all or none: autograd transposes a
-weight's gradient twice, and a sum of transposed products is the transposed sum.
+Such a sum is, for example, the gradient of a weight that is used many times.
+``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to its
+output, so the products need no memory of their own and no kernel has to read all of them (``schedule.memory``
+gives the partial sums one buffer). The rewrite requires that every summand is a float32 or float64 CPU
+product that no other node reads. The sum is rounded as often as before, in another order. All products may be
+transposed, or none: a sum of transposed products is the transposed sum.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A summand: the product ``node``, behind transposes that come to one if ``turned`` and to none if not."""
+    """A summand: the product ``node`` behind ``transposes``, which swap the dimensions if ``turned``."""
 
     node: FxNode
     turned: bool
@@ -43,14 +44,14 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a sum is made of: another sum (by its node) or a product, and the product that is added."""
+    """A sum: ``base`` (the node of another sum, or a product) plus ``product``."""
 
     base: FxNode | Product
     product: Product
 
 
 def accumulate_products(graph_module: GraphModule) -> GraphModule:
-    """The same program with such sums replaced, or ``graph_module`` itself if it has none; it is not changed."""
+    """Return a copy with sums of products rewritten, or ``graph_module`` itself if there are none."""
     sums: dict[FxNode, Sum] = {}
     for node in graph_module.graph.nodes:
         found = _sum(node, sums)
@@ -60,7 +61,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """``node`` as a sum of products; None if it is none."""
+    """Return ``node`` as a sum of products, or None if ``node`` is no such sum."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -84,7 +85,7 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 
 def _product(node: FxNode) -> Product | None:
-    """What is behind the transposes of ``node``, if it is a product and nothing else reads it."""
+    """Return the product behind the transposes of ``node``, or None; no other node may read any of them."""
     turned = False
     transposes: list[FxNode] = []
     while _owned(node):
@@ -100,7 +101,7 @@ def _product(node: FxNode) -> Product | None:
 
 
 def _swaps(node: FxNode) -> bool | None:
-    """Whether ``node`` swaps the dimensions of a matrix; None if it is no transpose."""
+    """Whether ``node`` swaps the dimensions of a matrix; None if ``node`` is no transpose."""
     if node.target is T:
         return True
     if node.target is TRANSPOSE:
@@ -112,7 +113,7 @@ def _swaps(node: FxNode) -> bool | None:
 
 
 def _owned(value: object) -> bool:
-    """Whether ``value`` is a node that only one other reads."""
+    """Whether ``value`` is a node with exactly one user."""
     return isinstance(value, FxNode) and len(value.users) == 1
 
 
@@ -132,7 +133,7 @@ def _alike(*nodes: FxNode) -> bool:
 def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphModule:
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
-    """By nodes of the given graph; of a sum of turned products that another one adds to, the sum before it is turned."""
+    """New nodes by old nodes. An inner sum of transposed products maps to the untransposed sum."""
     bases = {found.base for found in sums.values()}
     products = [found.product for found in sums.values()]
     dropped = {node for product in products for node in (product.node, *product.transposes)}

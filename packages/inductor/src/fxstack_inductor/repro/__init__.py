@@ -1,5 +1,6 @@
-"""A compiled graph as one script that runs alone.
+"""Write a compiled graph as one standalone script: kernels, host program, inputs, check and timing.
 
-``script`` writes kernels, host program and inputs, ``harness`` the check and the clock that are part of each
-script. The folder imports ``targets``. Begin with ``script``.
+``script`` composes the text from ``host`` (the host program), ``values`` (constants and inputs) and
+``harness`` (the fixed part). Modules here import ``codegen.host``, ``targets.c_target`` and ``runtime``;
+``harness`` imports only torch and the standard library. Begin with ``script.write_repro``.
 """

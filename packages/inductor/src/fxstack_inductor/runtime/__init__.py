@@ -1,6 +1,7 @@
-"""What generated code needs to exist and run.
+"""Everything that generated code needs in a running process: compilers, disk cache, loaders, CUDA driver.
 
-``toolchain`` finds the C compiler, ``cache`` keeps binaries by content, ``loader`` and ``triton_runtime``
-load them, ``arena`` gives memory for intermediate tensors, ``cuda_driver`` and ``cuda_graphs`` launch. Begin
-with ``cache``.
+``toolchain``, ``cache`` and ``loader`` compile and load C; ``cubins``, ``cuda_driver`` and ``triton_runtime``
+serve GPUs. ``native`` links native host programs, ``arena`` lends them memory, ``cuda_graphs`` records calls.
+Modules here import ``errors``, ``options``, ``ir.expr``, and the descriptions of programs in ``codegen`` and
+``schedule``. Begin with ``loader``.
 """

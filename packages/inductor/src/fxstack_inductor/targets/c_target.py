@@ -1,4 +1,4 @@
-"""Graphs on CPU: C kernels, and a host program that is C beside them, or Python."""
+"""The CPU target: C kernels, and a host program in C or Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_CALLS = 4
-"""A graph without kernels is worth a compiler's run if it makes this many calls that a native host program makes faster."""
+"""A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""
 
 
 SHOW_IT = (
@@ -42,7 +42,7 @@ SHOW_IT = (
 
 
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """The generated code; neither a compiler nor a certain machine is needed."""
+    """Return the generated code; neither a compiler nor a certain machine is needed."""
     accumulated = accumulate_products(graph_module)
     scheduled = plan(lower_graph(accumulated, RULES, options), options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
@@ -58,7 +58,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
-    """The FX nodes of the kernel that a compiler's error is in, by its number of a line."""
+    """Return the FX nodes of the kernel at the line of a compiler's error."""
     place = re.match(r"[^:\s]+:(\d+)", reason)
     if place is None:
         return ()
@@ -70,7 +70,7 @@ def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
 
 
 def native_refusal(options: InductorOptions) -> str | None:
-    """Why host programs are Python, if they are."""
+    """Return why host programs are Python, or None."""
     if options.host == "python":
         return "the option host='python' is set"
     table = native_table()
@@ -81,7 +81,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     """Compile the graph into a callable.
 
     Raises:
-        NoCompilerError: if kernels are needed and there is no C compiler.
+        NoCompilerError: kernels are needed, and there is no C compiler.
     """
     lowered = lower_c(graph_module, options, boxed=boxed)
     try:

@@ -1,4 +1,4 @@
-"""What a graph on CPU is lowered to."""
+"""The result of lowering a CPU graph: schedule, kernels in C, and host program."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lowered:
-    """What a graph was lowered to: the schedule, the kernels in C and the host program."""
+    """A lowered graph: the schedule, the kernels in C and the host program."""
 
     plan: Plan
     c: str
     program: HostProgram
     functions: dict[str, str]
     graph: GraphModule
-    """What was lowered."""
+    """The graph before lowering."""
     options: InductorOptions
 
     @property
@@ -37,7 +37,7 @@ class Lowered:
 
     @cached_property
     def host(self) -> str:
-        """The host program as Python; a native one, which is part of ``c``, does the same."""
+        """The host program as Python; a native host program does the same."""
         if isinstance(self.program, NativeProgram):
             return host_program(self.plan, self.functions).source
         return self.program.source

@@ -1,4 +1,4 @@
-"""Loops of C over the loops of a kernel."""
+"""C loops over the loops of a kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A walk over ``loop`` in C: the variable ``name`` goes up by ``step``, which is ``stride`` points."""
+    """A C loop over ``loop``: the variable ``name`` increases by ``step``, which is ``stride`` points."""
 
     name: str
     loop: Loop
@@ -37,7 +37,7 @@ class Range:
 
 
 def for_head(name: str, start: str, stop: str, step: str = "1") -> str:
-    """The head of a C loop."""
+    """Return the head of a C loop."""
     move = f"{name}++" if step == "1" else f"{name} += {step}"
     return f"for (int64_t {name} = {start}; {name} < {stop}; {move})"
 

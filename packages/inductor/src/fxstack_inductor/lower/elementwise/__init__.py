@@ -1,5 +1,6 @@
-"""Lowering rules of operators that compute each element from elements at the same place.
+"""Lowering rules for elementwise operators, activations, powers and tensor creation.
 
-``pointwise`` for arithmetic, ``activations`` for activation functions and gradients, ``powers`` for powers,
-``creation`` for tensors that depend on no data. Begin with ``pointwise``.
+Each result element depends only on the operands' elements at the same (broadcast) coordinates, or on the
+coordinates. Modules here import ``ir``, ``lower.context``, ``lower.promotion`` and ``lower.registry``. Begin
+with ``pointwise``, whose ``elementwise`` function the other rules use.
 """

@@ -1,4 +1,4 @@
-"""Tensors that are computed from no other tensor's values."""
+"""Lower operators that create tensors (fills, ranges) and triangular masks."""
 
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
@@ -24,7 +24,7 @@ rule = registry.rule
 
 
 def fill(ctx: Context, value: Any) -> Node:
-    """A tensor of the current FX node's shape and dtype, all ``value``."""
+    """Return a tensor with the current FX node's shape and dtype, filled with ``value``."""
     dtype = ctx.value.dtype
     if dtype not in REGISTER_DTYPES:
         raise NotLowered(f"dtype {dtype}")

@@ -1,5 +1,6 @@
-"""Numbers that the host computes, and where it finds sizes.
+"""Host-side values of a lowered graph: symbolic sizes, numbers that the host computes, and assertions.
 
-``symbols`` turns SymInts into index expressions, ``bindings`` says which inputs the host reads sizes from,
-``host_numbers`` and ``scalars`` hand numbers to kernels. Begin with ``symbols``.
+The host (the Python or C function around the kernels) must know the value of every size symbol that a kernel
+uses. Modules here import ``ir``, ``errors``, ``runtime.numbers`` and the sibling modules ``lower.facts`` and
+``lower.program``. Begin with ``symbols`` (sympy to ``Expr``), then ``bindings`` (the source of each symbol).
 """

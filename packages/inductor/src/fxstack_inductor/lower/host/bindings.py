@@ -1,4 +1,4 @@
-"""Where the host finds the symbols of sizes: in sizes of inputs and results, and in what it computes from these."""
+"""Bind size symbols for the host: to sizes of inputs and results, and to numbers computed from sizes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Symbols:
-    """Those of one program, each bound once."""
+    """The size symbols of one program. Each symbol is bound once."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.bound: set[str] = set()
         self._sums: list[tuple[Expr, SymbolBinding]] = []
-        """Sizes like ``u0 - 1``, and where they are; they are solved where nothing else gives the symbol."""
+        """Sizes like ``u0 - 1`` with their location, solved for the symbol if no plain size gives it."""
 
     def bind_sizes(self, name: str, value: torch.Tensor) -> None:
         for dim, size in enumerate(value.shape):
@@ -49,7 +49,7 @@ class Symbols:
         self._program.bindings.append(replace(binding, symbol=name))
 
     def define(self, value: object) -> None:
-        """Have the host compute what ``value`` needs: sizes that are no polynomials, symbols that are known in sums alone."""
+        """Bind the symbols of ``value`` that no size gives: solve sums; let the host compute definitions."""
         self._solve()
         for number in symbolic(value):
             try:

@@ -1,5 +1,5 @@
-"""Lowering rules of operators that move elements.
+"""Lowering rules that compute coordinates: views, joins, padding, look-ups, scatters and resampling.
 
-Views, joins, look-ups, scatters and resampling: index arithmetic, masks and computed coordinates. Begin with
-``views``.
+Modules here import ``ir``, ``lower.context``, ``lower.registry`` and ``lower.elementwise``. Begin with
+``views`` (coordinates only), then ``joins`` (masks and look-ups) and ``affine`` (indices without look-up).
 """

@@ -1,5 +1,7 @@
-"""Lowering rules of reductions, and of compositions of reductions with elementwise work.
+"""Lowering rules for reductions and for operators composed of reductions.
 
-Sums and extremes, scans, softmax and normalisation layers, batch norm, pooling windows. Begin with
-``reductions``.
+``reductions`` has sums, extremes, norms, variances and arg-reductions. ``normalisation`` and ``batches`` have
+softmax and the normalisation layers, ``scans`` cumulative operators, ``windows`` pooling. Modules here import
+``ir``, ``lower.context``, ``lower.registry``, ``lower.elementwise`` and ``lower.indexing``. Begin with
+``reductions``, whose ``reduce`` and ``moments`` the other modules use.
 """

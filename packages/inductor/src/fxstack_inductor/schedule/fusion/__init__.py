@@ -1,6 +1,8 @@
-"""Which tensors share a kernel.
+"""Fusion: decide which tensors share one kernel, are inlined into readers, or are written in place.
 
-``inlining`` decides what is computed where it is read, ``groups`` merges the rest under named rules,
-``loop_matching`` unifies loop spaces, ``precedence`` keeps the order of units, ``templates`` picks matrix
-products for kernels of our own. Begin with ``groups``.
+``inlining`` chooses tensors to recompute at each use. ``groups`` merges the others into loop nests;
+``loop_matching`` unifies loop variables and ``precedence`` prevents cycles. ``inplace`` lets kernels write
+mutated inputs directly. ``templates`` chooses matrix products that become kernels of this package. Modules
+here import ``ir``, ``lower``, ``cost``, ``options``, sibling modules of ``schedule``, and the Triton tiling
+of products. Begin with ``groups.fuse``.
 """

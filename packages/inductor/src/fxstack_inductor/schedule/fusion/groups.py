@@ -1,8 +1,8 @@
 """Fusion: partition the computed tensors into groups that share one loop nest.
 
-Tensors are visited in the graph's order. Each starts as a group of its own and is merged with
+Tensors are visited in the graph's order. Each tensor starts as a group of its own. The group is merged with
 groups that it reads from, then with groups that read the same memory. A merge must satisfy every rule in
-``RULES``; a rule answers with a named refusal, kept for the report.
+``RULES``; a rule that forbids a merge returns a named refusal, which is kept for the report.
 """
 
 # ruff: noqa: ARG001 - every fusion rule has the same signature
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.fusion.inlining import Usage
 
 HEAVY = 32
-"""Operations for an element from which on a tensor is better read again than computed in a second pass."""
+"""Operations per element above which reading a stored tensor is cheaper than a second computation."""
 SIBLINGS = 6
-"""How many of the latest groups reading the same memory are tried for a merge."""
+"""The number of latest groups reading the same memory that are tried for a merge."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Fusion(FusionState):
 def fuse(
     program: Program, usage: Usage, inlined: set[Node], options: InductorOptions
 ) -> tuple[list[Group], Fusion]:
-    """Groups covering every live tensor that is not inlined, and the record of what was refused."""
+    """Return groups covering every live tensor that is not inlined, and the state with all refusals."""
     fusion = Fusion(program, usage, inlined, options, size_providers(program, inlined))
     for step in program.steps:
         if isinstance(step, ExternCall):
@@ -104,7 +104,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
 
 
 def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
-    """The loops that must run in order: all but those whose every step goes to other elements."""
+    """Return the loops that must run in order: all loops except those whose steps write distinct elements."""
     own = dict(zip(node.reduced, reduced, strict=True))
     apart = {
         v for coord in node.target if isinstance(coord, Expr) and coord in own for v in loops_of(own[coord])
@@ -113,7 +113,7 @@ def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
-    """Merge ``node``'s group with those it reads from, nearest first, then with siblings."""
+    """Merge ``node``'s group with the groups it reads from, nearest first, then with siblings."""
     producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
     candidates = {id(u): u for u in producers if isinstance(u, Group)}
     for candidate in sorted(candidates.values(), key=lambda g: -g.last):
@@ -147,7 +147,7 @@ def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
 
 
 def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
-    """One group of both, or the reason why not."""
+    """Return one group of both, or the reason for the refusal."""
     if any(isinstance(n, Scatter) for group in (left, right) for n in group.placed):
         return Refusal("a scatter has loops of its own")
     if left.calls + right.calls > fusion.options.max_kernel_ops:
@@ -170,8 +170,10 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
 
 
 def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
-    """Coordinates that must agree: of each tensor where one group makes it and the other reads it, or, if there is none, of
-    the memory that both read.
+    """Return pairs of coordinates that must be equal.
+
+    The pairs come from each tensor that one group computes and the other reads; without one, from memory that
+    both read.
     """
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
@@ -189,7 +191,7 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
 
 
 def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
-    """A read coordinate in the variables of the reader's group."""
+    """Return a read coordinate in the variables of the reader's group."""
     if not isinstance(coord, Expr):
         return COMPUTED
     index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
@@ -241,7 +243,7 @@ def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
 
 
 def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Every tensor lives at all the loops or at the outer ones; reductions agree on the inner ones."""
+    """Require each tensor at all loops or at the outer ones, and equal inner loops of all reductions."""
     everything = frozenset(merged.space)
     inner: frozenset[Var] | None = None
     for node, place in merged.placed.items():
@@ -277,7 +279,7 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
 
 
 def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
-    """Whether ``outer`` are the leading dimensions of every tensor that has them all."""
+    """Whether ``outer`` are the leading dimensions of every tensor that has all of them."""
     for place in group.placed.values():
         order = list(dict.fromkeys(v for e in place.coords for v in _ordered_loops(e)))
         if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
@@ -286,7 +288,7 @@ def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
 
 
 def _ordered_loops(expr: Expr) -> list[Var]:
-    """The digits of a coordinate, highest first."""
+    """Return the digits of a coordinate, highest first."""
     found = digits(expr)
     return found[::-1] if found is not None else loops_of(expr)
 
@@ -301,7 +303,7 @@ def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal 
 
 
 def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """What is heavy is computed once: a group that passes over it again, after a reduction, must load it."""
+    """Refuse to recompute a heavy tensor: a second pass, after a reduction, must load it."""
     heavy = {n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY}
     if not heavy:
         return None
@@ -317,7 +319,7 @@ def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Ref
 
 
 def _weight(fusion: Fusion, node: Computed) -> int:
-    """Operations for one element, those of inlined tensors included."""
+    """Return the number of operations per element, including inlined tensors."""
     found = fusion.weights.get(node)
     if found is None:
         found = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
@@ -328,7 +330,7 @@ def _weight(fusion: Fusion, node: Computed) -> int:
 
 
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Nothing outside the two groups may lie between them."""
+    """Require that no unit outside the two groups lies between them."""
     between = fusion.precedence.way_between(merged, left, right)
     if between is None:
         return None
@@ -337,7 +339,7 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 
 def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Beside a product computed with matrix instructions there is only what is done with its elements."""
+    """Allow only pointwise operations on the product's elements beside a product with matrix instructions."""
     products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
     if not products:
         return None
@@ -349,6 +351,6 @@ def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 
 RULES = (_levels, _product, _small, _recomputed, _acyclic)
-"""What a merge must satisfy, in order; a rule returns None or a refusal."""
+"""The requirements of a merge, in order; a rule returns None or a refusal."""
 
 __all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

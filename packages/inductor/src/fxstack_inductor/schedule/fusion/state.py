@@ -1,4 +1,4 @@
-"""The state of one run of fusion: units, what each tensor reads, and which group holds it."""
+"""The state of one run of fusion: units, the reads of each tensor, and the group of each tensor."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 UNKNOWN = Var("computed", VarKind.VALUE)
 COMPUTED = of_atom(UNKNOWN)
-"""A coordinate that only the kernel knows, an index read from memory: it equals no loop."""
+"""A coordinate known only in the kernel (an index read from memory); it never equals a loop variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where in the group's loops a tensor is computed: coordinates of its element and of what it reduces."""
+    """The place of a tensor in the group's loops: coordinates of its element and of its reduced elements."""
 
     coords: tuple[Expr, ...]
     reduced: tuple[Expr, ...] = ()
@@ -39,7 +39,7 @@ class Placed:
 
 @dataclass(eq=False)
 class Group:
-    """Tensors in one loop nest over ``space``; ``inner`` are the variables of the inner loops, None while undecided."""
+    """Tensors in one loop nest over ``space``; ``inner``: the inner variables, or None while undecided."""
 
     space: list[Var]
     inner: frozenset[Var] | None
@@ -48,7 +48,7 @@ class Group:
     last: int
     calls: int
     level: int = 0
-    """See ``precedence``."""
+    """The level in ``precedence``."""
 
 
 Unit = Group | ExternCall | HostCall
@@ -65,7 +65,7 @@ class FusionState:
     sizes: SizeProviders
     unit: dict[Node, Unit] = field(default_factory=dict)
     position: dict[int, int] = field(init=False)
-    """Step number of a call, by identity."""
+    """Step number of a program step, by identity of the step."""
     direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
     readers: dict[Node, list[Group]] = field(default_factory=dict)
     refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class FusionState:
         self.position = {id(step): k for k, step in enumerate(self.program.steps)}
 
     def current(self, group: Group) -> Group:
-        """The group that ``group``'s tensors are in now."""
+        """Return the group that now contains the tensors of ``group``."""
         unit = self.unit[next(iter(group.placed))]
         return unit if isinstance(unit, Group) else group
 
@@ -85,7 +85,7 @@ class FusionState:
         return Var(f"x{self.counter}", VarKind.LOOP, extent)
 
     def reads(self, node: Computed) -> tuple[Read, ...]:
-        """What ``node`` reads when the inlined tensors are looked through, in its own coordinates."""
+        """Return the reads of ``node`` in its coordinates, with inlined tensors replaced by their reads."""
         if node not in self.direct:
             self.direct[node] = tuple(dict.fromkeys(self._through(node)))
         return self.direct[node]

@@ -1,5 +1,6 @@
-"""Reductions and scans as C.
+"""C text of reductions and scans.
 
-``combine`` has the identity and the step of each reduction; ``lanes`` reduces along rows, ``columns`` across
-memory, ``scan`` carries running values. Begin with ``combine``.
+``combine`` has the statements of each reduction, ``lanes`` reduces rows of known length, ``columns`` reduces
+across memory, ``scan`` carries running values. Modules here import ``ir`` and modules of ``codegen.c``. Begin
+with ``combine``.
 """
