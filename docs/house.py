@@ -1,7 +1,7 @@
 """Measure the structure of the source and enforce its limits: ``python docs/house.py``.
 
-The script prints one row for each measure and ends with status 1 where a measure is over its limit. With ``--report``
-the status is 0 whatever the measures are: ``nox -s lint`` uses this flag until all limits hold.
+CI runs this script (``nox -s lint``). The script prints one row for each measure and ends with status 1 where a
+measure is over its limit.
 ``python docs/house.py --list MEASURE`` prints every place that counts, for example ``--list circles``.
 """
 
@@ -213,16 +213,15 @@ MEASURES = [
     Measure("any", "parameters annotated Any (%)", 5, any_parameters, any_share),
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
-    Measure("lines", "lines of source", 81_048, None, lines),
+    # A ratchet: the aim is 81,048. Lower the limit whenever the number falls.
+    Measure("lines", "lines of source", 94_000, None, lines),
 ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", metavar="MEASURE", choices=[measure.name for measure in MEASURES])
-    parser.add_argument("--report", action="store_true", help="print the table, but do not fail")
-    arguments = parser.parse_args()
-    chosen = arguments.list
+    chosen = parser.parse_args().list
     if chosen is not None:
         (measure,) = (measure for measure in MEASURES if measure.name == chosen)
         print("\n".join(measure.places() if measure.places else [str(measure.number())]))
@@ -234,7 +233,7 @@ def main() -> int:
         status |= over
         limit = "" if measure.limit is None else f"{measure.limit:g}"
         print(f"{measure.title:40} {round(number, 1):>9,} {limit:>9}  {'OVER' if over else ''}")
-    return 0 if arguments.report else status
+    return status
 
 
 if __name__ == "__main__":
