@@ -2,7 +2,7 @@
 
 A source is the path from what a frame can see when it starts (arguments, free variables, globals, pinned
 objects) to a value. From it come the native guard path, the expression that reloads the value in emitted
-code, and the value's name in messages. A source is attached when a value enters the trace world and never
+code, and the value's name in messages. A source is attached when a value enters the trace and never
 changes.
 
 Every class states one *primitive* access: none of them runs user code when it is followed

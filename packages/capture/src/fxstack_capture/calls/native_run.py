@@ -1,4 +1,4 @@
-"""Run C code for real on trace-world objects.
+"""Run C code for real on objects of the trace.
 
 What it may look into is completed first. Python frames that it starts come back to the dispatcher
 (frame hook in intercept mode), torch calls that it makes on trace tensors are recorded
@@ -51,7 +51,7 @@ _TORCH = Path(torch.__file__).parent
 
 @functools.cache
 def passthrough() -> Any:
-    """Code below these paths implements trace-world numbers and tensors: it runs for real."""
+    """Code below these paths implements numbers of the trace and tensors: it runs for real."""
     torch_parts = (
         "__init__.py",
         "fx",

@@ -34,7 +34,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
         before = Surroundings(trace)
         yield
         changed = before.have_changed()
-    except AttributeError as error:  # a key's stand-in is asked that has not been filled in
+    except AttributeError as error:  # a key's proxy is asked that has not been filled in
         if trace.interp.raises(error):
             raise
         reason = graph_break("side-effect-call", "__hash__ or __eq__ of a key")

@@ -1,6 +1,6 @@
 """``set_stance(force_backend=...)``: compiled functions are compiled by another backend for a while.
 
-A call of a compiled function is redirected, before any guard is looked at, to a twin of its compiler that has the
+A call of a compiled function is redirected, before any guard is looked at, to an alternate of its compiler that has the
 other backend and entries of its own. A backend that is the function's own anyway is no other one.
 """
 
@@ -34,14 +34,14 @@ def named_backend(given: str | Backend) -> Backend:
 
 
 class Alternates:
-    """The twins of one compiler; they die with it, or when it is told to forget."""
+    """The alternates of one compiler; they die with it, or when it is told to forget."""
 
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
         self._made: list[tuple[Any, Any]] = []
 
     def of(self, compiler: Any, given: str | Backend) -> Any:
-        """The twin for a forced backend; ``compiler`` itself where it is what that has already."""
+        """The alternate for a forced backend; ``compiler`` itself where it is what that has already."""
         for known, alternate in self._made:
             if known is given or (isinstance(given, str) and known == given):
                 return alternate or compiler

@@ -1,4 +1,4 @@
-"""Compare mirrors with what they held at entry: the difference is the side effect."""
+"""Compare proxies with what they held at entry: the difference is the side effect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def diff(objects: Objects) -> Effects:
-    """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called
+    """All effects so far. Proxies are not changed: tracing may go on and ``diff`` be called
     again.
     """
     # First of all: an iterator does not see what its container becomes.

@@ -2,8 +2,8 @@
 
 Each says which pre-existing object (by its source) changes how. Every record is one *primitive*
 write: replaying it runs no user code (``dict.__setitem__``, ``list.__setitem__`` of a slice,
-``cell.cell_contents``...). Values and keys are trace-world objects: tensors and numbers of the
-graph, stand-ins, or objects made during the trace.
+``cell.cell_contents``...). Values and keys are objects of the trace: tensors and numbers of the
+graph, proxies, or objects made during the trace.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Effects:
         return len(self.records)
 
     def values(self) -> tuple[Any, ...]:
-        """Every trace-world object that the records hold (what a replay needs to be able to
+        """Every object of the trace that the records hold (what a replay needs to be able to
         rebuild).
         """
         found: list[Any] = []

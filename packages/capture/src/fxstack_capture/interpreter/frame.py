@@ -166,7 +166,7 @@ class Frame:
         return value
 
     def local_values(self) -> dict[str, Any]:
-        """Bound variables by name, as ``locals()`` shows them (values of the trace world)."""
+        """Bound variables by name, as ``locals()`` shows them (values of the trace)."""
         if self.names is not None:
             result: dict[str, Any] = self.names
             return result

@@ -1,4 +1,4 @@
-"""Generators of the trace world: real Python iterators that resume an interpreted frame.
+"""Generators of the trace: real Python iterators that resume an interpreted frame.
 
 C code (``list``, ``sum``, ``zip``) and Python code use them like native generators; rules show
 their type as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.

@@ -1,4 +1,4 @@
-"""The bytecode interpreter: runs frames of the trace world on real Python objects.
+"""The bytecode interpreter: runs frames of the trace on real Python objects.
 
 The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not
 bytecode is asked of the siblings: attributes, globals and cells of ``trace.objects``, calls and

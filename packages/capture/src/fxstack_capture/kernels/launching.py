@@ -1,8 +1,8 @@
 """``kernel[grid](...)`` of a user's Triton kernel: one node of the graph, see ``fxstack_interchange.operators.kernels``.
 
-Calls in traced code meet the rule ``launch``. Calls that Python makes while stand-ins for tensors are computed with (the
+Calls in traced code meet the rule ``launch``. Calls that Python makes while fakes of tensors are computed with (the
 ``forward`` of an ``autograd.Function`` in a later stage, the body of a ``triton_op``) meet ``traced_run``, which takes the place
-of Triton's own: on stand-ins the kernel's operator is called, everything else is launched.
+of Triton's own: on fakes the kernel's operator is called, everything else is launched.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of a class of kernels, for stand-ins too; what Triton does in it is nothing to compile."""
+    """``run`` of a class of kernels, for fakes too; what Triton does in it is nothing to compile."""
     quietly = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)

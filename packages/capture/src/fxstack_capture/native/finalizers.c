@@ -1,4 +1,4 @@
-/* Objects whose `__del__` must never run: stand-ins of the trace are not the program's objects.
+/* Objects whose `__del__` must never run: proxies of the trace are not the program's objects.
  *
  * CPython finalizes an object once (PEP 442) and notes so in the low bit of the word before it, the
  * `_gc_prev` of its PyGC_Head: the same in 3.11 to 3.13. The public PyObject_GC_IsFinalized tells whether

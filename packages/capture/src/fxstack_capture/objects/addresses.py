@@ -1,4 +1,4 @@
-"""Numbers and texts that say where an object lies: they are those of stand-ins, which must not leave the trace.
+"""Numbers and texts that say where an object lies: they are those of proxies, which must not leave the trace.
 
 An object from outside gives its true number: the program's tables by id are those of the objects themselves. Where it can
 be expected to be the same one at the next call, a guard says so. A tensor that is passed is another one in each call: its
@@ -44,10 +44,10 @@ class Addresses:
         self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
-        """By the id of the stand-in: objects that are others in each call."""
+        """By the id of the proxy: objects that are others in each call."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """What ``function(obj)`` is to the program; ``number`` is what it is of the stand-in."""
+        """What ``function(obj)`` is to the program; ``number`` is what it is of the proxy."""
         entry = self._objects.registry.by_proxy.get(id(obj))
         if entry is None or entry.proxy is entry.original or self._is_copying():
             return self._give(function, obj, number)
@@ -104,7 +104,7 @@ class Addresses:
                 yield match, *found
 
     def demand_none(self, text: str) -> None:
-        """Break the graph if ``text`` holds the address of a stand-in."""
+        """Break the graph if ``text`` holds the address of a proxy."""
         registry = self._objects.registry
         for match in _ADDRESS.finditer(text):
             entry = registry.by_proxy.get(int(match[1], 16))

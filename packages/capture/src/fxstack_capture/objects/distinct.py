@@ -1,6 +1,6 @@
 """Guards that different objects stay different.
 
-Two arguments of one type have two stand-ins. Should a later call pass one object twice, a write
+Two arguments of one type have two proxies. Should a later call pass one object twice, a write
 through one name would have to be seen through the other, and ``is`` would answer otherwise. So
 whatever was written to, and whatever was compared, is guarded to be distinct from the other objects
 of its type; so are objects that were told apart by their ids or hashes.
@@ -49,7 +49,7 @@ class Distinctions:
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
-        """Whether calls may have another object each: mirrors, and what is guarded by its class or text alone."""
+        """Whether calls may have another object each: proxies, and what is guarded by its class or text alone."""
         return self._is_proxy(entry) or (
             entry is not None
             and (

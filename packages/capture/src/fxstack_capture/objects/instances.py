@@ -26,7 +26,7 @@ def may_be_bare(cls: type) -> bool:
 
 
 def without_finalizer(proxy: object) -> None:
-    """Keep ``__del__`` from running for a stand-in."""
+    """Keep ``__del__`` from running for a proxy."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)
 

@@ -1,4 +1,4 @@
-"""The trace world's memory: implements ``trace.state.Objects`` on top of the registry, lazy dictionaries
+"""The trace's memory: implements ``trace.state.Objects`` on top of the registry, lazy dictionaries
 and class lookups.
 """
 
@@ -56,26 +56,26 @@ class ObjectModel:
         self.contexts = Contexts(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
-        """Dictionaries that are not complete yet, by id of the mirror dict."""
+        """Dictionaries that are not complete yet, by id of the proxy dict."""
         self.dicts: dict[int, LazyDict] = {}
-        """All lazily read dictionaries, by id of the mirror dict."""
+        """All lazily read dictionaries, by id of the proxy dict."""
         self.instances: dict[int, LazyDict] = {}
-        """State of instances' dictionaries, by id of the stand-in instance."""
+        """State of instances' dictionaries, by id of the proxy instance."""
         self.slots: dict[int, dict[Any, Any]] = {}
-        """What slots of stand-in instances held when first read: by id of the instance, then by
+        """What slots of proxy instances held when first read: by id of the instance, then by
         descriptor.
         """
         self.namespaces: dict[int, LazyDict] = {}
         """Module namespaces by id of the real dict."""
         self.cells: dict[int, ProxiedCell] = {}
-        """Mirrored cells by id of the stand-in cell."""
+        """Proxied cells by id of the proxy cell."""
         self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
         """Ids of pre-existing values that are guarded by their text and not by identity."""
         self.weak_proxies: dict[int, Any] = {}
-        """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
+        """The proxies behind proxies of weak proxies, by the id of the latter."""
         self.context: dict[ContextVar[Any], Any] = {}
         """What the program wrote to context variables."""
         self.tokens: dict[int, tuple[Token[Any], Any]] = {}
@@ -85,10 +85,10 @@ class ObjectModel:
         self.deferred: list[Effect] = []
         """Calls to be made for real when the frame is left."""
         self.contents: dict[int, tuple[Any, ...]] = {}
-        """What eagerly entered containers held at entry, by id of the stand-in."""
+        """What eagerly entered containers held at entry, by id of the proxy."""
         self.set_orders: dict[int, tuple[Any, ...]] = {}
-        """Members of sets of objects in the order of the original, which hashes of stand-ins do not
-        give; by id of the stand-in.
+        """Members of sets of objects in the order of the original, which hashes of proxies do not
+        give; by id of the proxy.
         """
 
     # --- entering ----------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class ObjectModel:
             self.append_only.expand(obj)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
-        """State of a module's (or function's) globals, given the real dict or its mirror."""
+        """State of a module's (or function's) globals, given the real dict or its proxy."""
         state = self.namespaces.get(id(namespace))
         if state is not None:
             return state
@@ -218,7 +218,7 @@ class ObjectModel:
         return lambda name: own.get(name, ABSENT)
 
     def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
-        """Value of a string key of a trace-world dict, or ABSENT."""
+        """Value of a string key of a dict of the trace, or ABSENT."""
         state = self.lazy.get(id(mapping))
         return mapping.get(key, ABSENT) if state is None else state.get(key)
 

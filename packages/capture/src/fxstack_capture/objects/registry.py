@@ -1,7 +1,7 @@
-"""Who stands for whom: the table between pre-existing objects and their stand-ins.
+"""Who stands for whom: the table between pre-existing objects and their proxies.
 
 An entry keeps both alive for the length of the trace, so ids stay valid. Objects that enter as
-themselves (functions, classes, modules) are entries whose stand-in is the original.
+themselves (functions, classes, modules) are entries whose proxy is the original.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ class Registry:
         return entry
 
     def proxied(self) -> list[Entry]:
-        """Entries that are not their own stand-in, in order of entry."""
+        """Entries that are not their own proxy, in order of entry."""
         return [e for e in self.by_proxy.values() if e.proxy is not e.original]

@@ -92,7 +92,7 @@ class Geometry:
     def tensor(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, like: Sequence[Number] | None = None
     ) -> tuple[list[Number], list[Number], Number]:
-        """Sizes, strides and storage offset of the stand-in; ``like`` are sizes of another that are to be its own."""
+        """Sizes, strides and storage offset of the fake; ``like`` are sizes of another that are to be its own."""
         if like is None:
             sizes = [
                 self.size(size, Size(source, dim), plan.sizes[dim]) for dim, size in enumerate(real.size())

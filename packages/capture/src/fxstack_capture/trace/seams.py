@@ -46,7 +46,7 @@ class TorchSide(Protocol):
     """Torch-function modes of the program that were on outside and are set aside while tracing."""
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """Fake stand-in of a real tensor, guarded; its placeholder is made when an operation first uses it."""
+        """Fake of a real tensor, guarded; its placeholder is made when an operation first uses it."""
 
     def enter_number(self, value: float, source: Source) -> Any:
         """An int or float argument or attribute: itself (guarded by value), or a SymInt/SymFloat if dynamic."""
@@ -136,10 +136,10 @@ class TorchSide(Protocol):
         """While C code runs: torch calls made by it on trace tensors are recorded."""
 
     def python_type(self, tensor: torch.Tensor) -> type:
-        """The type a user sees for a stand-in tensor (Tensor, Parameter, ...)."""
+        """The type a user sees for a proxy tensor (Tensor, Parameter, ...)."""
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
-        """Where the real tensor behind a stand-in was found; None for results of operations."""
+        """Where the real tensor behind a proxy was found; None for results of operations."""
 
     def session(self) -> AbstractContextManager[object]:
         """Around the whole trace: torch state that the program changes is put back at the end."""

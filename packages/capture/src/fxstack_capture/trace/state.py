@@ -124,21 +124,21 @@ class Objects(Protocol):
 
     @property
     def dicts(self) -> dict[int, LazyDict]:
-        """All lazily read dictionaries, by id of the mirror dict."""
+        """All lazily read dictionaries, by id of the proxy dict."""
 
     @property
     def instances(self) -> dict[int, LazyDict]:
-        """State of instances' dictionaries, by id of the stand-in instance."""
+        """State of instances' dictionaries, by id of the proxy instance."""
 
     @property
     def slots(self) -> dict[int, dict[Any, Any]]:
-        """What slots of stand-in instances held when first read: by id of the instance, then by
+        """What slots of proxy instances held when first read: by id of the instance, then by
         descriptor.
         """
 
     @property
     def cells(self) -> dict[int, ProxiedCell]:
-        """Mirrored cells by id of the stand-in cell."""
+        """Proxied cells by id of the proxy cell."""
 
     @property
     def parts(self) -> dict[int, Parts]: ...
@@ -149,11 +149,11 @@ class Objects(Protocol):
 
     @property
     def weak_proxies(self) -> dict[int, Any]:
-        """The stand-ins behind stand-ins of weak proxies, by the id of the latter."""
+        """The proxies behind proxies of weak proxies, by the id of the latter."""
 
     @property
     def contents(self) -> dict[int, tuple[Any, ...]]:
-        """What eagerly entered containers held at entry, by id of the stand-in."""
+        """What eagerly entered containers held at entry, by id of the proxy."""
 
     deferred: list[Effect]
     """Calls to make when the frame is left."""
@@ -165,19 +165,19 @@ class Objects(Protocol):
         """Enter an object whose identity follows from what is guarded already."""
 
     def enter(self, obj: object, source: Source) -> Any:
-        """Bring a pre-existing object in: guard what is looked at, return its stand-in (idempotent by identity)."""
+        """Bring a pre-existing object in: guard what is looked at, return its proxy (idempotent by identity)."""
 
     def source_of(self, obj: object) -> Source | None:
-        """Source of a stand-in (or of a pre-existing function, class, module that entered as itself)."""
+        """Source of a proxy (or of a pre-existing function, class, module that entered as itself)."""
 
     def original_of(self, obj: object) -> Any:
-        """The pre-existing object behind a stand-in; the object itself when it entered as itself or is new."""
+        """The pre-existing object behind a proxy; the object itself when it entered as itself or is new."""
 
     def is_preexisting(self, obj: object) -> bool:
-        """True when ``obj`` is a stand-in or entered as itself; False for objects made during the trace."""
+        """True when ``obj`` is a proxy or entered as itself; False for objects made during the trace."""
 
     def load_attr(self, obj: object, name: str) -> Any:
-        """CPython's full attribute protocol on a trace-world object; raises the real AttributeError."""
+        """CPython's full attribute protocol on a object of the trace; raises the real AttributeError."""
 
     def load_special(self, obj: object, name: str) -> Any:
         """A special method as CPython finds it: on the type, past the instance, bound; AttributeError if missing."""
@@ -196,10 +196,10 @@ class Objects(Protocol):
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
-        """(defaults, keyword defaults, closure) of a function in trace-world terms: entered and mirrored when pre-existing."""
+        """(defaults, keyword defaults, closure) of a function in terms of the trace: entered and proxied when pre-existing."""
 
     def load_cell(self, cell: CellType) -> Any:
-        """Content of a mirrored or new cell; raises ValueError when empty."""
+        """Content of a proxied or new cell; raises ValueError when empty."""
 
     def store_cell(self, cell: CellType, value: object) -> None: ...
 
@@ -225,7 +225,7 @@ class Objects(Protocol):
         """Record the guards that are collected until the end of a trace."""
 
     def expand(self, obj: object) -> None:
-        """Materialise a lazy stand-in (dict, object) so that C code may look inside it."""
+        """Materialise a lazy proxy (dict, object) so that C code may look inside it."""
 
     def enter_constant(self, obj: object, source: Source) -> Any:
         """Enter a number that is never dynamic."""
@@ -265,7 +265,7 @@ class Calls(Protocol):
     def rules(self) -> Mapping[int, Any]: ...
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call any trace-world callable. Raises what the program raises, or GraphBreak."""
+        """Call any callable of the trace. Raises what the program raises, or GraphBreak."""
 
     def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As ``call``, for C code, which may take an exception for an answer: only the program's come out."""
@@ -277,7 +277,7 @@ class Calls(Protocol):
         """The Python function, with its arguments, that does what C code would do (``calls.polyfills``); None to leave it."""
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a C function for real on trace-world objects; Python frames that it starts come back to the interpreter."""
+        """Run a C function for real on objects of the trace; Python frames that it starts come back to the interpreter."""
 
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run a C function; Python frames that it starts (``__hash__`` of an item) are interpreted."""
@@ -297,7 +297,7 @@ class Calls(Protocol):
         """``bool(value)`` as a jump sees it; GraphBreak for tensors."""
 
     def iterate(self, value: object) -> Any:
-        """``iter(value)``: a real iterator object of the trace world."""
+        """``iter(value)``: a real iterator object of the trace."""
 
     def next(self, iterator: object) -> Any:
         """``next(iterator)``; raises StopIteration."""

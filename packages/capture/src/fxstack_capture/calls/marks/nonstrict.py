@@ -87,7 +87,7 @@ class _Replacing(TorchFunctionMode):
 def _read_from_outside(
     trace: Trace, body: Callable[..., Any], leaves: list[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
-    """Tensors that the function finds elsewhere than in its arguments (in its closure, in a module), with their stand-ins."""
+    """Tensors that the function finds elsewhere than in its arguments (in its closure, in a module), with their proxies."""
     found: dict[torch.Tensor, torch.Tensor] = {}
 
     def replace(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Operators, truth and iteration on trace-world objects."""
+"""Operators, truth and iteration on objects of the trace."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def is_symbol(value: object) -> bool:
 
 
 def is_ours(obj: object) -> bool:
-    """Generators, mirrors and so on are classes of the compiler."""
+    """Generators, proxies and so on are classes of the compiler."""
     return type(obj).__module__.startswith("fxstack_capture.")
 
 

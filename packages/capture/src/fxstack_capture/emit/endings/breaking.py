@@ -173,7 +173,7 @@ class _Ending:
         return [*run, *last]
 
     def _operation(self) -> ast.expr:
-        """Run the operation, below stand-ins for the frames between it and the root."""
+        """Run the operation, below proxies for the frames between it and the root."""
         level, values = self._levels[-1], self._values[-1]
         seen = level.taken - level.step.looks
         handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]

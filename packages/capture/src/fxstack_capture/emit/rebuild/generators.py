@@ -1,4 +1,4 @@
-"""Generators of the trace world: real generators again, in the same state."""
+"""Generators of the trace: real generators again, in the same state."""
 
 from __future__ import annotations
 

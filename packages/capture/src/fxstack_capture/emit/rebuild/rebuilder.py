@@ -1,4 +1,4 @@
-"""Values of the trace world as expressions, each object once: identity and aliasing are kept.
+"""Values of the trace as expressions, each object once: identity and aliasing are kept.
 
 A value is, in this order, reloaded by its source, an output of the graph, a constant, or made anew by the
 rule of its kind (``rules``). Rules get the rebuilder and the object and return the expression.
@@ -166,7 +166,7 @@ class Rebuilder:
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
     def source_of(self, obj: object) -> Source | None:
-        """Where a stand-in comes from; None for what was made during the trace."""
+        """Where a proxy comes from; None for what was made during the trace."""
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):
             return self.trace.torch.source_of(obj)

@@ -1,6 +1,6 @@
 """Lists of the outside that are not looked into: a program adds to them, asks for their length, or reads an item.
 
-A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The stand-in
+A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The proxy
 then holds only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
 ``Objects.enter``, which fills in what was there before and guards it.
 """
@@ -31,7 +31,7 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 
 
 class AppendOnlyLists:
-    """Those of one trace. They are found by the id of the stand-in."""
+    """Those of one trace. They are found by the id of the proxy."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -43,7 +43,7 @@ class AppendOnlyLists:
     # --- where a list is found ---------------------------------------------------------------
 
     def enter(self, obj: object, source: Source) -> list[Any] | None:
-        """The stand-in of a list, not looked into if nobody has yet; None for anything else."""
+        """The proxy of a list, not looked into if nobody has yet; None for anything else."""
         if type(obj) is not list:
             return None
         objects = self._objects

@@ -1,4 +1,4 @@
-"""Mirrors of builtin containers: their items enter with them; plain dicts are read key by key."""
+"""Proxies of builtin containers: their items enter with them; plain dicts are read key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the outside: their defaults and closures in terms of the trace world."""
+"""Functions of the outside: their defaults and closures in terms of the trace."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _default(objects: Objects, value: object, source: Source, anew: bool) -> obj
 
 
 def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
-    """The stand-in of a cell; its content enters when it is first read."""
+    """The proxy of a cell; its content enters when it is first read."""
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:

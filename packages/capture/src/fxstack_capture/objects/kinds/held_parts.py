@@ -1,6 +1,6 @@
 """C objects that hold others and have no attribute that says which: the garbage collector tells.
 
-A stand-in is made anew from the stand-ins of the parts, by the function that made the original.
+A proxy is made anew from the proxies of the parts, by the function that made the original.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A dictionary of the outside that is read key by key.
 
-It stands behind mirrors of plain dicts, of instances' ``__dict__`` and of module namespaces. The
-mirror is a real dict which holds what has been looked at or written so far; ``known`` remembers
+It stands behind proxies of plain dicts, of instances' ``__dict__`` and of module namespaces. The
+proxy is a real dict which holds what has been looked at or written so far; ``known`` remembers
 what the original held (or that it did not), so that the difference of the two is the side effect.
 """
 
@@ -45,7 +45,7 @@ class Expanding(Protocol):
 
 
 class LazyDict:
-    """State of one mirrored dictionary."""
+    """State of one proxied dictionary."""
 
     __slots__ = (
         "deleted",
@@ -157,7 +157,7 @@ class LazyDict:
         return {*(key for key in self.original if key not in gone), *self.proxy}
 
     def expand(self) -> None:
-        """Fill the mirror completely, in the original's order."""
+        """Fill the proxy completely, in the original's order."""
         if self.expanded:
             return
         if self.original is sys.modules:  # tracing itself adds to it
@@ -199,7 +199,7 @@ class LazyDict:
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: object, found: object, full: dict[Any, Any]) -> None:
-        """An item whose key has a stand-in; its ``__hash__`` may be the program's."""
+        """An item whose key has a proxy; its ``__hash__`` may be the program's."""
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))
         value = objects.enter_from(found, ValueAt(self.source, index), self.stable)

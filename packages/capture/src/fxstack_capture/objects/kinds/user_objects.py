@@ -1,4 +1,4 @@
-"""Mirrors of instances of classes: a bare instance of the same class, filled attribute by
+"""Proxies of instances of classes: a bare instance of the same class, filled attribute by
 attribute.
 
 Instances of subclasses of builtin containers get their items at once, like exact containers.

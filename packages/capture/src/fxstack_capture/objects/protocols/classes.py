@@ -143,7 +143,7 @@ class ClassReads:
         self.overlays: dict[type, dict[str, object]] = {}
 
     def lookup(self, cls: type, name: str) -> Any:
-        """The raw attribute (a trace-world object) or ABSENT."""
+        """The raw attribute (a object of the trace) or ABSENT."""
         key = (cls, name)
         found = self.cache.get(key, self)
         if found is self:

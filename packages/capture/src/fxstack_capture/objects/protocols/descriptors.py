@@ -49,7 +49,7 @@ _MIRRORED_TYPES = frozenset(
         type({}.items()),
     }
 )
-"""C types whose stand-ins have all of the original's C-level state."""
+"""C types whose proxies have all of the original's C-level state."""
 
 
 def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
@@ -151,7 +151,7 @@ def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
+    """Of an object that has no proxy. A class may lose its slot's name while instances keep what is in it."""
     owner, name = raw.__objclass__, raw.__name__
     if vars(owner).get(name) is not raw:
         raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
@@ -182,7 +182,7 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj in objects.contexts:
         return objects.contexts.load(raw, obj)
     if raw.__name__ == "__dict__":
-        return raw.__get__(obj, cls)  # for stand-ins this is the lazy dictionary itself
+        return raw.__get__(obj, cls)  # for proxies this is the lazy dictionary itself
     entry = objects.registry.by_proxy.get(id(obj))
     if entry is None or raw.__name__ == "__class__":
         return raw.__get__(obj, cls)
@@ -285,7 +285,7 @@ def takes_writes(objects: Objects, cls: type, name: str) -> Any:
 
 
 def expand_slots(objects: Objects, obj: object) -> None:
-    """Fill every slot of a stand-in."""
+    """Fill every slot of a proxy."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:
             try:

@@ -1,7 +1,7 @@
-"""CPython's attribute protocol on trace-world objects: loads.
+"""CPython's attribute protocol on objects of the trace: loads.
 
 Type lookups are raw and guarded per class (``classes``); instance dictionaries are lazy;
-descriptors and hooks written in Python are interpreted; C descriptors run natively on stand-ins
+descriptors and hooks written in Python are interpreted; C descriptors run natively on proxies
 whose state is not lazy.
 """
 

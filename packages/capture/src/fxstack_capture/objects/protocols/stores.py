@@ -1,4 +1,4 @@
-"""CPython's attribute protocol on trace-world objects: stores and deletes.
+"""CPython's attribute protocol on objects of the trace: stores and deletes.
 
 Nothing outside is written: instances and modules have lazy dictionaries, classes have overlays,
 slots have copies.

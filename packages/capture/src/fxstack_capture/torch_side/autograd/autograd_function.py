@@ -182,7 +182,7 @@ def _forward(
 
 
 def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Stand-ins of their own: ``forward`` may write to its inputs or return them."""
+    """Fakes of their own: ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs

@@ -1,6 +1,6 @@
 """``torch.autograd.grad`` and ``backward`` inside of the program.
 
-Stand-ins carry autograd history like real tensors, so gradients are taken on them for real, and
+Fakes carry autograd history like real tensors, so gradients are taken on them for real, and
 ``torch.autograd.grad`` becomes one node. ``backward`` is that, for the leaves that the history leads to,
 followed by what ``AccumulateGrad`` does: a gradient is kept, copied to the leaf's layout, or added in place.
 
@@ -236,7 +236,7 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
 
 
 def is_spent(tensor: torch.Tensor) -> bool:
-    """Whether the history of a stand-in was freed by a gradient: taking another one raises an error."""
+    """Whether the history of a fake was freed by a gradient: taking another one raises an error."""
     with suppress(RuntimeError):  # a view that autograd gives no function: who asks for it gets the error
         return any(map(_is_freed, history([tensor])))
     return False

@@ -1,6 +1,6 @@
 """``torch.inference_mode`` that is entered and left inside of a trace.
 
-The mode is on for real meanwhile, so that stand-ins are the inference tensors, and operators raise the errors, of eager. The
+The mode is on for real meanwhile, so that fakes are the inference tensors, and operators raise the errors, of eager. The
 graph has the grad mode that comes with it and computes ordinary tensors; those that are inference tensors in eager become
 such, over the same memory, when they leave the graph. ``Region`` takes the place of torch's C object in the ``with`` block,
 and goes on where the graph breaks.

@@ -1,4 +1,4 @@
-"""Which stand-in a tensor from outside gets, and the guards that come with it."""
+"""Which fake a tensor from outside gets, and the guards that come with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
-    """The guarded stand-in that a plain tensor has already."""
+    """The guarded fake that a plain tensor has already."""
     made = tracer.faker.known(real)
     if made is None or id(made) not in tracer.faker.implied:
         return made
@@ -28,7 +28,7 @@ def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTen
 
 
 def new(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """The stand-in of a plain tensor that has none yet."""
+    """The fake of a plain tensor that has none yet."""
     planned = plan(tracer, real, source)
     if planned.static:
         return static(tracer, real, source)
@@ -44,7 +44,7 @@ def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPl
 
 
 def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """A stand-in of just the real tensor's size and strides."""
+    """A fake of just the real tensor's size and strides."""
     tracer.trace.guard(source, facts.tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
@@ -52,7 +52,7 @@ def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTe
 def symbolic(
     tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
-    """A stand-in of the given sizes, strides and offset, some of which are symbolic."""
+    """A fake of the given sizes, strides and offset, some of which are symbolic."""
     sizes, strides, offset = geometry
     tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
     return tracer.faker.fake(real, sizes, strides, offset)

@@ -1,4 +1,4 @@
-"""Fake stand-ins of real tensors: same metadata, same sharing of storages, no data.
+"""Fakes of real tensors: same metadata, same sharing of storages, no data.
 
 Written here rather than taken from ``CaptureFakeMode.from_tensor``, because that also fakes gradients and
 bases, allocates symbols for the *values* of integer scalars, and costs ten times as much for parameters.

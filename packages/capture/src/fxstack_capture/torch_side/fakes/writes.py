@@ -1,6 +1,6 @@
 """What an operator writes to that the version counters of its arguments do not show.
 
-Operators on lists of tensors count their changes in their kernels, which stand-ins do not run, and inference tensors have no
+Operators on lists of tensors count their changes in their kernels, which fakes do not run, and inference tensors have no
 counter: the schemas of the operators that run say it.
 """
 

@@ -196,7 +196,7 @@ _AUTOCAST_KEYS = {"cpu": torch_compat.DispatchKey.AutocastCPU, "cuda": torch_com
 
 @contextmanager
 def hooks_aside() -> Iterator[None]:
-    """The program's hooks for saved tensors are not called: what stand-ins save is no tensor of the program."""
+    """The program's hooks for saved tensors are not called: what fakes save is no tensor of the program."""
     set_tracing = torch_compat.saved_tensors_hooks_set_tracing
     before = set_tracing(True)
     try:

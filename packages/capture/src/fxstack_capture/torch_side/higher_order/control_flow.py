@@ -87,7 +87,7 @@ class GraphsOfCall:
         return subgraphs.unflattened(self.tracer, list(results), spec)
 
     def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
-        """New stand-ins with the metadata of ``likes``."""
+        """New fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             found = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
         needs = gradient and torch.is_grad_enabled()

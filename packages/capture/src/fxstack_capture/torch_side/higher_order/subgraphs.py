@@ -1,6 +1,6 @@
 """A function as a graph of its own: what ``torch.cond``, ``while_loop``, ``map`` and ``scan`` call.
 
-The function is called like any other, on stand-ins of its own (``parameter`` nodes); the nodes that this makes are
+The function is called like any other, on fakes of its own (``parameter`` nodes); the nodes that this makes are
 then moved out of the graph into a ``GraphModule``. What they use of the graph before them, closures over tensors and
 symbolic sizes, becomes further inputs.
 
@@ -36,7 +36,7 @@ def parameter() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """``outputs`` are stand-ins of the flat results, ``spec`` how they are nested; ``free`` nodes of the outer graph."""
+    """``outputs`` are fakes of the flat results, ``spec`` how they are nested; ``free`` nodes of the outer graph."""
 
     nodes: tuple[fx.Node, ...]
     results: tuple[fx.Node, ...]
@@ -75,7 +75,7 @@ def trace(
     *,
     apart: bool = True,
 ) -> Subgraph:
-    """Call ``fn`` on ``inputs``, which are new stand-ins; the caller takes the nodes back (``roll_back``).
+    """Call ``fn`` on ``inputs``, which are new fakes; the caller takes the nodes back (``roll_back``).
 
     ``nested``: how the arguments are made of them; None: they are the arguments. ``apart``: whether results must have
     memory of their own.

@@ -1,4 +1,4 @@
-"""``torch.func`` and forward-mode AD: torch's own layers run for real over stand-ins, the graph is written below them.
+"""``torch.func`` and forward-mode AD: torch's own layers run for real over fakes, the graph is written below them.
 
 ``vmap``, ``grad``, ``jvp`` and their relatives are Python around a few C functions that push and pop layers and
 wrap tensors. The Python is interpreted like any other; the C functions, and whatever torch is asked to do while a
@@ -118,7 +118,7 @@ class Transforms:
     # --- writing down ----------------------------------------------------------------------------
 
     def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator that arrived below all layers; its tensors are stand-ins."""
+        """An operator that arrived below all layers; its tensors are fakes."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
         self._catch_up(state.seen_below())
@@ -213,7 +213,7 @@ class Transforms:
 
 
 def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """A stand-in for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
+    """A fake for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
     if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():
         return tensor
     return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)

@@ -34,7 +34,7 @@ class _NotKnownError(Exception):
 
 
 def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | None:
-    """A real tensor equal to ``tensor``, a stand-in; None where its value is not known while tracing."""
+    """A real tensor equal to ``tensor``, a fake; None where its value is not known while tracing."""
     if type(tensor) is not FakeTensor or tracer.transforms.inside:
         return None
     node = tracer.builder.maker_of(tensor)

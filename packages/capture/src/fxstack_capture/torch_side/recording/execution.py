@@ -46,7 +46,7 @@ _NO_FAKE = (
     NotImplementedError,
 )
 UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
-"""What stand-ins cannot do, and real tensors may."""
+"""What fakes cannot do, and real tensors may."""
 
 _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
 """What code raises that has a defect. (torch words what it refuses as RuntimeError or ValueError.)"""

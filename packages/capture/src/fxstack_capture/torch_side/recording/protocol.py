@@ -55,7 +55,7 @@ class OverridesProtocol(Protocol):
 
     @property
     def modes(self) -> list[Any]:
-        """The program's modes in trace-world terms, innermost last."""
+        """The program's modes in terms of the trace, innermost last."""
 
     def overriding(self, values: Sequence[Any]) -> bool:
         """``torch.overrides.has_torch_function``."""
@@ -219,16 +219,16 @@ class TracerProtocol(TorchSide, Protocol):
         """Torch calls inside are the tracer's own, though C code of the program may be running."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """The real tensor that a stand-in stands for, and where it was found."""
+        """The real tensor that a fake stands for, and where it was found."""
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """What the program assigned to a stand-in, by name."""
+        """What the program assigned to a fake, by name."""
 
     def annotate(self, node: torch.fx.Node) -> None:
         """Say where in the program a node comes from."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
-        """(stand-in, real tensor, source) of everything that entered."""
+        """(fake, real tensor, source) of everything that entered."""
 
     def guard_offsets(self) -> None:
         """From now on the trace depends on the storage offsets of its inputs."""
@@ -249,4 +249,4 @@ class TracerProtocol(TorchSide, Protocol):
         """``tensor`` was written to; ``added``: to each of its numbers, where that is all."""
 
     def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
-        """The stand-in of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        """The fake of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""

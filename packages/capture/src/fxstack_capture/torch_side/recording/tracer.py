@@ -164,7 +164,7 @@ class TorchTracer:
         return fake
 
     def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
-        """The stand-in of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        """The fake of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
         with self.unrecorded():
             fake = self.faker.fake(example, example.size(), example.stride(), 0)
             self.builder.enter(fake, source)
@@ -207,12 +207,12 @@ class TorchTracer:
         return self.original_of(tensor)[1]
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """The real tensor that a stand-in stands for, and where it was found."""
+        """The real tensor that a fake stands for, and where it was found."""
         found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
         return (None, None) if found is None else found
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
-        """(stand-in, real tensor, source) of everything that entered."""
+        """(fake, real tensor, source) of everything that entered."""
         return list(self._inputs)
 
     def python_type(self, tensor: torch.Tensor) -> type:
@@ -225,7 +225,7 @@ class TorchTracer:
         return cls
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """What the program assigned to a stand-in, by name."""
+        """What the program assigned to a fake, by name."""
         return self._attributes.setdefault(id(tensor), {})
 
     # --- calls -----------------------------------------------------------------------------------

@@ -38,11 +38,11 @@ _MISSING = object()
 _OUTSIDE_OF_THE_GRAPH = frozenset(
     {"_version", "_cdata", "_base", "volatile", "__cuda_array_interface__", "__array_interface__", "__dict__"}
 )
-"""Attributes that a stand-in cannot answer truthfully."""
+"""Attributes that a fake cannot answer truthfully."""
 
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
+    """CPython's attribute protocol on a fake; raises the AttributeError of a real tensor."""
     objects: Any = tracer.trace.objects
     objects.classes.note(tracer.python_type(tensor), (name,))
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
@@ -319,7 +319,7 @@ def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
 
 def _data(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
     found = tracer.record(getattr, (tensor, "data"), {})
-    if found.is_inference() is not tensor.is_inference():  # a stand-in differs from a tensor there
+    if found.is_inference() is not tensor.is_inference():  # a fake differs from a tensor there
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
     return found
 

@@ -367,7 +367,7 @@ _READS_DATA = (
     torch.fbgemm_linear_quantize_weight,
     torch.is_nonzero,
 )
-"""Operators that give plain numbers computed from data; on stand-ins some would make them up."""
+"""Operators that give plain numbers computed from data; on fakes some would make them up."""
 
 _GETTER_OF: dict[Any, Callable[[], Any]] = {
     getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter for name, getter in state.ATTENTION_FLAGS.items()

@@ -1,4 +1,4 @@
-"""The class of a stand-in for a tensor of a user's class: a fake that torch's C code takes for one of that class.
+"""The class of a fake for a tensor of a user's class: a fake that torch's C code takes for one of that class.
 
 ``isinstance`` and ``super()`` in C see the user's class through ``__class__``, and torch finds a ``__torch_function__``
 to call, ordered as among the user's classes, wherever the user's class has one that is not disabled. It comes back
@@ -41,7 +41,7 @@ _made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary
 
 
 def shown_class(tensor: torch.Tensor) -> type | None:
-    """The user's class that a stand-in is of; None for a plain tensor."""
+    """The user's class that a fake is of; None for a plain tensor."""
     return getattr(type(tensor), "_fxstack_shown", None)
 
 
@@ -116,7 +116,7 @@ _METACLASSES = (type(torch.Tensor), type(torch.nn.Parameter))
 
 
 def show(fake: torch.Tensor, cls: type) -> None:
-    """Let a stand-in be of the user's class ``cls``."""
+    """Let a fake be of the user's class ``cls``."""
     _set_class(fake, _fake_class(cls))
 
 
@@ -160,7 +160,7 @@ def become(tensor: torch.Tensor, cls: type) -> None:
 
 
 def hide(fake: FakeTensor) -> None:
-    """Make a stand-in an ordinary fake again."""
+    """Make a fake an ordinary fake again."""
     _set_class(fake, FakeTensor)
 
 

@@ -1,10 +1,10 @@
 """``__torch_function__`` of user classes and modes: torch finds out who is asked, the tracer interprets them.
 
 Which function a call is reported as, which arguments count and who comes first are decided by torch's C code, for
-real: the call is made on stand-ins under a mode of ours (``_Probe``), which sees just what a mode of the program would.
+real: the call is made on fakes under a mode of ours (``_Probe``), which sees just what a mode of the program would.
 What it gives back is the answer of the program's innermost mode; without one, torch goes on to the classes
-of the stand-ins (``fake_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
-for them. Torch functions of classes are off during a trace but for that moment, so the tracer may use stand-ins freely.
+of the fakes (``fake_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
+for them. Torch functions of classes are off during a trace but for that moment, so the tracer may use fakes freely.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Overrides:
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.modes: list[Any] = []
-        """The program's modes in trace-world terms, innermost last."""
+        """The program's modes in terms of the trace, innermost last."""
         self.outer: tuple[Any, ...] = ()
         """Those that were on when the frame began."""
         self.level = Level.ALL_ON
@@ -84,10 +84,10 @@ class Overrides:
         """Whether there are tensors of users' classes in the trace."""
         return bool(self._shown)
 
-    # --- stand-ins -------------------------------------------------------------------------------
+    # --- fakes -------------------------------------------------------------------------------
 
     def show(self, fake: FakeTensor, cls: type) -> None:
-        """Let a stand-in be of a user's class."""
+        """Let a fake be of a user's class."""
         self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
         fake_classes.show(fake, cls)
         self._shown.append(fake)

@@ -1,6 +1,6 @@
-"""Wrapper subclasses with ``__torch_dispatch__``: stand-ins of their own class over fakes, with guarded metadata.
+"""Wrapper subclasses with ``__torch_dispatch__``: fakes of their own class over fakes, with guarded metadata.
 
-Such a tensor is what its ``__tensor_flatten__`` says: inner tensors, by attribute, and a context. Its stand-in is made of
+Such a tensor is what its ``__tensor_flatten__`` says: inner tensors, by attribute, and a context. Its fake is made of
 fakes by ``__tensor_unflatten__``; operators on it run the class's own ``__torch_dispatch__`` over fakes, and are one node
 of the graph. Stages behind this one take the class apart.
 """
@@ -62,11 +62,11 @@ class Wrappers:
         return self.used and is_wrapper(value) and asks(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
-        """The wrapper (one inside of another, too) that a stand-in stands for, and where it is."""
+        """The wrapper (one inside of another, too) that a fake stands for, and where it is."""
         return self._originals.get(id(fake))
 
     def fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """The stand-in of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
+        """The fake of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
         if id(real) not in self._made:
             self.used = True
             made = self._fake_of(real, source)
@@ -127,7 +127,7 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """The stand-in of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
+        """The fake of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
         tracer = self._tracer
         known = fake_inputs.known(tracer, value, source)
         if known is not None:

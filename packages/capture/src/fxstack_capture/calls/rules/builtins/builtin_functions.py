@@ -1,4 +1,4 @@
-"""Rules of builtin functions that meet tensors, symbolic numbers or stand-ins of lazy state."""
+"""Rules of builtin functions that meet tensors, symbolic numbers or proxies of lazy state."""
 
 from __future__ import annotations
 

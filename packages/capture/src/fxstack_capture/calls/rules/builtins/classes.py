@@ -45,7 +45,7 @@ def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """A class made by the program: its namespace is trace-world already, hooks of it are
+    """A class made by the program: its namespace is already of the trace, hooks of it are
     interpreted.
     """
     trace.objects.expand(args[2])
@@ -137,7 +137,7 @@ def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
 
 
 def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
-    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
+    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a proxy; None where there is none."""
     members = classes.__args__ if isinstance(classes, types.UnionType) else classes
     if type(members) is tuple:
         if not any(_instance_check(trace, member) for member in members):

@@ -1,4 +1,4 @@
-"""``object``'s own attribute slots: the generic protocol on stand-ins."""
+"""``object``'s own attribute slots: the generic protocol on proxies."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LEVELS = {
 
 
 def _region(kind: Any, level: Level) -> None:
-    """The object is torch's own; what it would turn off is on in the trace world alone."""
+    """The object is torch's own; what it would turn off is on in the trace alone."""
 
     def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return plainly(kind, args, kwargs)

@@ -60,7 +60,7 @@ def delete_fast(frame: Frame, index: int) -> None:
     frame.fast[index] = NULL
 
 
-# --- the root frame: arguments enter the trace world when they are first loaded
+# --- the root frame: arguments enter the trace when they are first loaded
 # ---------------------
 
 
