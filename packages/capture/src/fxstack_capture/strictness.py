@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from fxstack_capture.trace.state import Trace
@@ -42,7 +42,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
 def is_error(trace: Trace) -> bool:
     """Whether a graph break is an error where ``trace`` is now."""
-    objects: Any = trace.objects
+    objects = trace.objects
     state = objects.instances.get(id(STATE))
     seen = {} if state is None else state.proxy
     return bool(seen.get("error", getattr(STATE, "error", False)))

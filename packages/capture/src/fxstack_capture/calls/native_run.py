@@ -105,7 +105,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    objects: Any = trace.objects
+    objects = trace.objects
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
@@ -151,7 +151,7 @@ def _run(
     """
     if watched is None:
         return fn(*args, **kwargs)
-    objects: Any = trace.objects
+    objects = trace.objects
     identified = hashes(fn, args)
     if any(issubclass(type(value), _HOLDING) for value in watched):
         scan.complete(objects, (*args, *kwargs.values()), instances=True)

@@ -68,7 +68,7 @@ def scan(
     the keys of the first value count, if it is a dictionary.
     """
     if native.AVAILABLE:
-        objects: Any = trace.objects
+        objects = trace.objects
         state = trace.calls.scanned, objects.lazy, objects.opaque
         result: int = native.scan(*state, values, found, every, keys, code_of)
         return result

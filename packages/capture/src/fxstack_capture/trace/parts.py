@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator
     from types import CellType, FunctionType
 
@@ -92,6 +93,9 @@ class Classes(Protocol):
     def store(self, cls: type, name: str, value: object) -> None:
         """Overlay a class of the outside (``value`` may be ABSENT)."""
 
+    def note_special_methods(self, cls: type) -> None:
+        """C code is about to use instances of ``cls``: guard the methods that it finds on the type"""
+
 
 class Contexts(Protocol):
     def __contains__(self, obj: object) -> bool: ...
@@ -123,6 +127,9 @@ class Recreated(Protocol):
     def enter(self, fn: FunctionType, source: Source) -> bool:
         """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
 
+    def pin(self, values: tuple[Any, ...]) -> None:
+        """The trace depends on the identity of those of ``values`` that are such functions."""
+
 
 class Addresses(Protocol):
     """Numbers and texts that hold the address of an object, which differs from call to call."""
@@ -147,6 +154,15 @@ class Draws(Protocol):
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Note a draw. Return the source of its result."""
+
+    def draw(
+        self,
+        function: Callable[..., Any],
+        generator: random.Random,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """The result of a call in terms of the trace: symbolic numbers, a list of these, or None. Raises GraphBreak."""
 
 
 class Arrays(Protocol):

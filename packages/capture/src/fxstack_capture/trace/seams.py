@@ -155,6 +155,13 @@ class TorchSide(Protocol):
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
         """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""
 
+    def unrecorded(self) -> AbstractContextManager[None]:
+        """Torch calls inside are the tracer's own, though C code of the program may be running."""
+
+    @property
+    def mode(self) -> AbstractContextManager[Any]:
+        """The fake-tensor mode of the trace."""
+
 
 class Interpreter(Protocol):
     """The bytecode interpreter (subpackage ``interpreter``)."""
@@ -205,3 +212,6 @@ class Interpreter(Protocol):
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """Path and class of the modules whose ``forward`` runs, by expressions for them, innermost last."""
+
+    def run_body(self, fn: FunctionType, namespace: object) -> Any:
+        """Run the body of a class statement in ``namespace``."""

@@ -245,6 +245,12 @@ class Objects(Protocol):
     def set_order(self, proxy: Any) -> tuple[Any, ...] | None:
         """The members of an entered set in the order in which the original iterates; None when any"""
 
+    def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
+        """Value of a string key of a dict of the trace, or ABSENT."""
+
+    def own_dict(self, obj: object) -> Callable[[str], Any]:
+        """Reader of an object's instance dictionary: name to value or ABSENT."""
+
 
 class Calls(Protocol):
     """Who runs a call: a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
@@ -262,7 +268,7 @@ class Calls(Protocol):
     def forwards(self) -> Mapping[int, Any]: ...
 
     @property
-    def rules(self) -> Mapping[int, Any]: ...
+    def rules(self) -> dict[int, Any]: ...
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call any callable of the trace. Raises what the program raises, or GraphBreak."""
@@ -307,3 +313,6 @@ class Calls(Protocol):
 
     def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:
         """The rule of a callable; of a function written in Python, as long as it has its code."""
+
+    @property
+    def leaves(self) -> dict[int, tuple[object, bool]]: ...

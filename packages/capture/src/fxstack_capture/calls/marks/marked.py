@@ -145,7 +145,7 @@ def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
 def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = None) -> Any:
     """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
     function = traceable_fn if fn is None else fn
-    objects: Any = trace.objects
+    objects = trace.objects
     if type(function) is not FunctionType or objects.is_new(function):
         raise graph_break("unsupported-call", "nonstrict_trace of a function that was made inside")
     objects.recreated.pin((function,))
@@ -154,7 +154,7 @@ def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = Non
     def traced(*_args: object, **_kwargs: object) -> Any:
         raise AssertionError("this has a rule")
 
-    calls: Any = trace.calls
+    calls = trace.calls
     calls.rules[id(traced)] = as_operations(function)
     calls.leaves[id(traced)] = traced, True  # keeps the id valid
     return traced

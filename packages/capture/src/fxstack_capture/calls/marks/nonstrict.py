@@ -64,7 +64,7 @@ def _is_module(value: object) -> bool:
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
     """The real module behind an argument, which is guarded by identity; its tensors are read like those of a closure."""
-    objects: Any = trace.objects
+    objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
     if source is None or any(type(effect) is not Call for effect in diff(objects)):
         raise _refusal(fn, f"a {type(module).__qualname__} that was made or changed inside")
@@ -101,7 +101,7 @@ def _read_from_outside(
         with _Replacing(replace):
             body(*leaves)
 
-    tracer: Any = trace.torch
+    tracer = trace.torch
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     versions = [tensor._version for tensor in tensors]
     with tracer.unrecorded():
@@ -129,7 +129,7 @@ def _refusal(fn: object, what: str) -> BaseException:
 
 def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
     """The structure as ``torch.utils._pytree`` can use it when the trace is over. Raises GraphBreak."""
-    objects: Any = trace.objects
+    objects = trace.objects
     original = objects.original_of(spec)
     if original is not spec:  # that of a leaf, which torch has but one of
         return original

@@ -74,7 +74,7 @@ def called_once(fn: Callable[..., Any]) -> Rule:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        objects: Any = trace.objects
+        objects = trace.objects
         objects.recreated.pin((*args, *kwargs.values()))
         real = [objects.original_of(arg) for arg in args]
         named = {name: objects.original_of(arg) for name, arg in kwargs.items()}

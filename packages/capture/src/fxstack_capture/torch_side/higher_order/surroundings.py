@@ -64,7 +64,7 @@ class Surroundings:
 
 
 def _seen(trace: Trace) -> _Seen:
-    objects: Any = trace.objects
+    objects = trace.objects
     effects = diff(objects)
     torch_side = trace.torch
     attributes = sum(

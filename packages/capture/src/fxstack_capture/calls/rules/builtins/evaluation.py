@@ -73,7 +73,7 @@ def _in_scope(fn: Callable[..., Any]) -> Any:
         if type(what) is not CodeType:
             text = what.lstrip(" \t") if fn is eval and type(what) is str else what
             what = _code(trace, name, (text, "<string>"), name)
-        interp: Any = trace.interp
+        interp = trace.interp
         result = interp.run_body(*_body(what, interp.current_frame(), name))
         return result if fn is eval else None
 

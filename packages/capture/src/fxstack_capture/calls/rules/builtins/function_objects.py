@@ -19,7 +19,7 @@ RULES: RuleTable = RuleTable()
 def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> types.FunctionType:
     """The namespace of a function is always the real one; one that the program has made itself is not followed."""
     given = args[1] if len(args) > 1 else kwargs.get("globals")
-    objects: Any = trace.objects
+    objects = trace.objects
     namespace = objects.original_of(given)
     if type(namespace) is dict and "__name__" not in namespace:
         raise graph_break("unsupported-call", "FunctionType with a namespace that is no module's")

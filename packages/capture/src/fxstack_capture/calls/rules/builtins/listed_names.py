@@ -46,7 +46,7 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
         result: list[str] = run(trace, _OF_CLASS, args, kwargs)
         return result
-    objects: Any = trace.objects
+    objects = trace.objects
     bases = type.__dict__["__mro__"].__get__(args[0])
     if any(base in objects.classes.overlays for base in bases):
         raise graph_break("unsupported-call", "dir of a class that was changed")
@@ -62,7 +62,7 @@ def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
     if len(args) != 1 or kwargs:
         result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
         return result
-    objects: Any = trace.objects
+    objects = trace.objects
     obj = args[0]
     for name in ("__dict__", "__class__"):
         found = objects.classes.lookup(type(obj), name)
@@ -75,7 +75,7 @@ def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _own_names(trace: Trace, obj: object) -> set[str]:
-    objects: Any = trace.objects
+    objects = trace.objects
     if dict_descriptor(type(obj)) is None:
         return set()
     state = objects.instances.get(id(obj))

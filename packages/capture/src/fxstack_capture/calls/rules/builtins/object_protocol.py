@@ -72,7 +72,7 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
-    objects: Any = trace.objects
+    objects = trace.objects
     found = plainly(type.__subclasses__, args, kwargs)
     if objects.is_new(args[0]) or any(map(objects.is_new, found)):
         raise graph_break("unsupported-call", "type.__subclasses__")

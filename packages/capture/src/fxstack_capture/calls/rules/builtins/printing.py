@@ -42,14 +42,14 @@ def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise graph_break("side-effect-call", "print")
     texts = tuple([_text(trace, value) for value in args])
     options = {name: _option(name, value) for name, value in kwargs.items()}
-    objects: Any = trace.objects
+    objects = trace.objects
     objects.deferred.append(Call(pinned(print, "print"), texts, options))
     return None
 
 
 def _is_plain_stream(trace: Trace) -> bool:
     """Whether standard output is where it was when the frame began, and a stream that looks at nothing."""
-    objects: Any = trace.objects
+    objects = trace.objects
     cls = type(sys.stdout)
     if objects.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
         return False

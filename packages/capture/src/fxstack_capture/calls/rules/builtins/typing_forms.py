@@ -22,7 +22,7 @@ _PLAIN = (str, int, types.NoneType, types.EllipsisType)
 
 
 def subscribed(trace: Trace, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    objects: Any = trace.objects
+    objects = trace.objects
     if kwargs or not all(_is_known(objects, arg) for arg in args):
         return trace.interp.call_function(fn, args, kwargs)
     made = fn(*[_real(objects, arg) for arg in args])

@@ -60,7 +60,7 @@ def note_class(trace: Trace, cls: type) -> None:
     """Say that a class and the functions in it were made in the trace; what was read of it is
     stale.
     """
-    objects: Any = trace.objects
+    objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):
         inner = getattr(value, "__func__", getattr(value, "fget", value))

@@ -134,7 +134,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
 
 def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
-    objects: Any = trace.objects
+    objects = trace.objects
     values = (*args[1:], *kwargs.values())
     if objects.source_of(args[0]) is None or not all(map(_is_plain, values)):
         raise graph_break("side-effect-call", "a log record with arguments made by the program")

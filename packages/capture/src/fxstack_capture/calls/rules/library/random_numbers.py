@@ -40,7 +40,7 @@ _REFUSED = ("randbytes", "getstate", "setstate")
 
 def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
     generator, *given = args
-    objects: Any = trace.objects
+    objects = trace.objects
     if not objects.is_preexisting(generator):
         return _of_new(trace, fn, args, kwargs)
     if fn.__name__ in _REFUSED or type(generator) is not random.Random:

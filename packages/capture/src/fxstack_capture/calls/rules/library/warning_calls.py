@@ -45,7 +45,7 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[int]:
     """Namespace, file and line of the frame that a warning is attributed to; how many frames above the root it is."""
-    interp: Any = trace.interp
+    interp = trace.interp
     frame = interp.current_frame()
     for above in range(max(level, 1) - 1, 0, -1):
         if frame.code.co_name == "forward":  # calls of modules leave out the frames of nn.Module

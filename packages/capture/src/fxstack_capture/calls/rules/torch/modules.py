@@ -44,7 +44,7 @@ _CALL_CODE = _CALL_IMPL.__code__
 @RULES.rule(torch.nn.Module.__getattr__)
 def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     self, name = args
-    objects: Any = trace.objects
+    objects = trace.objects
     own = objects.own_dict(self)
     for holder in ("_parameters", "_buffers", "_modules"):
         members = own(holder)
@@ -61,7 +61,7 @@ def module_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """``_wrapped_call_impl`` and ``_call_impl``."""
     self = args[0]
-    objects: Any = trace.objects
+    objects = trace.objects
     impl = objects.classes.lookup(type(self), "_call_impl")
     usual = impl is _CALL_IMPL and _CALL_IMPL.__code__ is _CALL_CODE
     if not usual or not trace.torch.names.is_usual(_CALL_IMPL):
@@ -75,7 +75,7 @@ def module_call(
 
 def _is_plain(trace: Trace, self: object) -> bool:
     """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
-    objects: Any = trace.objects
+    objects = trace.objects
     state = objects.instances.get(id(self))
     if state is None or type(state.source) is not InstanceDict or _globally_hooked(trace):
         return False
