@@ -1,4 +1,10 @@
-"""Captured graphs to functional and joint forward-backward ATen graphs, with eager semantics kept."""
+"""Convert captured graphs to functional or joint forward-backward ATen graphs with eager's semantics.
+
+Of the other packages this one imports ``fxstack_interchange`` alone. Private names of torch are in
+``torch_compat``. Begin with ``aot``: ``tracing`` runs the captured graph, ``aliasing`` classifies its inputs
+and outputs, ``metadata`` records the result, ``runtime`` builds the callable. ``hooks``, ``subclasses`` and
+``disk`` add saved-tensor hooks, wrapper subclasses and the cache of compiled programs.
+"""
 
 from fxstack_functionalize.aot import aot, trace_inference, trace_joint
 from fxstack_functionalize.errors import (

@@ -1,4 +1,8 @@
-"""Frozen records of what a captured graph does to its inputs and what its outputs are."""
+"""Frozen records of the inputs and outputs of a captured graph: mutations, aliases, sources of outputs.
+
+The folder imports ``torch_compat`` alone, so every other folder may import it. Begin with
+``records.GraphInfo``; ``replay`` records how the caller makes a view of its own tensor.
+"""
 
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import (
