@@ -1,4 +1,10 @@
-"""Saved-tensor hooks traced into the forward's epilogue and the backward's prologue."""
+"""Saved-tensor hooks, traced into the end of the forward and the start of the backward.
+
+The folder may import ``code_reads``, ``random``, ``tracing`` and ``runtime.backward.tangents``; ``runtime``
+calls it. Begin with ``inline`` (hooks after partitioning) and ``joint`` (hooks before partitioning).
+``identity`` decides whether a hook can be traced and which hooks are equal; ``pair`` traces one pair of
+hooks.
+"""
 
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
 from fxstack_functionalize.hooks.inline import inline_hooks
