@@ -208,7 +208,7 @@ def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]
         node = following[0]
     if node is None or is_no_grad_view(tensor):
         return Truth.UNCLEAR
-    leaf = getattr(node, "variable", base)  #   # another view of ``base`` may have become a leaf afterwards
+    leaf = getattr(node, "variable", base)  # another view of ``base`` may have become a leaf afterwards
     return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
 
 

@@ -133,8 +133,8 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
     yield
     for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
         if not engine.is_functional(tensor):
-            continue  #   # a tensor of a functorch transform, which has no memory of its own
-        if strides is not None and tensor.shape == size:  #   # a new size comes from out=, which resizes
+            continue  # a tensor of a functorch transform, which has no memory of its own
+        if strides is not None and tensor.shape == size:  # a new size comes from out=, which resizes
             _keep_strides(engine, tensor, strides)
             keep_offset(engine, tensor, offset)
 
@@ -228,7 +228,7 @@ def _change_metadata(engine: Engine, function: Any, args: Sequence[Any], kwargs:
     """Call an operator that changes the metadata of its first argument, and record the call for replay."""
     target = args[0]
     if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
-        return target  #   # functionalisation would write the values
+        return target  # functionalisation would write the values
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
     if _name(function) == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of ``set_`` without arguments sometimes fails.
@@ -278,7 +278,7 @@ def _run_on_list(engine: Engine, function: Any, args: Sequence[Any], kwargs: Map
     for tensor in tensors:
         _check_views(engine, tensor)
     if [tensor._version for tensor in tensors] == before:
-        for tensor in tensors:  #   # views of one tensor share a counter, and each raises it once
+        for tensor in tensors:  # views of one tensor share a counter, and each raises it once
             torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
 

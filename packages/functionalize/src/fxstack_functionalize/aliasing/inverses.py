@@ -146,7 +146,7 @@ def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
-    return True  #   # also without effect: the inverse adds a difference all the same
+    return True  # also without effect: the inverse adds a difference all the same
 
 
 def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:

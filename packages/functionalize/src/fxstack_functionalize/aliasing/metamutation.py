@@ -70,7 +70,7 @@ def _looks_as_after(
     if not _same_size(argument, example):
         return False
     if traced.base is None and torch_compat.functionalize_has_data_mutation(core):
-        return True  #   # the layout of new values is irrelevant: they are traced again as views of a base
+        return True  # the layout of new values is irrelevant: they are traced again as views of a base
     place = (*argument.stride(), argument.storage_offset())
     return place == (*example.stride(), example.storage_offset())
 

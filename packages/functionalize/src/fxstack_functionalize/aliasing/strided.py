@@ -35,7 +35,7 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
     given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
     size, stride = given.get("size"), given.get("stride")
     if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
-        return  #   # eager raises
+        return  # eager raises
     offset = given.get("storage_offset")
     start = target.storage_offset()
     numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)

@@ -88,7 +88,7 @@ class CodeReader:
         self._met.append(value)
         if isinstance(value, (list, tuple, set, frozenset, dict)):
             return self._container(value, name)
-        if isinstance(value, slice):  #   # since Python 3.14 a slice can be a constant of code
+        if isinstance(value, slice):  # since Python 3.14 a slice can be a constant of code
             parts = (value.start, value.stop, value.step)
             return ["slice", *(self.describe(part, name) for part in parts)]
         if isinstance(value, (OpOverload, OpOverloadPacket, custom_ops.CustomOpDef)):

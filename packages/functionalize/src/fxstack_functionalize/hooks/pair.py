@@ -95,7 +95,7 @@ class HookPair:
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
-        with torch_compat.DisableAutocast():  #   # eager's backward runs outside the forward's autocast
+        with torch_compat.DisableAutocast():  # eager's backward runs outside the forward's autocast
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
