@@ -48,6 +48,6 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for a call of ``module``. Only LSTMs need a mode; a mode changes other modules' paths."""
+    """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
     recurrent = any(isinstance(part, torch.nn.LSTM) for part in module.modules())
     return _StepsMode() if recurrent else nullcontext()

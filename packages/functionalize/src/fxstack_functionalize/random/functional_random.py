@@ -78,7 +78,7 @@ STATE_OF: Final = _define(
 
 
 def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-    """Return ``module`` with the generator's state as last input and ``(result, new state)`` as result; its inputs.
+    """Return ``module`` with the generator's state as last input and second result, and its inputs.
 
     The state is a byte tensor of ``torch.get_rng_state()``. In eager, the new graph does not change the
     generator.
@@ -191,7 +191,7 @@ class FunctionalRandomMode(RecordingMode):
 
 @cache
 def functional_form(operator: OpOverload) -> OpOverload:
-    """Return the operator that draws like ``operator``, but takes a state and returns the next state first."""
+    """Return the operator that draws like ``operator``, but from a state, and returns the next state."""
     name = re.sub(r"\W", "_", f"{operator._schema.name}_{operator._schema.overload_name}")
     arguments = [text for text in _arguments(operator) if not text.startswith("Generator")]
     if arguments[-1:] == ["*"]:

@@ -62,10 +62,7 @@ class Desugared:
         """Run the graph on wrappers and record the outputs. Capture has handled ``__torch_function__``."""
         values: list[Any]
         without_functions = torch_compat.DisableTorchFunctionSubclass()
-        with (
-            without_functions,
-            torch.set_grad_enabled(self.grad_mode),
-        ):  # restores the mode that the graph leaves
+        with without_functions, torch.set_grad_enabled(self.grad_mode):  # restores the grad mode
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
         places = {id(argument): place for place, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)
