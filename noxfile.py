@@ -7,8 +7,11 @@ build for every session) and can be overridden with FXSTACK_TORCH, e.g. ``FXSTAC
 from __future__ import annotations
 
 import os
+import re
 import runpy
+import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import nox
@@ -144,8 +147,8 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def lint(session: nox.Session) -> None:
-    """Ruff (all rules), formatting, import layers, declared dependencies."""
-    session.install("ruff==0.17.5", "import-linter", "deptry")
+    """Ruff (all rules), formatting, import layers, declared dependencies, measures of structure."""
+    session.install("ruff==0.17.5", "import-linter", "deptry", "networkx")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     paths = os.pathsep.join(str(directory(p) / "src") for p in [*STAGES, "integration"])
@@ -153,6 +156,8 @@ def lint(session: nox.Session) -> None:
     for package in [*STAGES, "integration"]:
         with session.chdir(directory(package)):
             session.run("deptry", "src", "--package-module-name-map", MODULES)
+    # grimp, which docs/house.py also needs, comes with import-linter.
+    session.run("python", "docs/house.py")
 
 
 @nox.session(python=PYTHONS)
@@ -177,3 +182,64 @@ def build(session: nox.Session) -> None:
     session.install("build")
     for package in [*STAGES, "integration"]:
         session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package)))
+
+
+@nox.session(python=PYTHONS)
+def release(session: nox.Session) -> None:
+    """Build and check the distributions of the next release; ``-- --tag`` also makes the git tag.
+
+    Each distribution is built as sdist and wheel. The wheels are installed into a bare environment with the caller's
+    torch; there each package is imported and the first Python example of its README runs.
+    """
+    version = release_version(session)
+    session.install("build", "twine")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    for package in [*STAGES, "integration"]:
+        session.run("python", "-m", "build", "--outdir", str(ROOT / "dist"), str(directory(package)))
+    files = sorted(str(path) for path in (ROOT / "dist").iterdir())
+    session.run("twine", "check", "--strict", *files)
+    try_wheels(session, [path for path in files if path.endswith(".whl")])
+    if "--tag" in session.posargs:
+        session.run(
+            "git", "tag", "--annotate", f"v{version}", "--message", f"fxstack {version}", external=True
+        )
+    else:
+        session.log(f"would create the annotated tag v{version}; -- --tag creates it")
+
+
+def release_version(session: nox.Session) -> str:
+    """The version that all distributions share; their changelogs must have it, and no fragments may be left."""
+    versions = set()
+    for package in [*STAGES, "integration"]:
+        folder = directory(package)
+        version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
+        versions.add(version)
+        if f"\n## {version} (" not in (folder / "CHANGELOG.md").read_text():
+            session.error(f"{package}: CHANGELOG.md has no section for {version}; run towncrier build")
+        if fragments := sorted(path.name for path in (folder / "changelog.d").glob("*.md")):
+            session.error(f"{package}: the changelog lacks {fragments}; run towncrier build")
+    if len(versions) != 1:
+        session.error(f"the distributions have different versions: {sorted(versions)}")
+    return versions.pop()
+
+
+def try_wheels(session: nox.Session, wheels: list[str]) -> None:
+    """Install the wheels into a bare environment, import each package, run the README examples outside of the clone."""
+    bare = Path(session.create_tmp()).resolve()
+    shutil.rmtree(bare, ignore_errors=True)
+    session.run("python", "-m", "venv", str(bare / "venv"))
+    python = str(bare / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+    clean: dict[str, str | None] = {"PYTHONPATH": None}
+
+    def run(*args: str) -> None:
+        session.run(python, *args, env=clean, external=True)
+
+    run("-m", "pip", "install", "--quiet", TORCH, *wheels)
+    with session.chdir(bare):
+        modules = ["fxstack", "fxstack_interchange", *(f"fxstack_{stage}" for stage in STAGES)]
+        run("-c", f"import {', '.join([*modules, 'fxstack_capture._native'])}")
+        for package in [*STAGES, "integration"]:
+            readme = (directory(package) / "README.md").read_text()
+            example = bare / f"{package}_example.py"
+            example.write_text(re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)[0])
+            run(example.name)

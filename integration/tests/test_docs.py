@@ -34,3 +34,34 @@ def test_saved_tensor_hooks_page_runs(capsys):
     errors = dict(re.findall(r"(\w+): relative error of the gradient ([\d.]+)", capsys.readouterr().out))
     assert 0 < float(errors["int8"]) < float(errors["float8"]) < 0.03
     assert float(errors["offload"]) < 1e-4
+
+
+CONTRIBUTING = (DOCS.parent / "CONTRIBUTING.md").read_text()
+
+
+def test_contributing_names_files_that_exist():
+    commands = re.findall(r"python -m pytest (.+)", CONTRIBUTING)
+    paths = {path for command in commands for path in command.split()}
+    paths |= set(re.findall(r"`((?:packages|integration|docs)/[\w./-]+)`", CONTRIBUTING))
+    assert len(paths) > 20
+    assert [path for path in sorted(paths) if not (DOCS.parent / path).exists()] == []
+
+
+def test_contributing_names_modules_and_tests_that_exist():
+    names = set(re.findall(r"`([\w/]+\.(?:py|c))`", CONTRIBUTING))
+    folders = [DOCS.parent, *DOCS.parent.glob("packages/*"), DOCS.parent / "integration"]
+    inside = [
+        folder
+        for top in folders
+        for folder in (top, *top.glob("src/*"), *top.glob("src/*/*"), *top.glob("tests/*"))
+    ]
+    inside += [folder for top in folders for folder in (top / "tests", *top.glob("src/*/*/*"))]
+    missing = [name for name in names if not any((folder / name).exists() for folder in inside)]
+    assert missing == []
+
+
+def test_contributing_names_sessions_that_exist():
+    sessions = (DOCS.parent / "noxfile.py").read_text()
+    for line in re.findall(r"nox -s ([\w ]+)", CONTRIBUTING):
+        for name in line.split():
+            assert f"def {name}(" in sessions or name.startswith("tests_")

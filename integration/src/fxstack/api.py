@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import fxstack_capture
 from fxstack.backends import get_default_backend, resolve_backend
 from fxstack.log import CompileLog
-from fxstack.settings import make_options
+from fxstack.settings import CompileOptions, make_options
 
 if TYPE_CHECKING:
     from fxstack.pipeline import Backend
@@ -27,7 +27,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    dynamic_shapes: Any = ...,
+    dynamic_shapes: object = ...,
     backend: str | Backend | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
@@ -41,7 +41,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    dynamic_shapes: Any = ...,
+    dynamic_shapes: object = ...,
     backend: str | Backend | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
@@ -54,7 +54,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     backend: str | Backend | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -85,20 +85,6 @@ def compile(
         raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
     if disable or os.environ.get("TORCH_COMPILE_DISABLE") == "1":
         return model if model is not None else lambda fn: fn
-    log = CompileLog()
-    made = make_options(mode, options)
-    capture_options = replace(
-        made.capture,
-        fullgraph=fullgraph,
-        dynamic=dynamic,
-        leave_unprofitable=_leaves_unprofitable(backend, options or {}),
-    )
-    chosen = resolve_backend(backend, made, log)
-
-    def named_backend(forced: str | Backend) -> Backend:
-        same = forced == (get_default_backend() if backend is None else backend)
-        return chosen if same else resolve_backend(forced, made, log)
-
     again = functools.partial(
         compile,
         fullgraph=fullgraph,
@@ -108,13 +94,36 @@ def compile(
         mode=mode,
         options=options,
     )
+    changes = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "leave_unprofitable": _leaves_unprofitable(backend, options or {}),
+    }
+    decorate = _decorator(backend, make_options(mode, options), changes, dynamic_shapes, again)
+    return decorate if model is None else decorate(model)
+
+
+def _decorator(
+    backend: str | Backend | None,
+    made: CompileOptions,
+    changes: Mapping[str, Any],
+    dynamic_shapes: object,
+    again: Callable[..., Any],
+) -> Callable[[Any], Any]:
+    """Return the function that compiles a callable. ``again`` is the call of ``compile`` for parts of the program."""
+    log = CompileLog()
+    chosen = resolve_backend(backend, made, log)
+
+    def named_backend(forced: str | Backend) -> Backend:
+        same = forced == (get_default_backend() if backend is None else backend)
+        return chosen if same else resolve_backend(forced, made, log)
 
     def decorate(fn: Callable[..., Any]) -> Any:
         if not callable(fn):
             raise TypeError(f"fxstack.compile: expected a function or module, got {fn!r}.")
         compiled = fxstack_capture.optimize(
             chosen,
-            options=capture_options,
+            options=replace(made.capture, **changes),
             observer=log,
             dynamic_shapes=dynamic_shapes,
             named_backend=named_backend,
@@ -123,7 +132,7 @@ def compile(
         object.__setattr__(compiled, LOG_ATTRIBUTE, log)
         return compiled
 
-    return decorate if model is None else decorate(model)
+    return decorate
 
 
 def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any]) -> bool:

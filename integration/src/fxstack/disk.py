@@ -63,7 +63,7 @@ class ProgramStore:
     def read(self, key: str) -> Any:
         return self.cache.read(key)
 
-    def write(self, key: str, document: Any) -> None:
+    def write(self, key: str, document: object) -> None:
         self.cache.write(key, document)
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
@@ -72,7 +72,7 @@ class ProgramStore:
             return None
         # A forward that comes from the disk is kept again, with the first backward.
         lowered = getattr(compiled, "lowered", None)
-        repeats = compiled.repeats if lowered is None else repeatable(lowered.graph)  # type: ignore[attr-defined]
+        repeats = vars(compiled)["repeats"] if lowered is None else repeatable(lowered.graph)
         return {"graph": found, "repeats": repeats}
 
     def unpack(self, record: Any, graph: Callable[[], torch.fx.GraphModule]) -> Callable[..., Any]:
@@ -81,7 +81,7 @@ class ProgramStore:
             made = self.cache.unpack(record["graph"], graph, tell)
         repeats = bool(record["repeats"])
         if hasattr(made, "image"):  # else it runs the graph by ATen, and is not kept
-            made.repeats = repeats  # type: ignore[attr-defined]
+            vars(made)["repeats"] = repeats
         self.repeats.append(repeats)
         return made
 
@@ -113,7 +113,7 @@ def program_store(
     return ProgramStore(cached, repr(parts), log, number, repeats)
 
 
-def _partitioner(given: Any) -> Any:
+def _partitioner(given: object) -> Any:
     """What a partitioner does, as JSON; None of one whose code depends on what may change."""
     if isinstance(given, str):
         if given not in REGISTRY.names():

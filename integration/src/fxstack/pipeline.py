@@ -94,7 +94,7 @@ class LateTable(Mapping[Any, Callable[..., Any]]):
     def _table(self) -> Mapping[Any, Callable[..., Any]]:
         return decompositions()
 
-    def __getitem__(self, operator: Any) -> Callable[..., Any]:
+    def __getitem__(self, operator: object) -> Callable[..., Any]:
         return self._table[operator]
 
     def __iter__(self) -> Iterator[Any]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule, Node
 
+# Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other
+# exceptions, and those of a backward, have the words of the decomposed operators.
+
 ASSERTIONS = frozenset(
     {torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg}
     | {torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_tensor_metadata.default}

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
 
+# Limits: the decision uses the shortest of eight calls of each side (training: of eight whole steps), once.
+# Inputs of other sizes or a busier machine are not noticed. Four or more graphs of a training program share
+# patterns of calls.
+
 WARM_UP = 4
 """Calls that are not counted, half of them by each side: the first ones compile backwards and fill caches."""
 TIMED = 16
@@ -58,7 +62,7 @@ class Trial:
     """Which side served the last call, when it began, and whether its time counts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         if self.kept is not None:
             return self.kept(*args)
         with self._lock:
@@ -100,7 +104,7 @@ class Trial:
         self.decided(Choice(self.number, "eager" if slower else "compiled", compiled, eager))
 
 
-def trains(results: Any) -> bool:
+def trains(results: object) -> bool:
     """Whether a backward may follow."""
     leaves = pytree.tree_leaves(results)
     return torch.is_grad_enabled() and any(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def repro(fn: Callable[..., Any], *args: Any, path: str | Path, **kwargs: Any) -> list[Path]:
+def repro(fn: Callable[..., Any], *args: object, path: str | Path, **kwargs: object) -> list[Path]:
     """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that the call runs.
 
     A script has a graph's C kernels, its host program as Python, inputs with the layouts and ranges of those of the call, a check
@@ -42,5 +42,8 @@ def repro(fn: Callable[..., Any], *args: Any, path: str | Path, **kwargs: Any) -
 def _original(fn: Any) -> Callable[..., Any]:
     """What ``fn`` was before it was compiled."""
     if getattr(fn, LOG_ATTRIBUTE, None) is None:
-        return fn  # type: ignore[no-any-return]
-    return fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__  # type: ignore[no-any-return]
+        original = fn
+    else:
+        original = fn._orig_mod if isinstance(fn, torch.nn.Module) else fn.__wrapped__
+    result: Callable[..., Any] = original
+    return result

@@ -45,7 +45,7 @@ def test_looking_guards_nothing():
     def program(x, deferred, n):
         y = x * 2
         comptime(lambda ctx: ctx.print_locals(file=io.StringIO()))
-        comptime(lambda ctx: ctx.locals()["unread"].python_type())
+        comptime(lambda ctx: ctx.locals()["deferred"].python_type())
         comptime(lambda ctx: guards.extend(g.source.name for g in ctx.guards()))
         comptime(lambda ctx: ctx.get_local("n").value)
         comptime(lambda ctx: guards.append([g.source.name for g in ctx.guards()]))
@@ -53,9 +53,9 @@ def test_looking_guards_nothing():
 
     assert torch.equal(fx.optimize(fullgraph=True)(program)(X, [7], 3), X * 2)
     *before, after = guards
-    assert not {"unread", "n"} & set(before)
+    assert not {"deferred", "n"} & set(before)
     assert "n" in after
-    assert "unread" not in after
+    assert "deferred" not in after
 
 
 def test_nothing_warns(recwarn):

@@ -15,7 +15,7 @@ with highs_silenced():
     libc.printf(b"HighsMipSolverData::transform\\n")
     os.write(1, b"another thread\\n")
 libc.printf(b"after\\n")
-""".format(path=str(Path(fxstack_partition.__file__).with_name("quiet.py")))
+""".format(path=str(Path(fxstack_partition.__file__).with_name("suppressed_output.py")))
 
 
 def test_only_lines_of_highs_are_dropped():

@@ -1,4 +1,10 @@
-"""Python functions over tensors as guarded FX graphs."""
+"""Python functions over tensors as guarded FX graphs.
+
+``api`` holds what users call; ``driver`` compiles a frame; ``trace`` is the state of one attempt, which
+``interpreter``, ``objects``, ``calls`` and ``torch_side`` share; ``guards`` and ``emit`` turn its outcome
+into an entry of the frame hook (``native``). The package imports ``fxstack_interchange`` and no other stage.
+Begin with ``driver.compiler``.
+"""
 
 from __future__ import annotations
 

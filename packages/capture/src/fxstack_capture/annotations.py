@@ -46,7 +46,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 def _disabled_alone(fn: Callable[..., Any], reason: str | None) -> Any:
     @functools.wraps(fn)
-    def nonrecursive_disable_wrapper(*args: Any, **kwargs: Any) -> Any:
+    def nonrecursive_disable_wrapper(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
 
     setattr(nonrecursive_disable_wrapper, DISABLED, reason or True)

@@ -62,7 +62,7 @@ def optimize(
     options: CaptureOptions | None = None,
     observer: Observer | None = None,
     profile: ShapeProfile | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     named_backend: Callable[[Any], Backend] | None = None,
     again: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
@@ -128,7 +128,7 @@ def _compiler(
     return compiler
 
 
-def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
+def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
     def run(function: Callable[..., Any]) -> Any:
         made = native.Optimized(function, compiler.callback, compiler.owner)
         made.__wrapped__ = function
@@ -153,13 +153,13 @@ def _optimized(fn: Any, compiler: FrameCompiler, again: Callable[[Any], Any]) ->
     return made
 
 
-def _name_of(compiled: Any) -> str:
+def _name_of(compiled: object) -> str:
     """What ``pickle`` keeps of a compiled function: where to find it, as of any function. Copies of it are itself."""
     name: str = getattr(compiled, "__qualname__", type(compiled).__qualname__)
     return name
 
 
-copyreg.pickle(native.Optimized, _name_of)  # type: ignore[arg-type]
+copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
@@ -177,7 +177,7 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     ):
         return fn
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
 
     # Frames of this package are its own and never compiled, so this one must not look like one of them.
@@ -185,7 +185,7 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
 
 
-def _runs_plainly(fn: Any) -> bool:
+def _runs_plainly(fn: object) -> bool:
     return (
         isinstance(fn, FunctionType)
         and is_foreign(fn.__code__)
@@ -203,7 +203,7 @@ _WITHOUT_FRAME = (
 )
 
 
-def profile_of(compiled: Any) -> ShapeProfile:
+def profile_of(compiled: object) -> ShapeProfile:
     """What a function or module returned by ``optimize`` has seen of sizes and numbers.
 
     Save it, and pass it to ``optimize`` in the next process; ``merged`` joins the profiles of several ranks.
@@ -218,7 +218,7 @@ def profile_of(compiled: Any) -> ShapeProfile:
     return compiler.states.seen()
 
 
-def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Captured:
+def capture(fn: Callable[..., Any], *args: object, **kwargs: object) -> Captured:
     """One whole graph of ``fn(*args, **kwargs)``, with guards and signature.
 
     Calls of the result check the guards, and raise ``GuardError`` where one of them does not hold.
@@ -234,7 +234,7 @@ def export(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
 ) -> Captured:
     """One whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows; torch.export's convention.
 
@@ -256,7 +256,7 @@ def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[
     Without the C extension the call is traced up to its first graph break and not run.
     """
 
-    def explained(*args: Any, **kwargs: Any) -> Explanation:
+    def explained(*args: object, **kwargs: object) -> Explanation:
         records: list[FrameRecord] = []
         options = CaptureOptions(dynamic=dynamic)
         if not native.AVAILABLE:

@@ -19,9 +19,9 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.registered import register
+from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.driver.errors import ComptimeError
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class ComptimeContext:
     def graph(self) -> Graph:
         """The graph so far. Look, but do not change it."""
         builder: Any = self._trace.torch
-        return builder.builder.graph  # type: ignore[no-any-return]
+        return builder.builder.graph
 
     def guards(self) -> tuple[Guard, ...]:
         """The guards so far."""
@@ -150,7 +150,7 @@ class ComptimeContext:
 
     # --- showing ---------------------------------------------------------------------------------
 
-    def print(self, value: Any, *, file: TextIO | None = None) -> None:
+    def print(self, value: object, *, file: TextIO | None = None) -> None:
         """A value of the traced program, or a ComptimeVar."""
         shown = value if isinstance(value, ComptimeVar) else self._variable(value)
         builtins.print(shown, file=file or sys.stdout)
@@ -195,16 +195,16 @@ class ComptimeContext:
         """Stop in the debugger; ``ctx`` of this frame is ``self``."""
         builtins.breakpoint()  # noqa: T100 - what the method is for
 
-    def assume(self, condition: Any) -> None:
+    def assume(self, condition: object) -> None:
         """Add a fact about symbols: a guard, or a run-time assertion where the symbol is data-dependent."""
         torch_compat.check(condition.value if isinstance(condition, ComptimeVar) else condition)
 
-    def force_static(self, value: Any) -> Any:
+    def force_static(self, value: object) -> Any:
         """The plain number behind a symbolic one; guarded, so other values compile anew."""
         given = value.value if isinstance(value, ComptimeVar) else value
         return self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
 
-    def assert_static(self, value: Any) -> None:
+    def assert_static(self, value: object) -> None:
         """Raises ValueError if ``value`` is symbolic."""
         shown = value if isinstance(value, ComptimeVar) else self._variable(value)
         if shown.is_dynamic():
@@ -223,7 +223,7 @@ class ComptimeContext:
             raise ValueError(f"stacklevel {stacklevel}: there are not so many traced frames")
         return frames[stacklevel]
 
-    def _variable(self, value: Any) -> ComptimeVar:
+    def _variable(self, value: object) -> ComptimeVar:
         if type(value) is DeferredLocal:
             return ComptimeVar(value, value.source.name, self._enter)
         source = self._trace.objects.source_of(value)
@@ -246,7 +246,7 @@ class _Comptime:
         """Call ``fn`` with the context, where this is traced; in plain Python call ``fallback_fn``."""
         return fallback_fn()
 
-    def print(self, value: Any) -> None:
+    def print(self, value: object) -> None:
         """See ``ComptimeContext.print``; so the others."""
 
     def print_locals(self) -> None: ...
@@ -269,11 +269,11 @@ class _Comptime:
 
     def breakpoint(self) -> None: ...
 
-    def assume(self, condition: Any) -> None: ...
+    def assume(self, condition: object) -> None: ...
 
-    def assert_static(self, value: Any) -> None: ...
+    def assert_static(self, value: object) -> None: ...
 
-    def force_static(self, value: Any) -> None: ...
+    def force_static(self, value: object) -> None: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -282,7 +282,7 @@ def _called(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Non
     _run(_outside(trace, args[1]), ComptimeContext(trace))
 
 
-def _run(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
     """What comptime code raises is nothing that the traced program could catch: it goes to the caller."""
     try:
         fn(*args, **kwargs)
@@ -293,7 +293,7 @@ def _run(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         raise leaving from None
 
 
-def _outside(trace: Trace, fn: Any) -> Any:
+def _outside(trace: Trace, fn: object) -> Any:
     """Comptime code works on the real objects around the traced code, not on what stands for them in the trace."""
     if not isinstance(fn, FunctionType):
         return trace.objects.original_of(fn)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fxstack_capture.annotations import check_callable
-from fxstack_capture.calls.nonstrict import as_operations
-from fxstack_capture.calls.registered import (
+from fxstack_capture.calls.marks.nonstrict import as_operations
+from fxstack_capture.calls.marks.registered import (
     as_one_node,
     called_once,
     ending_the_graph,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def allow_in_graph(fn: Any) -> Any:
+def allow_in_graph(fn: object) -> Any:
     """Calls of ``fn`` become one node of the graph: it is not looked into. Also takes a list; returns what it gets.
 
     ``fn`` must be a function of its tensor arguments alone, and run on fake tensors.
@@ -41,19 +41,19 @@ def nonstrict_trace(fn: F) -> F:
     check_callable(fn, "nonstrict_trace")
 
     @functools.wraps(fn)
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
 
     register(traced, as_operations(fn))
-    return traced  # type: ignore[return-value]
+    return cast("F", traced)
 
 
-def disallow_in_graph(fn: Any) -> Any:
+def disallow_in_graph(fn: object) -> Any:
     """Calls of ``fn`` end the graph and run in plain Python. Also takes a list; returns what it gets."""
     return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph(f, "disallowed")))
 
 
-def forbid_in_graph(fn: Any) -> Any:
+def forbid_in_graph(fn: object) -> Any:
     """A call of ``fn`` in compiled code is an error (``Unsupported``). Also takes a list; returns what it gets."""
     return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph(f, "forbidden")))
 
@@ -68,7 +68,7 @@ def assume_constant_result(fn: F) -> F:
     return fn
 
 
-def substitute_in_graph(original: Any) -> Callable[[F], F]:
+def substitute_in_graph(original: object) -> Callable[[F], F]:
     """A decorator: the function is traced wherever compiled code calls ``original``; plain Python calls the original.
 
     For functions in C, which cannot be traced: the substitute says in Python what they do.
@@ -101,7 +101,7 @@ def _check_parameters(original: Any, substitute: Any) -> None:
         )
 
 
-def _each(fn: Any, name: str, mark: Callable[[Any], None]) -> Any:
+def _each(fn: object, name: str, mark: Callable[[Any], None]) -> Any:
     for one in fn if isinstance(fn, (list, tuple)) else (fn,):
         check_callable(one, name)
         mark(one)

@@ -39,18 +39,18 @@ class OptimizedModule:
     def _orig_mod(self) -> Any:
         return self._fxstack_original
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._fxstack_call(*args, **kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self._fxstack_forward(*args, **kwargs)
 
-    def load_state_dict(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:
         """As the original's; names as torch.compile's modules save them (``_orig_mod.weight``) are understood too."""
         if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
             state_dict = copy.copy(state_dict)
             if hasattr(state_dict, "_metadata"):
-                state_dict._metadata = copy.copy(state_dict._metadata)  # type: ignore[attr-defined]
+                state_dict._metadata = copy.copy(state_dict._metadata)
             consume_prefix_in_state_dict_if_present(state_dict, _PREFIX)
         return self._fxstack_original.load_state_dict(state_dict, *args, **kwargs)
 
@@ -60,7 +60,7 @@ class OptimizedModule:
     def __copy__(self) -> Any:
         return self._fxstack_again(copy.copy(self._fxstack_original))
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
+    def __reduce_ex__(self, _protocol: object) -> Any:
         """Pickled as the original and how it is compiled, which happens where it is loaded: compiled code does not travel.
 
         Where that cannot be pickled (a backend without a name of its own), the original alone comes back.
@@ -73,7 +73,7 @@ class OptimizedModule:
         return again, (self._fxstack_original,)
 
 
-def _original(module: Any) -> Any:
+def _original(module: object) -> Any:
     return module
 
 
@@ -87,7 +87,8 @@ def _forward_like(cls: type) -> dict[str, Any]:
         return {}
     forward = types.FunctionType(OptimizedModule.forward.__code__, own.__globals__, own.__name__)
     forward.__qualname__, forward.__module__ = own.__qualname__, own.__module__
-    forward.__doc__, forward.__wrapped__ = own.__doc__, own  # type: ignore[attr-defined]
+    forward.__doc__ = own.__doc__
+    vars(forward)["__wrapped__"] = own
     return {"forward": forward}
 
 

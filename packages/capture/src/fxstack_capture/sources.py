@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 @cache
-def _compared(cls: Any) -> tuple[str, ...]:
+def _compared(cls: type) -> tuple[str, ...]:
     """Names of the fields that make a record of ``cls`` what it is."""
     return tuple(f.name for f in fields(cls) if f.compare)
 
@@ -32,7 +32,7 @@ class _Remembering:
     _hash: int
     _name: str
 
-    def __init_subclass__(cls, **more: Any) -> None:
+    def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
         cls.__hash__ = _Remembering.__hash__  # type: ignore[method-assign]  # dataclass keeps a hash that is there
 

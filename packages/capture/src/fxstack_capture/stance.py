@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from fxstack_capture import native
 from fxstack_capture.options import CaptureOptions
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     F = TypeVar("F", bound=Callable[..., Any])
+
+# Limits: under skip_guard_eval_unsafe guards are evaluated. A call that needs a guard which torch would skip
+# raises an error, instead of a result that may be wrong. aot_eager_then_compile is eager_then_compile.
 
 STANCES: Final = (
     *("default", "force_eager", "eager_on_recompile", "fail_on_recompile"),
@@ -100,7 +103,7 @@ class _Scope:
             with again():
                 return fn(*args, **kwargs)
 
-        return scoped  # type: ignore[return-value]
+        return cast("F", scoped)
 
 
 def _enter(stance: Stance, changes: tuple[tuple[str, Any], ...]) -> None:
@@ -174,4 +177,4 @@ def run(fn: F) -> F:
         with set_stance("eager_on_recompile"):
             return fn(*args, **kwargs)
 
-    return running  # type: ignore[return-value]
+    return cast("F", running)

@@ -1,4 +1,10 @@
-"""The FX-graph interchange format: what the stages of fxstack hand to each other, in memory and as files."""
+"""The FX-graph interchange format: what the stages hand to each other, in memory and as files.
+
+``signature`` and ``format.metadata`` are the contract, ``verify`` checks it, ``format`` writes and reads
+files, ``show`` prints. ``operators`` holds operators of ours that may stand in a graph, ``eager_facts`` what
+eager's kernels do and fake kernels do not say. The package imports torch.fx and the standard library. Begin
+with ``signature``.
+"""
 
 from fxstack_interchange.errors import InterchangeError, LoadError, SaveError, VerificationError, Violation
 from fxstack_interchange.format.container import Limits

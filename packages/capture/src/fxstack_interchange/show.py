@@ -125,7 +125,7 @@ def _statement(node: Node) -> str:
     return f"    {node.name}: {kind} = {call}"
 
 
-def target_text(target: Any) -> str:
+def target_text(target: object) -> str:
     """Return an operator's name as people write it."""
     if isinstance(target, OpOverload):
         return str(target).removesuffix(".default")
@@ -138,7 +138,7 @@ def target_text(target: Any) -> str:
     return f"{module}.{name}" if module not in ("", "builtins") else name
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Return a value's dtype and shape, ``f32[s0, 5]``; its device when it is not the CPU."""
     if isinstance(value, torch.Tensor):
         dtype = _DTYPES.get(value.dtype, str(value.dtype).removeprefix("torch."))
@@ -151,7 +151,7 @@ def value_text(value: Any) -> str:
     return "?" if value is None else type(value).__name__
 
 
-def _argument(value: Any) -> str:
+def _argument(value: object) -> str:
     if isinstance(value, Node):
         return str(value.name)
     if isinstance(value, list):

@@ -18,6 +18,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import FrameType
 
     Names = Mapping[str, Mapping[str, str]]
     """For each feature the modules or classes that have its names, with the names, separated by spaces."""
@@ -41,7 +42,7 @@ class Absent(type):
             raise AttributeError(name)
         return absent(f"{cls.path}.{name}", cls.feature)
 
-    def __call__(cls, *_args: Any, **_kwargs: Any) -> Any:
+    def __call__(cls, *_args: object, **_kwargs: object) -> Any:
         if _is_importing():  # a decorator, or a record in a table: what it makes is as absent
             return absent(cls.path, cls.feature)
         raise cls.error()
@@ -82,11 +83,11 @@ def absent(path: str, feature: str) -> Any:
 
 def _is_importing() -> bool:
     """Whether a module of ours is being imported further up, which a missing name must not end."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "<module>":
             return str(frame.f_globals.get("__name__")).startswith("fxstack")
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 
@@ -121,7 +122,7 @@ def find(path: str) -> Any:
     return (_module(value, path) or _NOTHING) if found is _NOTHING else found
 
 
-def _module(package: Any, path: str) -> Any:
+def _module(package: object, path: str) -> Any:
     """A module below a package. It comes before an object of its name (``invoke_subgraph``)."""
     if not hasattr(package, "__path__"):
         return None

@@ -195,7 +195,7 @@ def _groups(facts: Facts) -> Found:
         yield from _sorted([s.name for s in inputs], ranks, "its kind")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     held = value.meta.get("val") if isinstance(value, Node) else value
     return not isinstance(held, torch.Tensor)
 
@@ -267,14 +267,14 @@ def _operators(facts: Facts) -> Found:
             yield (node, f"calls {_shown(node.target)}, which is not an ATen operator or size arithmetic")
 
 
-def _is_low_level(target: Any) -> bool:
+def _is_low_level(target: object) -> bool:
     if isinstance(target, OpOverload | HigherOrderOperator):
         return True
     module = str(getattr(target, "__module__", ""))
     return module in ("_operator", "operator", "math", "builtins", "torch")
 
 
-def _shown(target: Any) -> str:
+def _shown(target: object) -> str:
     return str(getattr(target, "__qualname__", target))
 
 

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter import BytecodeInterpreter, TraceGenerator, frame_rules, super_arguments
-from fxstack_capture.interpreter.stopping import RETURNED
 from fxstack_capture.options import CaptureOptions
-from fxstack_capture.trace import Returned
+from fxstack_capture.trace.records import RETURNED, Returned
 from fxstack_capture.versions import program_table
 
 
@@ -191,7 +190,7 @@ def interpreted(fn, *args, **kwargs):
 def interpreted_root(fn, *args):
     """The outcome of a function whose arguments are the root frame's locals."""
     from fxstack_capture.sources import Local
-    from fxstack_capture.trace import DeferredLocal
+    from fxstack_capture.trace.records import DeferredLocal
 
     code = fn.__code__
     values = {name: DeferredLocal(value, Local(name)) for name, value in zip(code.co_varnames, args)}

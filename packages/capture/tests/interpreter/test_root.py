@@ -7,7 +7,7 @@ from plain import interpreter
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter import NULL
 from fxstack_capture.sources import Local
-from fxstack_capture.trace import DeferredLocal, Raised, Returned, Stopped
+from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, Stopped
 
 
 def breaking(*args, **kwargs):

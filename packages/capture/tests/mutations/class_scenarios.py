@@ -76,7 +76,7 @@ def fresh():
 fresh()
 def main():
     import scenario_module
-    import scenario_module.below
+    import scenario_module.below as below
     from scenario_module import K
     return scenario_module.h(torch.ones(2)) + below.h(torch.ones(2)), K
 """

@@ -6,7 +6,7 @@ import types
 import torch
 from tracing import trace_call
 
-from fxstack_capture.trace import Raised
+from fxstack_capture.trace.records import Raised
 
 
 def reveal(objects, obj, seen=None):

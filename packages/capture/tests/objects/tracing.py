@@ -13,7 +13,8 @@ from fxstack_capture.objects import ObjectModel
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Local
 from fxstack_capture.torch_side import TorchTracer
-from fxstack_capture.trace import DeferredLocal, Returned, Trace
+from fxstack_capture.trace.records import DeferredLocal, Returned
+from fxstack_capture.trace.state import Trace
 from fxstack_capture.versions import program_table
 
 PROGRAMS = program_table()

@@ -1,4 +1,5 @@
-"""Which ATen operators raise for the data of their tensors alone: the table of ``fxstack_interchange.eager_facts.raising``, asked of eager.
+"""Which ATen operators raise for the data of their tensors alone: the table of ``fxstack_interchange.eager_facts.raising``,
+asked of eager.
 
     python packages/capture/tests/sweeps/raising.py [--ops PATTERN] [--samples 4] [--write FILE] [--dry]
 

@@ -18,7 +18,7 @@ from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, Local, Size, StorageOffset, Stride
 from fxstack_capture.torch_side import TorchTracer
-from fxstack_capture.trace import Trace
+from fxstack_capture.trace.state import Trace
 
 
 class Stack:

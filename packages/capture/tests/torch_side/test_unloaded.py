@@ -15,7 +15,7 @@ assert "torch._dynamo" not in sys.modules
 """
 AFTERWARDS = """
 import torch._dynamo
-from fxstack_capture.torch_side import unloaded
+from fxstack_capture.torch_side.global_state import unloaded
 marked = next(f for f in unloaded._marked_functions() if f.__name__ == "add")
 behind = unloaded._held(marked)["fn"]
 before = getattr(behind, "__dynamo_disable")

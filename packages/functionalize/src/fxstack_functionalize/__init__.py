@@ -1,9 +1,8 @@
-"""Convert captured graphs to functional or joint forward-backward ATen graphs with eager's semantics.
+"""Captured graphs to functional and joint forward-backward ATen graphs, with eager semantics kept.
 
-Of the other packages this one imports ``fxstack_interchange`` alone. Private names of torch are in
-``torch_compat``. Begin with ``aot``: ``tracing`` runs the captured graph, ``aliasing`` classifies its inputs
-and outputs, ``metadata`` records the result, ``runtime`` builds the callable. ``hooks``, ``subclasses`` and
-``disk`` add saved-tensor hooks, wrapper subclasses and the cache of compiled programs.
+``aot`` holds the entry points for captured graphs, ``plain`` those for plain functions and modules.
+``tracing`` makes the graphs, ``aliasing`` decides what is mutated and what shares memory, ``runtime`` calls
+the compiled graphs. The package imports ``fxstack_interchange`` and no other stage. Begin with ``aot``.
 """
 
 from fxstack_functionalize.aot import aot, trace_inference, trace_joint

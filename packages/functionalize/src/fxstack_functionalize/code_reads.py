@@ -101,7 +101,7 @@ def _loaded(
     raise error(f"it uses {name!r}")
 
 
-def is_known(value: Any) -> bool:
+def is_known(value: object) -> bool:
     """Whether ``value`` is a function or class whose only effect is its result."""
     if isinstance(value, (torch_compat.OpOverload, torch_compat.OpOverloadPacket)):
         return True
@@ -109,7 +109,7 @@ def is_known(value: Any) -> bool:
         name = value.__name__
         own = getattr(builtins, name, None) is value and name in BUILTINS
         own = own or getattr(math, name, None) is value
-        spaces = (torch_compat.VariableFunctions, torch_compat.nn)  # type: ignore[attr-defined]
+        spaces = (torch_compat.VariableFunctions, torch_compat.nn)
         return own or any(getattr(space, name, None) == value for space in spaces)
     if isinstance(value, FunctionType):
         return value.__module__ in FUNCTION_MODULES or value in PREDICATES

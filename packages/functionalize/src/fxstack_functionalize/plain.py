@@ -27,8 +27,14 @@ if TYPE_CHECKING:
     from fxstack_functionalize.aot import Compiler
 
 
+# Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.
+
+
 def aot_function(
-    fn: Callable[..., Any], fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: Any
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: object,
 ) -> Callable[..., Any]:
     """Return a callable that compiles ``fn`` at the first call. ``aot_arguments`` are arguments of ``aot``.
 
@@ -45,7 +51,10 @@ def aot_function(
 
 
 def aot_module(
-    module: torch.nn.Module, fw_compiler: Compiler, bw_compiler: Compiler | None = None, **aot_arguments: Any
+    module: torch.nn.Module,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    **aot_arguments: object,
 ) -> torch.nn.Module:
     """Return a module that shares the parameters and buffers of ``module`` and runs ``module`` compiled.
 
@@ -84,7 +93,7 @@ class _AotModule(torch.nn.Module):
         root.module = module
         self._cache = _Cache(root, None, aot_arguments)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         if any(map(is_lazy, self.module.parameters())) or any(map(is_lazy, self.module.buffers())):
             return self.module(*args, **kwargs)  # this call gives lazy parameters their size
         return self._cache.call(*args, **kwargs)
@@ -102,7 +111,7 @@ class _Cache:
         self.compiled: dict[Hashable, Callable[..., Any]] = {}
         self.lock = RLock()
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, *args: object, **kwargs: object) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         key = self._key(leaves, spec, tensors)
@@ -153,7 +162,7 @@ def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
-    def nested(*tensors: Any) -> Any:
+    def nested(*tensors: object) -> Any:
         filled = list(constants)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
@@ -165,14 +174,14 @@ def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]
 def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``fn`` as a function of tensors, named by an identifier: a graph cannot print ``<lambda>``."""
 
-    def program(*tensors: Any) -> Any:
+    def program(*tensors: object) -> Any:
         args, kwargs = nested(*tensors)
         return fn(*args, **kwargs)
 
     return program
 
 
-def _constant(leaf: Any) -> Hashable:
+def _constant(leaf: object) -> Hashable:
     """Return the key of an argument that is not a tensor.
 
     The key of a float is its ``repr``, because -0.0 equals 0.0 and nan does not equal nan.

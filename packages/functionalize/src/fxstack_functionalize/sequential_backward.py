@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
     Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
+# Limits: the first backward frees all saved tensors if saved-tensor hooks run in eager, if one result is
+# computed from another (return logits, loss, other), or if a third result joins the histories (return f(h),
+# g(h, k), f(k)).
+
 RAW, SAVED = "_raw_saved_", "_saved_"
 
 
@@ -124,7 +128,7 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
     return reached
 
 
-def _saves(node: Any, names: dict[type, list[str]]) -> bool:
+def _saves(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
@@ -135,7 +139,7 @@ def _saves(node: Any, names: dict[type, list[str]]) -> bool:
     return any(_is_there(node, name) for name in names[kind])
 
 
-def _is_there(node: Any, name: str) -> bool:
+def _is_there(node: object, name: str) -> bool:
     try:
         value = getattr(node, name)
     except RuntimeError:  # the saved tensor was changed in place afterwards

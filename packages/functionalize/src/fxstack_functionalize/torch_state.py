@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+# Limits: a graph that sets the default dtype and calls an operator that reads it (a custom operator with
+# torch.zeros(n)) runs in eager, and so does a graph that switches deterministic algorithms.
+
+
 def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise UnsupportedGraphError if a captured call changes the setting for deterministic algorithms."""
     if target is not torch_compat.set_deterministic_algorithms:
@@ -103,5 +107,5 @@ def _default(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _dtypes(result: Any) -> list[torch.dtype]:
+def _dtypes(result: object) -> list[torch.dtype]:
     return [x.dtype for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]

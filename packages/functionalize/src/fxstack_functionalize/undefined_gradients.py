@@ -22,6 +22,9 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+# Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
+# forward can no longer have.
+
 aten = torch.ops.aten
 
 
@@ -100,7 +103,7 @@ class _Without:
             self._zeros[used] = self._make_zeros(used.meta.get("val"))
         return self._zeros[used]
 
-    def _make_zeros(self, value: Any) -> Node:
+    def _make_zeros(self, value: object) -> Node:
         """Return zeros with the layout of ``value``, which may be permuted and expanded."""
         if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
             raise _NoZerosError

@@ -1,4 +1,10 @@
-"""FX graphs to fused kernels: C for CPU, Triton for CUDA."""
+"""Compile functional ATen graphs (FX) to fused kernels: C for CPU, Triton for CUDA.
+
+The stages are ``lower`` (ATen to tensor-level IR), ``schedule`` (fusion, memory), ``codegen`` (text) and
+``runtime`` (linking); ``ir`` holds the representations, and ``targets`` composes the stages. ``freezing``,
+``autotune``, ``cost`` and ``repro`` are optional. The package imports torch and ``fxstack_interchange``.
+Begin with ``compile.compile_graph``.
+"""
 
 from fxstack_inductor.compile import compile_graph, lower
 from fxstack_inductor.decompositions import decompositions
@@ -14,7 +20,7 @@ from fxstack_inductor.errors import (
 from fxstack_inductor.failures import Failure
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import write_repro
-from fxstack_inductor.targets.c_target import Lowered
+from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_inductor.timeline import MemoryTimeline, memory_timeline
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""``python -m fxstack_inductor cache [list|check|clear] [--dir FOLDER]``: what is kept on disk, and whether it is intact.
+"""``python -m fxstack_inductor cache [list|check|clear] [--dir FOLDER]``: show, check or clear the cache.
 
-Kernels and whole compiled programs lie in the same directory; ``clear`` removes both.
+Kernels and whole compiled programs are in one directory; ``clear`` removes both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DAMAGED = "damaged"
 
 
 def kind(entry: Path) -> str:
-    """Whole compiled programs are documents of JSON; all else are libraries of kernels."""
+    """Return the kind of an entry: a whole compiled program is JSON, other entries are kernel libraries."""
     try:
         with (entry / LIBRARY).open("rb") as file:
             return PROGRAM if file.read(1) == b"{" else KERNELS
@@ -41,7 +41,7 @@ def intact(entry: Path) -> bool:
 
 
 def summary(cache: Cache) -> Iterator[str]:
-    """How much there is of what."""
+    """Yield the number and size of entries of each kind."""
     yield f"{cache.root}: {readable(cache.size())} of at most {readable(cache.limit)}"
     for name in (PROGRAM, KERNELS, DAMAGED):
         found = [entry for entry in cache.entries() if kind(entry) == name]
@@ -52,14 +52,14 @@ def summary(cache: Cache) -> Iterator[str]:
 
 
 def listing(cache: Cache) -> Iterator[str]:
-    """Every entry, the last used first."""
+    """Yield a line for every entry, most recently used first."""
     for entry in sorted(cache.entries(), key=lambda path: -path.stat().st_mtime):
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.stat().st_mtime))
         yield f"{used}  {readable(entry_size(entry)):>8}  {kind(entry):8} {entry / SOURCE}"
 
 
 def check(cache: Cache) -> Iterator[str]:
-    """Remove what is damaged, as would happen when it is next looked for."""
+    """Remove damaged entries, as the next look-up would."""
     damaged = [entry for entry in cache.entries() if not intact(entry)]
     for entry in damaged:
         cache.find(entry.name)
@@ -85,7 +85,7 @@ def readable(count: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 2 if the directory is none."""
+    """Run one command; the exit status is 2 if the cache directory does not exist."""
     options = options_from_environment()
     parser = argparse.ArgumentParser("python -m fxstack_inductor", description=__doc__)
     parser.add_argument("what", choices=["cache"])

@@ -1,7 +1,8 @@
-"""The check of a compiled graph's arguments: kernels trust that each tensor has the sizes and dtype of the trace.
+"""Check a compiled graph's arguments: kernels rely on the sizes and dtypes of the trace.
 
-A kernel computes addresses from these, so a call with a smaller tensor would read memory that belongs to others. (A tensor
-with other strides is copied: ``runtime.layout``.) The guards of ``fxstack.compile`` have checked all of this before a call.
+A kernel computes addresses from the traced sizes, so a smaller tensor would lead to reads of foreign memory.
+(A tensor with other strides is copied: ``runtime.layout``.) The guards of ``fxstack.compile`` check arguments
+before a call themselves.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     Compiled = Callable[..., tuple[Any, ...]]
-    Number = Any  # an int, or an expression of SymPy, which has no types
+    Number = Any  # an int, or a SymPy expression (SymPy has no type annotations)
     Values = dict[Number, int]
 
 
 @dataclass(eq=False)
 class Checked:
-    """``call`` behind a check of its arguments; every other attribute is that of ``call``."""
+    """``call`` behind a check of its arguments; all other attributes are the attributes of ``call``."""
 
     call: Compiled
     check: Arguments
@@ -38,19 +39,19 @@ class Checked:
         return self.call(*args)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("call", "check", "takes_list"):  # a copy that is not filled yet
+        if name in ("call", "check", "takes_list"):  # a copy without attributes yet
             raise AttributeError(name)
         return getattr(self.call, name)
 
 
 def checked(graph_module: GraphModule, call: Compiled) -> Compiled:
-    """Return ``call``, the compiled ``graph_module``, as a callable that raises ``ArgumentError`` for other arguments."""
+    """Return ``call``, the compiled ``graph_module``, with a check that raises ``ArgumentError``."""
     takes_list = bool(getattr(call, "boxed", False))
     return Checked(call, Arguments(graph_module), takes_list)
 
 
 class Arguments:
-    """What the placeholders of a graph demand of its arguments."""
+    """The requirements of a graph's placeholders on its arguments."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         placeholders = graph_module.graph.find_nodes(op="placeholder")
@@ -62,7 +63,7 @@ class Arguments:
         """Values of symbols for which the guards hold."""
 
     def __call__(self, args: Sequence[Any]) -> None:
-        """Raise ``ArgumentError`` or ``TypeError`` for the first argument that is not as the graph needs it."""
+        """Raise ``ArgumentError`` or ``TypeError`` for the first argument that violates its requirements."""
         if len(args) != len(self._demands):
             raise TypeError(f"a compiled graph takes {len(self._demands)} inputs, not {len(args)}")
         symbols: Values = {}
@@ -74,7 +75,7 @@ class Arguments:
             self._check_relations(args, exact)
 
     def _check_relations(self, args: Sequence[Any], symbols: Values) -> None:
-        """Compare what depends on several symbols, and the guards of the trace."""
+        """Check sizes that depend on several symbols, and the guards of the trace."""
         for demand, arg in zip(self._demands, args, strict=True):
             if isinstance(demand, _TensorDemand):
                 demand.check_derived(arg, symbols)
@@ -83,7 +84,7 @@ class Arguments:
             return
         assert self._env is not None
         for guard in self._env.guards:
-            # Inequalities let the trace leave out special cases (broadcasting), which are right without them.
+            # A ``Ne`` guard only lets the trace omit a special case (broadcasting) that computes the same.
             if not isinstance(guard.expr, sympy.Ne) and guard.expr.xreplace(symbols) == sympy.false:
                 shown = ", ".join(f"{symbol} = {value}" for symbol, value in symbols.items())
                 raise ArgumentError(
@@ -94,7 +95,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class _TensorDemand:
-    """What an argument must be. Sizes and strides are numbers, symbols, or expressions of symbols."""
+    """The requirements on a tensor. Sizes and strides are numbers, symbols, or expressions of symbols."""
 
     name: str
     dtype: torch.dtype
@@ -103,8 +104,8 @@ class _TensorDemand:
     strides: tuple[Number, ...]
     bits: tuple[bool, bool]
 
-    def check(self, arg: Any, symbols: Values) -> None:
-        """Compare what needs no symbol, and take the values of symbols."""
+    def check(self, arg: object, symbols: Values) -> None:
+        """Check everything that needs no symbol, and record the values of symbols."""
         if not isinstance(arg, torch.Tensor):
             raise TypeError(f"input {self.name} of a compiled graph is no tensor, but {arg!r}")
         if arg.dtype is not self.dtype or arg.device != self.device:
@@ -124,7 +125,7 @@ class _TensorDemand:
                 symbols.setdefault(wanted, found)
 
     def check_derived(self, arg: torch.Tensor, symbols: Values) -> None:
-        """Compare sizes that are expressions of symbols."""
+        """Check the sizes that are expressions of symbols."""
         for wanted, found in zip(self.sizes, arg.shape, strict=True):
             if not isinstance(wanted, int) and wanted.xreplace(symbols) not in (found, wanted):
                 raise self._error(_shown(arg), symbols)
@@ -143,7 +144,7 @@ class _NumberDemand:
     name: str
     expr: Number
 
-    def check(self, arg: Any, symbols: Values) -> None:
+    def check(self, arg: object, symbols: Values) -> None:
         if not isinstance(arg, int):
             raise TypeError(f"input {self.name} of a compiled graph is a size, but {arg!r} is no int")
         if symbols.setdefault(self.expr, arg) != arg:
@@ -156,7 +157,7 @@ class _NumberDemand:
 _FIX = "fix: trace the graph with such arguments and compile it for them; fxstack.compile does so where a call needs it."
 
 
-def _demand(name: str, value: Any) -> _TensorDemand | _NumberDemand | None:
+def _demand(name: str, value: object) -> _TensorDemand | _NumberDemand | None:
     if isinstance(value, torch.SymInt):
         number = _number(value)
         return _NumberDemand(name, number) if _is_symbol(number) else None
@@ -169,14 +170,14 @@ def _demand(name: str, value: Any) -> _TensorDemand | _NumberDemand | None:
 
 
 def _number(value: Any) -> Number:
-    """An int, or the expression of a symbolic size."""
+    """Return an int, or the expression of a symbolic size."""
     if not isinstance(value, torch.SymInt):
         return int(value)
     expr = value.node.expr
     return int(expr) if expr.is_Integer else expr
 
 
-def _env_of(value: Any) -> ShapeEnv | None:
+def _env_of(value: object) -> ShapeEnv | None:
     numbers: tuple[Any, ...] = (value,)
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))

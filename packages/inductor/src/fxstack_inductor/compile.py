@@ -1,4 +1,4 @@
-"""The entry points: the generated code of a graph, and a callable."""
+"""The entry points of the package: ``lower`` returns generated code, ``compile_graph`` a callable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
 from fxstack_inductor.targets.triton_load import compile_for_device
 from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_inductor.failures import Failure
+    from fxstack_inductor.targets.lowered_c import Lowered
 
 
 def lower(
@@ -30,10 +31,10 @@ def lower(
     *,
     target: str = "cpu",
 ) -> Lowered | LoweredTriton:
-    """The generated code for ``graph_module``, without compiling it, on any machine.
+    """Return the generated code of ``graph_module`` without compiling the code, on any machine.
 
-    ``target`` is ``"cpu"`` (C) or ``"cuda"``, also as ``"cuda:sm_90"`` or ``"cuda:H200"`` (Triton; then ``report()`` of the
-    result gives predicted times on that GPU).
+    ``target`` is ``"cpu"`` (C) or ``"cuda"`` (Triton), also ``"cuda:sm_90"`` or ``"cuda:H200"``; then
+    ``report()`` of the result predicts times on that GPU.
 
     Raises:
         ValueError: another target.
@@ -58,19 +59,20 @@ def compile_graph(
 ) -> Callable[..., tuple[Any, ...]]:
     """Compile a functional ATen graph whose nodes carry fake values in ``meta["val"]``.
 
-    Returns a callable of the graph's inputs that returns the graph's (flat, tuple) output. If ``boxed`` it takes them as
-    one list, which it empties, so that an input that nobody else holds is freed after its last use. Inputs must have
-    the dtypes, strides and devices that the graph was traced with; sizes too, except symbolic ones. Each call checks
-    that, and raises ``ArgumentError``; ``check_arguments=False`` is for callers that have checked it. ``inference``: nothing
-    differentiates the results, so that ``options.freezing`` applies. ``on_failure``: where this package fails by a defect of
-    its own, a warning says so, ``on_failure`` is told, and the callable (never boxed) runs the graph by ATen's operators; without
-    it, and with ``options.raise_failures``, the exception is raised.
+    Return a callable of the graph's inputs that returns the graph's (flat, tuple) output. With ``boxed``, the
+    callable takes a list of inputs and empties the list, so that an input without other references is freed
+    after its last use. Inputs must have the traced dtypes, strides, devices and (except symbolic ones) sizes.
+    Each call checks these and raises ``ArgumentError``; ``check_arguments=False`` is for callers that have
+    checked already. ``inference``: nothing differentiates the results, so ``options.freezing`` applies.
+    ``on_failure``: after a defect of this package, warn, call ``on_failure``, and return a callable (never
+    boxed) that runs the graph by ATen's operators. Without ``on_failure``, or with
+    ``options.raise_failures``, raise the exception.
 
     Raises:
-        NoCompilerError: if kernels are needed and there is no C compiler.
-        TritonMissing: if the graph computes on CUDA and Triton is not installed.
-        UnsupportedGraphError: if the graph is not functional.
-        CompilerFailedError: if the C compiler rejects the generated code.
+        NoCompilerError: kernels are needed and there is no C compiler.
+        TritonMissing: the graph computes on CUDA and Triton is not installed.
+        UnsupportedGraphError: the graph is not functional.
+        CompilerFailedError: the C compiler rejects the generated code.
     """
     chosen = options_from_environment() if options is None else options
     compiled = partial(_compiled, graph_module, chosen, boxed=boxed, inference=inference)
@@ -84,7 +86,7 @@ def _or_by_aten(
     compiled: Callable[..., Callable[..., tuple[Any, ...]]],
     on_failure: Callable[[Failure], None],
 ) -> Callable[..., tuple[Any, ...]]:
-    """What ``compiled`` gives, or the graph itself where it fails by a defect of this package, which ``on_failure`` is told."""
+    """Return the compiled graph; after a defect, tell ``on_failure`` and return the graph run by ATen."""
     try:
         made = compiled(on_failure)
     except NO_DEFECTS:
@@ -109,18 +111,18 @@ def _compiled(
         return frozen(graph_module, compiler)
     if (chosen.target or ("cuda" if on_cuda(graph_module) else "cpu")) == "cuda":
         call = compile_for_device(graph_module, chosen, boxed=boxed)
-        return _boxed(call) if boxed and not call.boxed else call  # type: ignore[attr-defined]
+        return _boxed(call) if boxed and not vars(call)["boxed"] else call
     if chosen.repro_dir is not None:
         return recorded(graph_module, chosen, chosen.repro_dir, boxed=boxed)
     return load_c(graph_module, chosen, boxed=boxed)
 
 
 def _boxed(call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """``call`` as a function of one list."""
+    """Return ``call`` as a function of one list."""
 
     def run(args: list[Any]) -> tuple[Any, ...]:
         return call(*args)
 
-    run.boxed = True  # type: ignore[attr-defined]
-    run.lowered = call.lowered  # type: ignore[attr-defined]
+    vars(run)["boxed"] = True
+    vars(run)["lowered"] = vars(call)["lowered"]
     return run

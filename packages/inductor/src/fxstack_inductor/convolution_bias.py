@@ -1,8 +1,8 @@
-"""Biases of convolutions on a GPU, apart from the convolutions.
+"""Separate the biases of GPU convolutions from the convolutions.
 
-cuDNN adds no bias: ATen's call launches a kernel that reads the whole result and writes it again, and one that sums the whole
-gradient. As additions and sums of the graph they are fused with what is beside them. Depthwise convolutions are
-kernels of ATen's own, which add the bias as they go.
+cuDNN adds no bias: ATen's call launches one kernel that reads and writes the whole result, and for the
+gradient one that sums the whole gradient. Additions and sums in the graph fuse with neighbouring operators
+instead. Depthwise convolutions are ATen's own kernels, which add the bias themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def convolution(  # noqa: PLR0917 - the operator's signature
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int],
     groups: int,
 ) -> Any:  # fmt: skip
-    """``aten.convolution`` as one without bias, and an addition; NotImplemented where that is no gain."""
+    """Decompose ``aten.convolution`` into a convolution and an addition; NotImplemented without a gain."""
     if bias is None or not x.is_cuda or (groups > 1 and weight.shape[1] == 1):
         return NotImplemented
     rest = (stride, padding, dilation, transposed, output_padding, groups)
@@ -37,7 +37,7 @@ def convolution_backward(  # noqa: PLR0917 - the operator's signature
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool,
     output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> Any:  # fmt: skip
-    """``aten.convolution_backward`` with the bias's gradient as a sum; NotImplemented where none is asked for on a GPU."""
+    """Decompose the bias's gradient into a sum; NotImplemented unless it is wanted, on a GPU."""
     of_x, of_weight, of_bias = output_mask
     if not of_bias or not grad.is_cuda or grad.dim() != weight.dim():
         return NotImplemented

@@ -1,8 +1,8 @@
-"""Which operators the earlier stages should decompose before this package sees the graph.
+"""The decompositions that earlier stages should apply before this package sees the graph.
 
-The table is torch's core ATen table, without what has a lowering of its own here (layer norm, softmax, gelu, ...) and
-without what is best, or only exactly, computed by one ATen kernel: matrix products, convolutions, attention, random
-numbers, and operators whose decomposition needs several passes over memory.
+The table is torch's core ATen table, without operators that have lowering rules here (layer norm, softmax,
+gelu, ...), and without operators that one ATen kernel computes best, or alone exactly: matrix products,
+convolutions, attention, random numbers, and operators whose decomposition needs several passes over memory.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ aten = torch.ops.aten
 def binary_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = 1
 ) -> torch.Tensor:
-    """Torch's decomposition, with what eager refuses on CPU."""
+    """Apply torch's decomposition, and on CPU the range check that eager makes."""
     if x.device.type == "cpu":
         for name, tensor in (("input", x), ("target", target)):
             inside = ((tensor >= 0) & (tensor <= 1)).all()
@@ -123,7 +123,7 @@ def binary_cross_entropy(
 
 
 def logit(x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
-    """Torch's decomposition, with bounds of the tensor's precision as in eager: ``1 - 0.001`` is 1 in bfloat16."""
+    """Apply torch's decomposition with bounds in the tensor's precision: ``1 - 0.001`` is 1 in bfloat16."""
     if eps is not None and x.dtype.is_floating_point:
         with _disable_current_modes():
             low = torch.tensor(eps, dtype=x.dtype, device="cpu")
@@ -140,17 +140,17 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.logit.default: logit,
 }
-"""In the place of torch's."""
+"""Decompositions that replace torch's."""
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decomposition table for the stages before this one (``make_fx(decomposition_table=...)``)."""
+    """Return the decomposition table for the earlier stages (``make_fx(decomposition_table=...)``)."""
     return dict(_table())
 
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    """ATen's operators; composite ones of other libraries need no rule, their kernels are made of operators already."""
+    """Return rules for ATen's operators; composite operators of other libraries consist of these already."""
     table: dict[Any, Callable[..., Any]] = {
         op: function
         for op, function in core_aten_decompositions().decomp_table.items()

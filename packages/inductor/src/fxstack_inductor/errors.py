@@ -14,25 +14,26 @@ class InductorError(Exception):
 
 
 class NotLowered(InductorError):  # noqa: N818 - it is a reason, caught by the lowering loop
-    """A lowering rule declines this call; the text says why. The call is then made through ATen."""
+    """A lowering rule declines this call; the text is the reason. ATen then makes the call."""
 
 
 class UnsupportedGraphError(InductorError):
-    """The graph breaks the contract of ``compile_graph``: the text names the node and the rule."""
+    """The graph breaks the contract of ``compile_graph``; the text names the node and the rule."""
 
 
 class ArgumentError(InductorError, ValueError):
-    """A compiled graph was called with arguments that it is not for. The text names the input, what it must be and what it is."""
+    """A compiled graph got wrong arguments; the text names the input, the requirement and the value."""
 
 
 class NoCompilerError(InductorError):
-    """No C compiler was found, none that works, or none whose libraries can be loaded. The text says what to do."""
+    """There is no working C compiler, or its libraries cannot be loaded. The text says what to do."""
 
 
 class CompilerFailedError(InductorError):
-    """The compiler rejected generated code: a defect of this package. Carries the command and its output.
+    """The compiler rejected generated code, which is a defect of this package. Carries command and output.
 
-    ``reason`` is the first line of the output that names an error, ``script`` the file that shows it alone, if one was written.
+    ``reason`` is the first line of the output that names an error; ``script`` is the file that reproduces the
+    error, if written.
     """
 
     script: Path | None = None
@@ -43,11 +44,11 @@ class CompilerFailedError(InductorError):
 
 
 class CompilerKilledError(CompilerFailedError):
-    """A signal ended the C compiler. The generated code is not known to be wrong."""
+    """A signal killed the C compiler. The generated code is not known to be wrong."""
 
 
 def first_error(output: str) -> str:
-    """The first line of a compiler's output that names an error, without the directory of the file; else the last line."""
+    """Return the first line of compiler output that names an error (without directory), else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
     line = (named or lines[-1:] or [""])[0]
@@ -55,7 +56,7 @@ def first_error(output: str) -> str:
 
 
 class ReproError(InductorError):
-    """A graph cannot be written as a script that runs alone. The text names what stands against it."""
+    """A graph cannot be written as a standalone script; the text is the reason."""
 
 
 class VerificationError(InductorError):
@@ -63,22 +64,22 @@ class VerificationError(InductorError):
 
 
 class IndexOutOfRange(InductorError):  # noqa: N818 - internal: eager's own error replaces it
-    """A kernel met an index out of range. The graph is run again by ATen's operators, which raise what eager raises."""
+    """A kernel met an index out of range. ATen's operators run the graph again and raise eager's error."""
 
 
 class UnexpectedResult(InductorError, RuntimeError):  # noqa: N818 - says what was found
-    """An operator of ATen returned another dtype, shape or nothing where the graph says otherwise: nothing may read it."""
+    """An ATen operator's result has another dtype or shape than the graph states; no kernel may read it."""
 
 
 TRITON_HINT = "CUDA kernels need Triton: pip install 'fxstack-inductor[cuda]'"
 
 
 class TritonMissing(InductorError):  # noqa: N818 - says what is missing
-    """Triton is needed and cannot be imported. The text says what to install."""
+    """Triton is needed and cannot be imported; the text says what to install."""
 
 
 class CudaError(InductorError, RuntimeError):
-    """The CUDA driver reports an error. The text holds the driver's own words.
+    """The CUDA driver reports an error; the text has the driver's message.
 
-    It is a RuntimeError, as what eager raises of the same error is.
+    It is a RuntimeError, like eager's exception for the same error.
     """

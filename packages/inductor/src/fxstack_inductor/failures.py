@@ -1,7 +1,7 @@
-"""Defects of this package that must not cost the user the program: ATen's operators run the graph, after one warning.
+"""Handle defects of this package: after one warning, ATen's operators run the graph.
 
-What counts as such a failure: generated code that the compiler rejects, and every exception of lowering, scheduling and code
-generation that does not say what the machine lacks or what cannot be expressed.
+Defects are generated code that the compiler rejects, and every exception of lowering, scheduling and code
+generation that does not report a missing part of the machine or an operation that cannot be lowered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError)
-"""What callers of ``compile_graph`` are told by an exception in any case."""
+"""Exceptions that always reach the callers of ``compile_graph``."""
 SCRIPT = (
     "with the script that options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment "
     "writes for each graph"
@@ -53,24 +53,24 @@ class Failure:
 
 @contextmanager
 def about(*nodes: str) -> Iterator[None]:
-    """Note in an exception which FX nodes the code inside was about; the innermost note stays."""
+    """Record in an exception the FX nodes that the code inside works on; the innermost record stays."""
     try:
         yield
     except Exception as error:
         if not nodes_of(error):
-            error.fx_nodes = nodes  # type: ignore[attr-defined]
+            vars(error)["fx_nodes"] = nodes
         raise
 
 
 def nodes_of(error: Exception) -> tuple[str, ...]:
-    """The FX nodes that an exception is about, by name."""
+    """Return the names of the FX nodes recorded in an exception."""
     return getattr(error, "fx_nodes", ())
 
 
 def run_by_aten(
     graph_module: GraphModule, error: Exception, tell: Callable[[Failure], None]
 ) -> Callable[..., tuple[Any, ...]]:
-    """``graph_module`` as a callable of ATen's operators, after a warning at the user's line."""
+    """Warn at the user's line, and return ``graph_module`` as a callable of ATen's operators."""
     LOG.info("compiling a graph failed; it runs in ATen", exc_info=error)
     file, line = _place(graph_module, nodes_of(error))
     _warn(Failure(_shown(error), _message(error), file=file, line=line), tell)
@@ -79,8 +79,8 @@ def run_by_aten(
     return run if isinstance(output.args[0], (tuple, list)) else lambda *args: (run(*args),)
 
 
-def tell_defects(graph_module: GraphModule, made: Any, tell: Callable[[Failure], None]) -> None:
-    """Warn of the operators of a compiled graph that ATen runs because their rule failed."""
+def tell_defects(graph_module: GraphModule, made: object, tell: Callable[[Failure], None]) -> None:
+    """Warn of the operators of a compiled graph that ATen runs because their rules failed."""
     lowered = getattr(made, "lowered", None)
     program = getattr(getattr(lowered, "plan", None), "program", None)
     for fallback in getattr(program, "fallbacks", ()):
@@ -124,7 +124,7 @@ def _message(error: Exception) -> str:
 
 
 def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
-    """The user's line of the first of ``names`` that has one, else of the graph's first node that has."""
+    """Return the user's line of the first of ``names`` with a line, else of the graph's first such node."""
     nodes = {node.name: node for node in graph_module.graph.nodes}
     wanted = [nodes[name] for name in names if name in nodes]
     for node in (*wanted, *nodes.values()):

@@ -1,6 +1,6 @@
-"""``torch._foreach_*`` as the operators that it does for each tensor of its lists, so that what is done with one tensor is fused.
+"""Decompose ``torch._foreach_*`` into operators on single tensors, so that operators on one tensor fuse.
 
-A kernel of ATen's goes through all tensors for one operator; an optimizer's step is a dozen of these.
+ATen's kernel applies one operator to all tensors; an optimizer's step calls a dozen such kernels.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def _norm(x: torch.Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """``vector_norm`` in the order of ``_foreach_norm``'s arguments."""
+def _norm(x: torch.Tensor, ord: object = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Call ``vector_norm`` with the argument order of ``_foreach_norm``."""
     return torch.linalg.vector_norm(x, ord, dtype=dtype)
 
 
@@ -32,19 +32,19 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "norm": _norm,
     }
 )
-"""What is done for one tensor, by what follows ``_foreach_``."""
+"""The function for one tensor, by the name behind ``_foreach_``."""
 _OF_NUMBERS = MappingProxyType({"maximum": torch.clamp_min, "minimum": torch.clamp_max})
-"""Where the other operand is a number."""
+"""Functions for a numeric second operand."""
 _OVERLOADS = ("default", "List", "Scalar", "ScalarList", "Tensor", "ScalarAndTensor")
 _SCALED = frozenset({"addcmul", "addcdiv"})
-"""Those that take the number behind the tensors as ``value=``."""
+"""Operators that take the number behind the tensors as ``value=``."""
 
 
 def _each(name: str, overload: str) -> Callable[..., Any]:
     numbers = overload in {"Scalar", "ScalarList"}
     function = (_OF_NUMBERS.get(name) if numbers else None) or _FUNCTIONS[name]
 
-    def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    def run(*args: object, **kwargs: object) -> list[torch.Tensor]:
         rest = dict(kwargs)
         if name in _SCALED:
             *args, rest["value"] = (*args, 1)[:4]  # type: ignore[assignment]
@@ -57,13 +57,13 @@ def _each(name: str, overload: str) -> Callable[..., Any]:
     return run
 
 
-def _one(value: Any, position: int) -> Any:
-    """What a list holds at ``position``; what is none is for all."""
+def _one(value: object, position: int) -> Any:
+    """Return the item of a list at ``position``; a value that is no list serves all positions."""
     return value[position] if isinstance(value, (list, tuple)) else value
 
 
 def foreach_rules() -> Mapping[Any, Callable[..., Any]]:
-    """Decompositions by overload, of those that this torch has."""
+    """Return the decompositions of the overloads that this torch has."""
     found = {}
     for name in _FUNCTIONS:
         for overload in _OVERLOADS:

@@ -1,4 +1,4 @@
-"""Compiled graphs in the disk cache, beside the kernels that they are made of: what ``compile_graph`` gave, without its graph."""
+"""Store compiled graphs in the disk cache: results of ``compile_graph`` without the graph."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir", "raise_failures")
-"""Options that change nothing of what is compiled."""
+"""Options that do not change the compiled code."""
 
 
 class ProgramCache:
-    """Documents of JSON in the cache directory of ``options``, under the same bound; compiled graphs as parts of them."""
+    """JSON documents in the cache directory of ``options``, under its size limit, with compiled graphs."""
 
     def __init__(self, options: InductorOptions) -> None:
         self.options = options
         self.cache = Cache(Path(options.cache_dir), options.cache_limit)
 
     def identity(self) -> str:
-        """Everything that a compiled graph depends on beside the graph: options, this Python, what programs are written in."""
+        """Return everything that decides a compiled graph beside the graph: options, Python, machine."""
         chosen = {k: v for k, v in asdict(self.options).items() if k not in NOT_IN_KEYS}
         host = native_refusal(self.options)
         return repr((chosen, host, sys.version_info[:3], platform.machine(), sys.byteorder))
 
     def read(self, key: str) -> Any:
-        """The document under ``key``; None if there is none that is intact and this user's own."""
+        """Return the document under ``key``; None without one that is intact and belongs to this user."""
         found = self.cache.find(self.cache.key("program", key))
         if found is None:
             return None
@@ -56,8 +56,8 @@ class ProgramCache:
             logger.warning("program %s on disk cannot be read: %s", key[:12], error)
             return None
 
-    def write(self, key: str, document: Any) -> None:
-        """Keep a document in the place of an older one; without a directory to write to it is not kept."""
+    def write(self, key: str, document: object) -> None:
+        """Store a document, replacing an older one; without a writable directory, store nothing."""
         if not writable(self.cache.root):
             return
         own = self.cache.key("program", key)
@@ -69,7 +69,7 @@ class ProgramCache:
             logger.warning("program %s is not kept on disk: %s", key[:12], error)
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
-        """A result of ``compile_graph`` as JSON; None if it has no such form."""
+        """Return a result of ``compile_graph`` as JSON; None if it has no JSON form."""
         image = getattr(compiled, "image", None)
         try:
             return None if image is None else image_to_json(image)
@@ -83,18 +83,18 @@ class ProgramCache:
         graph: Callable[[], GraphModule],
         on_failure: Callable[[Failure], None] | None = None,
     ) -> Callable[..., Any]:
-        """The callable again; ``graph`` makes what it was compiled from, if that is needed after all.
+        """Return the callable of a packed record; ``graph`` makes the original graph, if it is needed.
 
-        ``on_failure`` as for ``compile_graph``.
+        ``on_failure`` is the argument of ``compile_graph``.
 
         Raises:
             LoadError: the record is malformed.
-            NoCompilerError: its kernels are not in the cache any more, and there is no C compiler.
+            NoCompilerError: the kernels are no longer in the cache, and there is no C compiler.
         """
         image = image_from_json(record)
         try:
             return link(image, self.options, graph)
-        except CompilerFailedError as error:  # of another compiler than the one that made it
+        except CompilerFailedError as error:  # this compiler may differ from the one that compiled before
             if on_failure is None or self.options.raise_failures:
                 raise
             return run_by_aten(graph(), error, on_failure)

@@ -1,4 +1,4 @@
-"""Options of the code generator: one frozen record, with the environment read here and nowhere else."""
+"""Options of the code generator: one frozen record; only this module reads the environment for them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InductorOptions:
-    """What a compilation may depend on.
+    """All settings that a compilation may depend on.
 
-    ``eager_rounding``: round to bfloat16/float16 after every operator, as eager does, instead of only where a value
-    is stored or cast. ``exact_math``: transcendental functions from libm, one element at a time, instead of libmvec's vectors
-    (which are accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` bound fusion. ``grain`` is the
-    number of elements under which a kernel stays on one thread. ``cache_dir`` and ``cache_limit`` (bytes) are those of the
-    disk cache. ``compiler`` is a path or name; None looks for one. ``optimization`` is the compiler's level.
-    ``target`` is "cpu" (C) or "cuda" (Triton, which on CPU tensors needs ``TRITON_INTERPRET=1``); None
-    chooses by the devices of the graph's tensors. ``host``: "native" has programs on CPU run by C where this Python and
-    torch allow it, "python" by generated Python. ``cuda_graphs``: record each compiled call on CUDA and replay it.
-    ``templates``: matrix products on CUDA may be kernels of our own, where what is fused with them pays.
-    ``autotune``: which ones, and their tile sizes, is measured on the device instead of predicted, and saved in ``cache_dir``.
-    ``rerun_refused``: when an index is out of range, run the graph again by ATen's operators, which raise eager's error; else
-    ``IndexOutOfRange`` is raised, for a caller that has the program that the graph was made from (not by boxed graphs).
-    ``freezing``: in graphs on CPU without gradients, what follows from parameters and buffers alone is computed once, batch norms
-    become part of convolutions, and matrices are packed for products that are faster so (measured); it is done again when a
-    parameter's version or address has changed (writing through ``.data`` is not seen). Results round differently.
-    ``raise_failures``: an exception that is a defect of this package (generated code that the compiler rejects, an assertion that
-    fails, a lowering rule that raises) is raised, where otherwise ATen runs the graph or the operator after a warning.
-    ``repro_dir``: a folder in which each graph on CPU leaves a script that runs alone (see ``write_repro``) at its first call.
+    ``eager_rounding``: round to bfloat16/float16 after every operator, as eager does, instead of only at
+    stores and casts. ``exact_math``: transcendental functions from libm, one element at a time, instead of
+    libmvec's vectors (accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` limit fusion.
+    ``grain``: a kernel with fewer elements runs on one thread. ``cache_dir`` and ``cache_limit`` (bytes)
+    configure the disk cache. ``compiler`` is a path or name; None searches for one. ``optimization`` is the
+    compiler's level. ``target`` is "cpu" (C) or "cuda" (Triton, which needs ``TRITON_INTERPRET=1`` for CPU
+    tensors); None chooses by the devices of the graph's tensors. ``host``: "native" runs CPU host programs in
+    C where this Python and torch allow it, "python" runs generated Python. ``cuda_graphs``: record each
+    compiled call on CUDA and replay the recording. ``templates``: matrix products on CUDA may become kernels
+    of this package, where fusion pays. ``autotune``: measure on the device which products become kernels, and
+    their tile sizes, instead of predicting; save the choices in ``cache_dir``. ``rerun_refused``: after an
+    index out of range, ATen's operators run the graph again and raise eager's error; otherwise
+    ``IndexOutOfRange`` is raised, for a caller that has the original program (boxed graphs always rerun).
+    ``freezing``: in CPU graphs without gradients, values that depend on parameters and buffers alone are
+    computed once, batch norms become part of convolutions, and matrices are packed for products that are
+    measured to be faster so. All this is redone when a parameter's version or address has changed (writes
+    through ``.data`` are not seen). Results round differently. ``raise_failures``: raise an exception that is
+    a defect of this package (rejected generated code, a failing assertion, a failing lowering rule);
+    otherwise ATen runs the graph or the operator after a warning. ``repro_dir``: a folder in which each CPU
+    graph writes a standalone script (see ``write_repro``) at its first call.
     """
 
     eager_rounding: bool = False
@@ -71,11 +73,11 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
         "FXSTACK_REPRO_DIR": ("repro_dir", Path),
     }
 )
-"""Environment variables and the options they set."""
+"""Environment variables and the options that they set."""
 
 
 def options_from_environment(environ: Mapping[str, str] | None = None) -> InductorOptions:
-    """The default options, changed by what the environment sets."""
+    """Return the default options, changed by the environment."""
     source = os.environ if environ is None else environ
     changes = {
         name: parse(source[variable]) for variable, (name, parse) in ENVIRONMENT.items() if variable in source

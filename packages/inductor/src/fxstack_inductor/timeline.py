@@ -1,7 +1,7 @@
-"""What a schedule has in memory, step by step: the arena, and what torch allocates beside it.
+"""The memory of a schedule, step by step: the arena, and torch's allocations beside the arena.
 
-``memory_timeline(lower(graph))`` is what a planner of activation memory asks, before anything is compiled. Inputs
-are not counted.
+``memory_timeline(lower(graph))`` gives a planner of activation memory this information before compilation.
+Inputs are not counted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTimeline:
-    """``arena`` is the block that is kept between calls. ``steps`` has the name of each step, and the bytes that torch
-    has allocated in this call and that are alive while it runs. ``released`` says of each input after how many steps a program
-    that is called with a list lets go of it; inputs that it holds to the end are not there.
+    """``arena`` is the size of the block that is kept between calls.
+
+    ``steps`` has the name of each step, and the bytes allocated by torch in this call that are alive during
+    the step. ``released`` maps an input to the number of steps after which a boxed program releases it;
+    inputs held to the end are missing.
     """
 
     arena: int
@@ -35,7 +37,7 @@ class MemoryTimeline:
 
 
 def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
-    """The memory of one call, with these values for symbolic sizes."""
+    """Return the memory of one call, with the given values of symbolic sizes."""
     inside = slots(plan)
     arena = place(tuple(inside.values()), symbols)[1] if inside else 0
     last = _last_uses(plan)
@@ -54,7 +56,7 @@ def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:
 
 
 def _last_uses(plan: Plan) -> dict[Node, int]:
-    """The last step that touches each tensor, or a view of it that ATen makes."""
+    """Return the last step that uses each tensor, or a view of the tensor that ATen makes."""
     last = {node: k for k, step in enumerate(plan.steps) for node in used(step)}
     for step in reversed(plan.steps):
         if isinstance(step, ExternCall) and step.alias:
@@ -65,9 +67,9 @@ def _last_uses(plan: Plan) -> dict[Node, int]:
 
 
 def _released(plan: Plan, last: Mapping[Node, int], kept: Iterable[Node]) -> dict[str, int]:
-    """After how many steps the host program lets go of inputs."""
+    """Return after how many steps the host program releases each input."""
     if any(isinstance(step, KernelStep) and step.kernel.checked for step in plan.steps):
-        return {}  # the program may have to run again, with the same inputs
+        return {}  # the program may run again with the same inputs
     program = plan.program
     held = {node.name for node in (*kept, *(m.target for m in program.mutations))}
     steps = {node.name: position + 1 for node, position in last.items() if isinstance(node, Input)}
@@ -75,14 +77,14 @@ def _released(plan: Plan, last: Mapping[Node, int], kept: Iterable[Node]) -> dic
 
 
 def _allocated(step: Step) -> Iterable[Node]:
-    """The tensors that a step makes, in memory of its own or of the caller's."""
+    """Return the tensors that a step creates, in its own memory or in memory of the caller."""
     if isinstance(step, ExternCall) and not step.alias:
         return step.outputs
     return (node for node in written(step) if not isinstance(node, Input))
 
 
 def _name(step: Step) -> str:
-    """The FX node that a step computes; of a kernel, the last one that it stores."""
+    """Return the FX node that a step computes; for a kernel, the node of the last stored tensor."""
     if isinstance(step, KernelStep):
         return step.stored[-1].origin if step.stored else step.kernel.name
     return step.name

@@ -1,6 +1,7 @@
-"""The private names of torch that ``fxstack_inductor`` uses, by what they are for (``fxstack_interchange.torch_names``).
+"""The private names of torch that this package uses, by purpose (``fxstack_interchange.torch_names``).
 
-No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+No other module of the package uses a private name: an adaptation to a torch release that renames one happens
+here.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.sharing import LINE, share
-from fxstack_inductor.codegen.c.threads import Range, ranges
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, integer, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import BufferRef, Check, IndexValue, Kernel, Loop, Store
 
 SIZE = of_atom(Var("s0", VarKind.SIZE))

@@ -13,8 +13,8 @@ from fxstack_inductor import InductorOptions, decompositions
 from fxstack_inductor.codegen.host.native_device import BEFORE, native_device_program
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.errors import CudaError
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.runtime.numbers import tensor_bits

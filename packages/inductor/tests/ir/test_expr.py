@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import (
-    ZERO,
-    contiguous_strides,
-    extremum,
-    floordiv,
-    integer,
-    loop_var,
-    mod,
-    of_atom,
-    recombine,
-)
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Var, extremum, floordiv, integer, loop_var, mod, of_atom, recombine
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 
 
 def size_var(name):

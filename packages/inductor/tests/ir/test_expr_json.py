@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import extremum, floordiv, integer, loop_var, mod, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, extremum, floordiv, integer, loop_var, mod, of_atom
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_interchange import LoadError, SaveError
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils._sympy.functions import FloorDiv, PythonMod, TruncToInt, Where
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.lower.host.symbols import convert, evaluator
 
 S = sympy.Symbol("s0", integer=True, positive=True)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from inductor_checks import FAST, check
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, floordiv, integer, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Var, floordiv, integer, of_atom
 from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.arena import Pool, Window, Workspace
 from fxstack_inductor.runtime.sizes import Sizes

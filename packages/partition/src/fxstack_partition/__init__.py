@@ -1,4 +1,9 @@
-"""Joint graphs cut into forward and backward: what a training step saves and what it recomputes."""
+"""Joint graphs cut into forward and backward: what a training step saves and what it recomputes.
+
+``api.partition`` is the call, ``registry`` finds partitioners by name, ``partitioners`` holds the two
+simplest. The package imports ``fxstack_interchange``, networkx and, where asked for, SciPy and matplotlib.
+Begin with ``api``.
+"""
 
 from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import BudgetError, budget

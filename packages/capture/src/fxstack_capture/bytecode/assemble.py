@@ -84,7 +84,7 @@ def caches_of(opcode: int) -> int:
 
 
 def _cache_table() -> list[int]:
-    table = dis._inline_cache_entries  # type: ignore[attr-defined]
+    table = vars(dis)["_inline_cache_entries"]
     if isinstance(table, dict):  # 3.13 keys it by name
         return [table.get(dis.opname[op], 0) for op in range(256)]
     return list(table)

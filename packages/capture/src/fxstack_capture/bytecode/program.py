@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.binding import Signature
     from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
-    from fxstack_capture.interpreter.frame import Frame
 
-    Handler = Callable[[Frame, Any], int | None]
+    Handler = Callable[[Any, Any], int | None]  # of an ``interpreter.frame.Frame`` and an operand
     """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to
     leave.
     """
@@ -39,7 +38,7 @@ class Instead(partial[Any]):
     plain: Handler
 
     @staticmethod
-    def of(plain: Handler, by: Callable[..., int | None], *args: Any) -> Instead:
+    def of(plain: Handler, by: Callable[..., int | None], *args: object) -> Instead:
         """``by`` with its first arguments bound, for ``plain``."""
         made = Instead(by, *args)
         made.plain = plain

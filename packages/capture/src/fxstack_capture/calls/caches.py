@@ -31,8 +31,14 @@ from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Calls, Trace
+
+
+# Limits: a call whose key has tensors, symbolic numbers, objects made in the same graph, or objects that hash
+# by Python code is traced each time and not cached. A first call that caches a tensor or another new object,
+# or has side effects, runs its frame in plain Python, also under fullgraph; the next call is compiled.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class _Entry:
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
-def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not calls.objects.is_preexisting(fn):
         return run(calls.trace, fn, args, kwargs)
     if is_log_once(fn, args):
@@ -67,22 +73,22 @@ def call_cached(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: d
     return value
 
 
-def _hash(calls: CallDispatcher, values: tuple[Any, ...]) -> None:
+def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
     """The cache does so first, which runs a ``__hash__`` of the program's, or raises; no size need be known for that."""
     for value in values:
         if type(value) in (tuple, torch.Size):
-            _hash(calls, tuple(value))  # type: ignore[arg-type]
+            _hash(calls, tuple(value))
         elif not isinstance(value, (torch.Tensor, *SYMBOLIC)):
             calls.call(hash, (value,), {})
 
 
-def _call_later(calls: CallDispatcher, entry: _Entry) -> None:
+def _call_later(calls: Calls, entry: _Entry) -> None:
     """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
     target = pinned(entry.fn, entry.fn.__qualname__)
-    calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))  # type: ignore[attr-defined]
+    calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))
 
 
-def _missed(calls: CallDispatcher, entry: _Entry) -> Any:
+def _missed(calls: Calls, entry: _Entry) -> Any:
     before, storages = Surroundings(calls.trace), set(calls.trace.torch.mutated_storages)
     try:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
@@ -107,7 +113,9 @@ def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
     return ending
 
 
-def _entry(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+def _entry(
+    calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Entry | None:
     if not keyword_mark() or not all(map(functools.partial(_is_known, calls), (*args, *kwargs.values()))):
         return None
     typed = is_typed(fn)
@@ -124,17 +132,17 @@ def _entry(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
 
 
-def _is_known(calls: CallDispatcher, value: object) -> bool:
+def _is_known(calls: Calls, value: object) -> bool:
     """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
     if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
     if isinstance(value, torch.Tensor):
         return False
-    cls = type(calls.objects.original_of(value))  # type: ignore[attr-defined]
+    cls = type(calls.objects.original_of(value))
     return all(type(getattr(cls, name)) is WrapperDescriptorType for name in ("__hash__", "__eq__"))
 
 
-def _pin(calls: CallDispatcher, value: object) -> None:
+def _pin(calls: Calls, value: object) -> None:
     """A key has objects from outside in it: other objects at their places make other keys."""
     parts: tuple[object, ...] = ()
     if type(value) in (tuple, frozenset):
@@ -143,20 +151,20 @@ def _pin(calls: CallDispatcher, value: object) -> None:
         parts = (value.__func__, value.__self__)
     elif not is_constant_key(value):
         source = calls.objects.source_of(value)
-        original = calls.objects.original_of(value)  # type: ignore[attr-defined]
+        original = calls.objects.original_of(value)
         if source is not None:
             calls.trace.guard(source, IdentityIs(original, id(original)))
     for part in parts:
         _pin(calls, part)
 
 
-def _is_lasting(calls: CallDispatcher, value: object) -> bool:
+def _is_lasting(calls: Calls, value: object) -> bool:
     """Whether it is from outside, or equal to any other that is made in its place."""
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):
         return all(_is_lasting(calls, item) for item in value)  # type: ignore[attr-defined]
-    return is_constant_key(value) and not calls.objects.is_new(value) and type(value) is not FunctionType  # type: ignore[attr-defined]
+    return is_constant_key(value) and not calls.objects.is_new(value) and type(value) is not FunctionType
 
 
 def _short(value: object) -> str:

@@ -8,53 +8,14 @@ the dispatcher.
 
 from __future__ import annotations
 
-import bisect
-import functools
-import heapq
-import itertools
 import types
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace import Calls, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Where a C function takes callables: positions and keywords."""
-
-    positions: tuple[int, ...] = ()
-    keywords: tuple[str, ...] = ()
-
-
-_KEY = Taken(keywords=("key",))
-_TABLE: tuple[tuple[Callable[..., Any], Taken], ...] = (
-    (map, Taken((0,))),
-    (filter, Taken((0,))),
-    (functools.reduce, Taken((0,))),
-    (functools.cmp_to_key, Taken((0,), ("mycmp",))),
-    (sorted, _KEY),
-    (list.sort, _KEY),
-    (min, _KEY),
-    (max, _KEY),
-    (itertools.accumulate, Taken((1,), ("func",))),
-    (itertools.groupby, Taken((1,), ("key",))),
-    (itertools.takewhile, Taken((0,))),
-    (itertools.dropwhile, Taken((0,))),
-    (itertools.filterfalse, Taken((0,))),
-    (itertools.starmap, Taken((0,))),
-    (bisect.bisect_left, _KEY),
-    (bisect.bisect_right, _KEY),
-    (bisect.insort_left, _KEY),
-    (bisect.insort_right, _KEY),
-    (heapq.merge, _KEY),
-)
-TAKEN: dict[int, Taken] = {id(fn): taken for fn, taken in _TABLE}
+    from fxstack_capture.calls.c_functions import Taken
+    from fxstack_capture.trace.state import Calls, Trace
 
 
 def routed(
@@ -70,7 +31,7 @@ def routed(
     return args, kwargs
 
 
-def _needs_route(fn: Any) -> bool:
+def _needs_route(fn: object) -> bool:
     if fn is None:
         return False
     inner = fn.__func__ if type(fn) is types.MethodType else fn
@@ -84,9 +45,9 @@ class Route:
 
     __slots__ = ("calls", "fn")
 
-    def __init__(self, calls: Calls, fn: Any) -> None:
+    def __init__(self, calls: Calls, fn: object) -> None:
         self.calls = calls
         self.fn = fn
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         return self.calls.call_back(self.fn, args, {})

@@ -13,14 +13,19 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 
 if TYPE_CHECKING:
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Calls
+
+# Limits: classes that a program makes and uses behind a graph break are compiled anew in each call, and live
+# until the compiled code is dropped.
 
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__
 
 
-def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meta = type(cls)
     if meta is not type:
         custom = calls.objects.classes.lookup(meta, "__call__")
@@ -29,11 +34,11 @@ def call_class(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: 
     if policy.is_pure_type(cls):
         return run(calls.trace, cls, args, kwargs)
     if calls.is_leaf(cls):
-        return calls.trace.torch.call(cls, args, kwargs)  # type: ignore[arg-type]
+        return calls.trace.torch.call(cls, args, kwargs)
     return construct(calls, cls, args, kwargs)
 
 
-def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``type.__call__``."""
     if has_finalizer(cls):
         # It acts when the object goes, which is when the program drops it.
@@ -59,7 +64,7 @@ def construct(calls: CallDispatcher, cls: type, args: tuple[Any, ...], kwargs: d
     return obj
 
 
-def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: Any) -> Any:
+def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if calls.is_leaf(new):
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
@@ -67,7 +72,9 @@ def _native_new(calls: CallDispatcher, cls: type, new: Any, args: Any, kwargs: A
     return run(calls.trace, new, (cls, *args), kwargs)
 
 
-def _initialise(calls: CallDispatcher, init: Any, obj: Any, args: Any, kwargs: Any) -> None:
+def _initialise(
+    calls: Calls, init: Callable[..., Any], obj: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     if type(init) is types.FunctionType or type(init) is types.WrapperDescriptorType:
         result = calls.call(init, (obj, *args), kwargs)
     else:

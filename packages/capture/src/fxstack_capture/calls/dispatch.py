@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import types
 import weakref
@@ -15,12 +14,13 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import classes, policy, polyfills, rehashing, scan
 from fxstack_capture.calls import resumable as linked
+from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.marked import call_marked, is_marked, substitute_by_torch
+from fxstack_capture.calls.marks.marked import call_marked, is_marked, substitute_by_torch
+from fxstack_capture.calls.marks.registered import registered
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
-from fxstack_capture.calls.registered import registered
 from fxstack_capture.calls.rules import RULES
 from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch.compiling import scripted
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fxstack_capture.calls.table import Rule, RuleTable
-    from fxstack_capture.objects.object_model import ObjectModel
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
     Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class CallDispatcher:
-    """See ``trace.Calls``. ``rules`` may be extended by siblings before the trace starts."""
+    """See ``trace.state.Calls``. ``rules`` may be extended by siblings before the trace starts."""
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
@@ -58,8 +57,8 @@ class CallDispatcher:
         """What ``scan`` knows of classes."""
 
     @property
-    def objects(self) -> ObjectModel:
-        return self.trace.objects  # type: ignore[return-value]
+    def objects(self) -> Objects:
+        return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
         """The rule of a callable; of a function written in Python, as long as it has its code."""
@@ -72,7 +71,7 @@ class CallDispatcher:
             guard_part(self.objects, fn, "__code__", pinned(fn, fn.__qualname__))
         return rule
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rule_of(fn)
         if rule is not None:
             if self.trace.torch.arrays.has_scalars:
@@ -83,23 +82,23 @@ class CallDispatcher:
             caller = _caller_of_kind(fn)
         return caller(self, fn, args, kwargs)
 
-    def call_back(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return self.call(fn, args, kwargs)
         except Exception as error:
             self.trace.interp.demand_program(error)
             raise
 
-    def call_linked(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return linked.call(self, fn, args, kwargs)
 
-    def request(self, what: str, *operands: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
         return polyfills.request(self, polyfills.REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)
 
-    def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def watched(self, fn: Callable[..., Any], *args: object) -> Any:
         return run_intercepted(self.trace, fn, args, {})
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
@@ -123,7 +122,7 @@ class CallDispatcher:
     def next(self, iterator: object) -> Any:
         return operators.advance(self, iterator)
 
-    def is_leaf(self, fn: Any) -> bool:
+    def is_leaf(self, fn: object) -> bool:
         """``trace.torch.is_leaf``, asked once per callable."""
         found = self.leaves.get(id(fn))
         if found is None:
@@ -134,7 +133,9 @@ class CallDispatcher:
 # --- Python callables ----------------------------------------------------------------------------
 
 
-def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: Any) -> Any:
+def _function(
+    calls: CallDispatcher, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
     wrapper = code_rule(fn)
@@ -145,18 +146,22 @@ def _function(calls: CallDispatcher, fn: types.FunctionType, args: Any, kwargs: 
     return calls.trace.interp.call_function(fn, args, kwargs)
 
 
-def _method(calls: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Any:
+def _method(
+    calls: CallDispatcher, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return calls.call(fn.__func__, (fn.__self__, *args), kwargs)
 
 
-def _partial(calls: CallDispatcher, fn: functools.partial[Any], args: Any, kwargs: Any) -> Any:
+def _partial(
+    calls: CallDispatcher, fn: functools.partial[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return calls.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
 
 
 # --- compiled callables --------------------------------------------------------------------------
 
 
-def _builtin(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _builtin(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = fn.__self__
     if owner is None or isinstance(owner, types.ModuleType):
         if policy.is_pure_function(fn):
@@ -179,7 +184,9 @@ def _descriptor(cls: type, name: str) -> Any:
     return None
 
 
-def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs: Any) -> Any:
+def _type_builtin(
+    calls: CallDispatcher, owner: type, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Class methods of C types, and their ``__new__``."""
     if fn.__name__ == "__new__":
         if args and isinstance(args[0], type) and has_finalizer(args[0]):
@@ -201,7 +208,7 @@ def _type_builtin(calls: CallDispatcher, owner: type, fn: Any, args: Any, kwargs
     return _other(calls, fn, args, kwargs)
 
 
-def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _descriptor_call(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
     if policy.is_pure_method(fn):
         return methods_run(calls, fn, args, kwargs)
     return _other(calls, fn, args, kwargs)
@@ -212,36 +219,11 @@ def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     """A method of a pure C type; those that only move their arguments around skip the walk over
     them.
     """
-    if fn in _MOVERS:
+    if traits_of(fn) & MOVES:
         if calls.objects.lazy and id(args[0]) in calls.objects.lazy:
             calls.objects.expand(args[0])
         return fn(*args, **kwargs)
     return run(calls.trace, fn, args, kwargs)
-
-
-_MOVERS: frozenset[object] = frozenset(
-    {
-        list.append,
-        list.pop,
-        list.insert,
-        list.clear,
-        list.copy,
-        list.reverse,
-        dict.values,
-        dict.items,
-        dict.keys,
-        dict.copy,
-        dict.clear,
-        dict.popitem,
-        collections.deque.append,
-        collections.deque.appendleft,
-        collections.deque.pop,
-        collections.deque.popleft,
-        collections.deque.clear,
-        collections.deque.copy,
-        collections.deque.reverse,
-    }
-)
 
 
 def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
@@ -266,7 +248,9 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 
 
 @calls_program
-def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _instance(
+    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """An object whose class defines ``__call__``."""
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
@@ -287,18 +271,20 @@ def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 _REFERENT = weakref.ref.__dict__["__call__"]
 
 
-def _operator_object(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _operator_object(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
     return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
 
 
-def _optimized(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _optimized(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function compiled by its own: part of this graph."""
     inner = fn.__wrapped__
     source = pinned(fn, getattr(inner, "__qualname__", "compiled"))
     return calls.call(calls.objects.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
-def _scripted(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
+def _scripted(
+    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return scripted(calls.trace, fn, args, kwargs)
 
 
@@ -320,7 +306,7 @@ _CALLERS: dict[type, Caller] = {
 }
 
 
-def _caller_of_kind(fn: Any) -> Caller:
+def _caller_of_kind(fn: object) -> Caller:
     if isinstance(fn, type):
         return classes.call_class
     return _instance

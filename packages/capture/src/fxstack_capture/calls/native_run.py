@@ -8,13 +8,9 @@ the function is known to treat them as numbers.
 
 from __future__ import annotations
 
-import _operator
-import abc
 import collections
 import decimal
 import functools
-import itertools
-import math
 import operator
 import types
 from pathlib import Path
@@ -28,6 +24,19 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls import callbacks, readers, scan
+from fxstack_capture.calls.c_functions import (
+    CALLBACKS,
+    CONSUMED,
+    FORMATS_TEXT,
+    HASHES,
+    HASHES_KEY,
+    IDENTIFIES,
+    IGNORES_VALUES,
+    INTEGERS_ONLY,
+    KEEPS_SYMBOLS,
+    READS_DECIMALS,
+    traits_of,
+)
 from fxstack_capture.interpreter.exceptions.errors import mentions_symbols
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_interchange.format.symbols import SYMBOLIC
@@ -35,7 +44,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _TORCH = Path(torch.__file__).parent
 
@@ -65,155 +74,32 @@ def passthrough() -> Any:
     return native.Passthrough(prefixes, texts)
 
 
-_NUMBER_FUNCTIONS: frozenset[int] = frozenset(
-    id(fn)
-    for fn in (
-        *(v for v in vars(_operator).values() if callable(v)),
-        *(v for v in vars(itertools).values() if isinstance(v, type)),
-        *(
-            member
-            for cls in (
-                list,
-                tuple,
-                dict,
-                collections.deque,
-                collections.OrderedDict,
-                collections.defaultdict,
-            )
-            for name, member in vars(cls).items()
-            if name not in {"__repr__", "__str__", "__format__"}
-        ),
-        operator.add,
-        abs,
-        len,
-        callable,
-        math.ceil,
-        math.floor,
-        math.trunc,
-        math.prod,
-        min,
-        max,
-        sum,
-        sorted,
-        pow,
-        divmod,
-        any,
-        all,
-        isinstance,
-        id,
-        map,
-        zip,
-        filter,
-        enumerate,
-        reversed,
-        iter,
-        next,
-        list,
-        tuple,
-        dict,
-        collections.deque,
-        collections.OrderedDict,
-        collections.defaultdict,
-        functools.partial,
-        functools.reduce,
-        slice,
-        torch.Size,
-    )
-)
-"""Functions that treat a SymInt as the number that it is, or only move it around."""
-
-
-_LOOKS_NOT = frozenset({"__repr__", "__iter__", "__len__", "values", "items", "keys", "copy"})
-"""Methods of hash tables that do not ask where an object belongs."""
-
-_INTEGER_FUNCTIONS: frozenset[int] = frozenset(
-    map(id, (operator.floordiv, operator.mod, operator.ifloordiv, operator.imod))
-)
-"""Functions whose symbolic form is exact for integers only."""
-
-_KEYED_FUNCTIONS: frozenset[int] = frozenset(
-    id(fn)
-    for fn in (
-        *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
-        *(
-            vars(cls)[name]
-            for cls in (dict, collections.OrderedDict, collections.defaultdict)
-            for name in (
-                *("get", "__getitem__", "__contains__", "__setitem__", "__delitem__"),
-                *("setdefault", "pop", "move_to_end", "__missing__"),
-            )
-            if name in vars(cls)
-        ),
-    )
-)
-"""Functions that hash their second argument if the first is a dictionary: SymInts have no hash."""
-
-_HASHING: frozenset[int] = _KEYED_FUNCTIONS | {
-    id(fn)
-    for fn in (
-        *(set, frozenset, dict, collections.OrderedDict, collections.defaultdict, hash),
-        *(
-            member
-            for cls in (set, frozenset, dict, collections.OrderedDict)
-            for name, member in vars(cls).items()
-            if callable(member) and name not in _LOOKS_NOT
-        ),
-    )
-}
-"""Functions that may tell objects apart by their hashes."""
-
-_HASHED = (dict, set, frozenset)
-
-_MOVES_VALUES: frozenset[int] = frozenset(
-    id(vars(cls)[name])
-    for cls in (dict, collections.OrderedDict, collections.defaultdict)
-    for name in ("update", "popitem", "clear", "copy", "__iter__", "__len__", "__copy__")
-    if name in vars(cls)
-)
-"""Functions of dictionaries that do not look at the values of their first argument."""
-
-
-def hashes(fn: Any, args: tuple[Any, ...]) -> bool:
+def hashes(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether a function may tell objects apart by their hashes."""
-    if id(fn) in _KEYED_FUNCTIONS:
-        return bool(args) and isinstance(args[0], _HASHED)
-    return id(fn) in _HASHING
+    traits = traits_of(fn)
+    if traits & HASHES_KEY:
+        return bool(args) and isinstance(args[0], (dict, set, frozenset))
+    return bool(traits & HASHES)
 
 
 _HOLDING = (types.SimpleNamespace,)
 """Classes written in C that read the attributes of their instances."""
 
-_FORMATTING: frozenset[int] = frozenset(map(id, (operator.mod, operator.imod)))
-"""Functions that are something else for text than for numbers."""
 
-_IDENTITY_FUNCTIONS: frozenset[int] = frozenset(
-    map(id, (isinstance, vars(abc)["_abc_instancecheck"], id, callable, type, operator.is_))
-)
-
-_READS_DECIMALS: frozenset[int] = frozenset(
-    id(fn)
-    for fn in (
-        *(float, int, str, repr, hash, bool, operator.truth, operator.eq, operator.ne),
-        *(operator.lt, operator.le, operator.gt, operator.ge),
-    )
-)
-"""Functions that do the same with a Decimal in every context."""
-
-
-def _name(fn: Any) -> str:
+def _name(fn: object) -> str:
     return f"a call of {getattr(fn, '__qualname__', fn)}"
 
 
 def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    taken = callbacks.TAKEN.get(id(fn))
+    taken = CALLBACKS.get(id(fn))
     if taken is not None:
         args, kwargs = callbacks.routed(trace, taken, args, kwargs)
-    where = readers.TAKING.get(id(fn))
+    where = CONSUMED.get(id(fn))
     if where is not None:
         args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
     if type(result) is str and "0x" in result:
-        trace.objects.addresses.demand_none(result)  # type: ignore[attr-defined]
+        trace.objects.addresses.demand_none(result)
     return trace.torch.decided(result) if type(result) is torch.SymBool else result
 
 
@@ -224,7 +110,7 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
     found: list[Any] = []
-    every, keys = hashes(fn, args), id(fn) in _KEYED_FUNCTIONS or id(fn) in _MOVES_VALUES
+    every, keys = hashes(fn, args), bool(traits_of(fn) & (HASHES_KEY | IGNORES_VALUES))
     flags = scan.scan(trace, values, found, every=every, keys=keys)
     if not flags:
         return fn(*args, **kwargs)
@@ -278,21 +164,23 @@ def _run(
     return run_intercepted(trace, fn, args, kwargs)
 
 
-def _may_take(fn: Any, value: Any) -> bool:
+def _may_take(fn: object, value: object) -> bool:
     """Whether what ``fn`` does with an opaque object is known from its guards."""
-    return id(fn) in _IDENTITY_FUNCTIONS or (type(value) is decimal.Decimal and id(fn) in _READS_DECIMALS)
+    traits = traits_of(fn)
+    return bool(traits & IDENTIFIES or (traits & READS_DECIMALS and type(value) is decimal.Decimal))
 
 
 def _plain_numbers(
-    trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with symbolic numbers replaced where ``fn`` needs the numbers themselves."""
-    if id(fn) not in _NUMBER_FUNCTIONS or (id(fn) in _INTEGER_FUNCTIONS and _has_float(args)):
+    traits = traits_of(fn)
+    if not traits & KEEPS_SYMBOLS or (traits & INTEGERS_ONLY and _has_float(args)):
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
-    elif id(fn) in _FORMATTING and isinstance(args[0], (str, bytes, bytearray)):
+    elif traits & FORMATS_TEXT and isinstance(args[0], (str, bytes, bytearray)):
         args = specialized(trace, args)
-    elif id(fn) in _KEYED_FUNCTIONS and len(args) > 1 and isinstance(args[0], dict):
+    elif traits & HASHES_KEY and len(args) > 1 and isinstance(args[0], dict):
         args = (args[0], specialized(trace, args[1]), *args[2:])
     return args, kwargs
 
@@ -317,7 +205,7 @@ def _has_float(args: tuple[Any, ...]) -> bool:
     return any(isinstance(arg, (float, torch.SymFloat)) for arg in args)
 
 
-def specialized(trace: Trace, value: Any) -> Any:
+def specialized(trace: Trace, value: object) -> Any:
     """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in
     place.
     """

@@ -6,41 +6,27 @@ them. Whatever is not listed here ends the graph when it is called.
 
 from __future__ import annotations
 
-import _abc  # type: ignore[import-not-found]
-import _bisect
-import _collections_abc
-import _functools  # type: ignore[import-not-found]
-import _heapq
 import _json
 import _operator
 import _random
-import _struct
 import _thread
-import _weakref
 import array
-import binascii
 import builtins
-import cmath
 import collections
-import copyreg
 import datetime as dt
 import functools
 import io
 import itertools
-import math
-import os
 import re
-import string
 import struct
 import time
 import types
-import unicodedata
 import weakref
-from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 
+from fxstack_capture.calls.c_functions import PURE, traits_of
 from fxstack_capture.objects.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
@@ -171,81 +157,6 @@ _IMPURE_METHODS: frozenset[object] = frozenset(
     }
 )
 
-_PURE_MODULES: tuple[types.ModuleType, ...] = (
-    math,
-    cmath,
-    _operator,
-    _bisect,
-    _heapq,
-    _struct,
-    _functools,
-    _json,
-    itertools,
-    binascii,
-    unicodedata,
-    _abc,
-    _weakref,
-)
-_PURE_BUILTINS = (
-    abs,
-    all,
-    any,
-    ascii,
-    bin,
-    callable,
-    chr,
-    divmod,
-    format,
-    getattr,
-    hasattr,
-    hash,
-    hex,
-    id,
-    isinstance,
-    issubclass,
-    iter,
-    len,
-    max,
-    min,
-    next,
-    oct,
-    ord,
-    pow,
-    repr,
-    round,
-    setattr,
-    delattr,
-    sorted,
-    sum,
-    str.maketrans,
-    _thread.allocate_lock,
-    os.fspath,
-    *(fn for fn in vars(os.path).values() if getattr(fn, "__name__", "").startswith("_path_")),
-    bytes.maketrans,
-    bytearray.maketrans,
-    builtins.__build_class__,
-)
-
-
-def _from_modules() -> set[int]:
-    found = {
-        id(value)
-        for module in _PURE_MODULES
-        for value in vars(module).values()
-        if type(value) is BuiltinFunctionType
-    }
-    for module in (collections, _collections_abc, string, copyreg):
-        found |= {id(v) for v in vars(module).values() if type(v) is BuiltinFunctionType}
-    return found
-
-
-_OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
-"""Functions of pure modules that look at what the program has elsewhere."""
-
-_PURE_FUNCTIONS: frozenset[int] = frozenset(
-    (_from_modules() | {id(fn) for fn in _PURE_BUILTINS}) - {id(fn) for fn in _OF_OUTSIDE}
-)
-
 _SIDE_EFFECT_MODULES = frozenset(
     {
         "time",
@@ -277,7 +188,7 @@ _SIDE_EFFECT_BUILTINS = frozenset(
 
 def is_pure_function(fn: object) -> bool:
     """A free C function that may run for real."""
-    return id(fn) in _PURE_FUNCTIONS
+    return bool(traits_of(fn) & PURE)
 
 
 def is_pure_method(descriptor: Any) -> bool:
@@ -289,7 +200,7 @@ def is_pure_type(cls: type) -> bool:
     return cls in PURE_TYPES
 
 
-def has_side_effect(fn: Any) -> bool:
+def has_side_effect(fn: object) -> bool:
     """Compiled code known to act on the world outside (for the message of the graph break)."""
     module = getattr(fn, "__module__", None) or getattr(
         type(getattr(fn, "__self__", None)), "__module__", None

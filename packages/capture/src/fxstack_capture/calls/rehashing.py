@@ -19,7 +19,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
 
@@ -38,7 +38,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
         if trace.interp.raises(error):
             raise
         reason = graph_break("side-effect-call", "__hash__ or __eq__ of a key")
-        reason.whole = trace.interp.current_frame()  # type: ignore[attr-defined]
+        reason.whole = trace.interp.current_frame()
         raise reason from None
     if changed:
         raise graph_break("side-effect-call", "__hash__ or __eq__ of a key")

@@ -11,22 +11,22 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.marked import call_marked, is_marked
+from fxstack_capture.calls.marks.marked import call_marked, is_marked
 from fxstack_capture.calls.polyfills import of_call
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
-from fxstack_capture.interpreter.stopping import RETURNED, Link
 from fxstack_capture.objects.instances import has_finalizer
+from fxstack_capture.trace.records import RETURNED, Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace.state import Calls
 
     Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
-    Unwrap = Callable[[CallDispatcher, Any, tuple[Any, ...], dict[str, Any]], Request | None]
+    Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
 
 
-def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
         if calls.trace.polyfills:
             unfolded = of_call(calls, fn, args, kwargs)
@@ -44,9 +44,7 @@ def call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     return _function(calls, fn, args, kwargs)
 
 
-def _function(
-    calls: CallDispatcher, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if calls.rule_of(fn) is not None:
         forward = calls.forwards.get(id(fn))
         if forward is not None:
@@ -64,19 +62,21 @@ def _function(
 # --- what stands before a function -----------------------------------------------------------------
 
 
-def _method(_: CallDispatcher, fn: types.MethodType, args: Any, kwargs: Any) -> Request:
+def _method(_: Calls, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
     return fn.__func__, (fn.__self__, *args), kwargs
 
 
-def _partial(_: CallDispatcher, fn: functools.partial[Any], args: Any, kwargs: Any) -> Request:
+def _partial(_: Calls, fn: functools.partial[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
     return fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
 
 
-def _nothing(_: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> None:
+def _nothing(_: Calls, fn: object, args: object, kwargs: object) -> None:
     """C code."""
 
 
-def _instance(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Request | None:
+def _instance(
+    calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Request | None:
     """An object whose class defines ``__call__`` in Python."""
     if not calls.is_leaf(fn):
         method = calls.objects.classes.lookup(type(fn), "__call__")
@@ -104,7 +104,7 @@ _UNWRAP: dict[type, Unwrap] = {
 _object_new = object.__new__
 
 
-def _construct(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Any:
+def _construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
     custom = calls.objects.classes.lookup(type(cls), "__call__")
     if type(custom) is types.FunctionType:

@@ -17,7 +17,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
 PYTHON: Final = 2  # something whose use may start Python frames
@@ -70,7 +70,8 @@ def scan(
     if native.AVAILABLE:
         objects: Any = trace.objects
         state = trace.calls.scanned, objects.lazy, objects.opaque
-        return native.scan(*state, values, found, every, keys, code_of)  # type: ignore[no-any-return]
+        result: int = native.scan(*state, values, found, every, keys, code_of)
+        return result
     return scan_interpreted(trace, values, found)
 
 
@@ -79,7 +80,7 @@ def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) ->
     flags = 0
     seen: set[int] = set()
     work = list(values)
-    lazy, scanned = trace.objects.lazy, trace.calls.scanned  # type: ignore[attr-defined]
+    lazy, scanned = trace.objects.lazy, trace.calls.scanned
     while work:
         value = work.pop()
         code = scanned.get(type(value))
@@ -108,7 +109,7 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
 )
 
 
-def complete(objects: Any, values: Iterable[Any], *, instances: bool) -> None:
+def complete(objects: Objects, values: Iterable[Any], *, instances: bool) -> None:
     """Fill every incomplete dict reachable through builtin containers (and through instances, if so
     asked).
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import CodeType
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
     Request = tuple[Any, tuple[Any, ...], dict[str, Any]]

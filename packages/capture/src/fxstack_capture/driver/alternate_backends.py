@@ -1,6 +1,6 @@
 """``set_stance(force_backend=...)``: compiled functions are compiled by another backend for a while.
 
-A call of a compiled function is redirected, before any guard is looked at, to a twin of its ``FrameCompiler`` that has the
+A call of a compiled function is redirected, before any guard is looked at, to a twin of its compiler that has the
 other backend and entries of its own. A backend that is the function's own anyway is no other one.
 """
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.driver.backend import Backend
-    from fxstack_capture.driver.compiler import FrameCompiler
 
 
 def named_backend(given: str | Backend) -> Backend:
@@ -39,9 +38,9 @@ class Alternates:
 
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
-        self._made: list[tuple[Any, FrameCompiler | None]] = []
+        self._made: list[tuple[Any, Any]] = []
 
-    def of(self, compiler: FrameCompiler, given: str | Backend) -> FrameCompiler:
+    def of(self, compiler: Any, given: str | Backend) -> Any:
         """The twin for a forced backend; ``compiler`` itself where it is what that has already."""
         for known, alternate in self._made:
             if known is given or (isinstance(given, str) and known == given):

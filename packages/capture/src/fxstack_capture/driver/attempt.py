@@ -6,22 +6,24 @@ import gc
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.calls import CallDispatcher, native_run
-from fxstack_capture.emit.resolve import RealFrame
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.objects import ObjectModel
-from fxstack_capture.objects.kinds.functions import Parts, proxy_cell
+from fxstack_capture.objects.kinds.functions import proxy_cell
+from fxstack_capture.objects.records import Parts
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
 from fxstack_capture.torch_side import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
-from fxstack_capture.trace import DeferredLocal, Trace
+from fxstack_capture.trace.records import DeferredLocal
+from fxstack_capture.trace.state import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from fxstack_capture.options import CaptureOptions
     from fxstack_capture.shapes.contract import Bound
     from fxstack_capture.shapes.history import FrameHistory
-    from fxstack_capture.trace import RootOutcome
+    from fxstack_capture.trace.records import RootOutcome
 
 # Interpreting one call takes several Python frames; the C stack is hardly used.
 _EXTRA_RECURSION = 20_000
@@ -71,7 +73,7 @@ def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = No
             trace.torch.outer_modes = modes
             with trace.torch.session():
                 outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
-                trace.objects.close()  # type: ignore[attr-defined]
+                trace.objects.close()
                 yield Attempt(trace, outcome)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
@@ -91,7 +93,7 @@ def _take_apart(trace: Trace) -> None:
         vars(part).clear()
     # C code that warned took us for its caller. A program that looks through all modules (assertWarns) would see it.
     vars(native_run).pop("__warningregistry__", None)
-    trace.interp.tracing = False  # type: ignore[attr-defined]  # for generators that outlive it
+    trace.interp.tracing = False  # for generators that outlive it
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
@@ -120,7 +122,7 @@ def _room() -> Iterator[None]:
 
 
 def real_frame(
-    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[object, ...]
+    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
     """What the frame hook says about a frame, as a record."""
-    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))  # type: ignore[arg-type]
+    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

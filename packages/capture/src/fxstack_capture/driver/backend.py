@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
     """The backend that runs the captured graph as it is."""
-    return graph_module.forward  # type: ignore[no-any-return]
+    result: Callable[..., Any] = graph_module.forward
+    return result
 
 
 def name_of(backend: Backend) -> str:
@@ -51,4 +52,4 @@ def compile_graph(
         made = without_modes(made)
     if captured.overrides_classes:
         made = without_classes(made, captured.redefined)
-    return native.Disabled(made) if native.AVAILABLE else made  # type: ignore[no-any-return]
+    return native.Disabled(made) if native.AVAILABLE else made

@@ -11,7 +11,7 @@ from fxstack_capture.driver.attempt import real_frame
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:

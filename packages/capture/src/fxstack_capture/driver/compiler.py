@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.driver.alternate_backends import Alternates
-from fxstack_capture.driver.attempt import Attempt, attempt, new_trace, real_frame
+from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import compile_graph
-from fxstack_capture.driver.contracts import names_of_forward
 from fxstack_capture.driver.deferred_compilation import end_postponement, postpone
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -48,23 +47,19 @@ from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import LOG, fitting_entry, limit_reached, refusal
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.states import CodeState, CodeStates
-from fxstack_capture.emit.endings.breaking import draft_stop
+from fxstack_capture.driver.tracing import FrameTracing
 from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
-from fxstack_capture.emit.frame import Draft, Emitted, draft_return
+from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
-from fxstack_capture.guards.reading import Frame
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unloaded
-from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
-from fxstack_capture.trace import Raised, Returned, Stopped
 from fxstack_capture.versions import program_table
 from fxstack_interchange.collector import paused_collector
 
@@ -75,21 +70,15 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.backend import Backend
     from fxstack_capture.driver.contracts import CallContract
     from fxstack_capture.driver.reports.recompiling import Recompilation
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.guards.records import Guard
     from fxstack_capture.options import CaptureOptions
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()
 
-# How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
-_ATTEMPTS = 12
-
 # Frames of a function without any torch operation that are looked at, or compiled for their breaks, before it is left alone.
 _PATIENCE = 2
-
-# Calls of a function that run in plain Python because something is cached by them.
-_PLAIN_CALLS = 4
 
 _REPLACED = "while the program replaces functions that a compiler needs"
 
@@ -223,7 +212,11 @@ class FrameCompiler:
                 return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
             if again.failures:
                 self._announce(again)
-            return self._compile(frame, code, state, again)
+            made = self._compile(frame, code, state, again)
+            if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
+                # The hook would install the entry when this lock is gone: another thread would compile it again.
+                native.install(code, made)
+            return made
 
     def _forbidden(self, code: CodeType, why: str) -> Any:
         """The frame runs in plain Python, unless it is the first one of what has to be one graph.
@@ -303,56 +296,16 @@ class FrameCompiler:
     # --- tracing ---------------------------------------------------------------------------------
 
     def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
-        """Trace to the end or to the first graph break; then stop there, or earlier if what leaves demands it."""
-        stop_at: tuple[int, ...] | None = None
-        record: BreakRecord | None = None
-        found: BreakRecord | None
-        user = id(self.resumptions.user_of(code))
-        assuming, is_error, polyfills = True, False, user in self._polyfilled
-        ending = False
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._traced(
-                    *(frame, code, state, stop_at, record),
-                    assuming=assuming,
-                    ending=ending,
-                    polyfills=polyfills,
-                )
-            except HandledError:
-                ending, stop_at, record = True, None, None
-                continue
-            except RefusedError:
-                assuming, stop_at, record = False, None, None
-                continue
-            except GraphBreak as reason:
-                if reason.error is not None:
-                    raise reason.error from reason.error.__cause__
-                if reason.until is not None:
-                    raise
-                if reason.below_c_code and not (polyfills or self.options.fullgraph):
-                    polyfills, stop_at, record = True, None, None
-                    self._polyfilled.add(user)
-                    continue
-                at, found, is_error = reason.path, reason.record, reason.is_error
-            except CannotRebuildError as reason:
-                found = graph_break("escaping-object", reason.what).record
-                at = () if reason.made_at is None else (reason.made_at,)
-                if not at and (stop_at is None or len(stop_at) == 1):
-                    raise
-            except CannotResumeError:
-                if stop_at is None or len(stop_at) == 1:
-                    raise
-                at, found = (), record
-            if not at and stop_at is not None and len(stop_at) > 1:
-                stop_at = stop_at[:-1]  # the caller's operation runs in plain Python instead
-                continue
-            if not at or found is None or (stop_at is not None and at >= stop_at):
-                if is_error and found is not None:
-                    raise Unsupported(found)
-                raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
-            stop_at, record = at, found
-            self._report(code, record, is_error=is_error)
-        raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
+        tracing = FrameTracing(
+            self.options,
+            self.programs,
+            self.resumptions,
+            self.contract,
+            self.owner is not None,
+            self._polyfilled,
+            partial(self._report, code),
+        )
+        return tracing.write(frame, code, state)
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         self.tally.breaks += 1
@@ -361,49 +314,6 @@ class FrameCompiler:
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise Unsupported(record)
         self._mistakes.warn_if_mistake(code, record)
-
-    def _traced(
-        self,
-        frame: RealFrame,
-        code: CodeType,
-        state: CodeState,
-        stop_at: tuple[int, ...] | None,
-        record: BreakRecord | None,
-        *,
-        assuming: bool,
-        ending: bool,
-        polyfills: bool,
-    ) -> Written:
-        contract = None if self.contract is None else self.contract.bind(frame)
-        trace = new_trace(self.options, self.programs, state.history, contract)
-        trace.choices = choices_of(
-            self.options, lambda: names_of_forward(frame) if is_module_call(code) else {}
-        )
-        trace.for_entry = self.owner is not None
-        trace.may_fall_back = trace.for_entry
-        trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
-        trace.polyfills = polyfills
-        trace.torch.assumptions.allowed = assuming
-        trace.torch.assumptions.ends_at_handlers = ending
-        with attempt(frame, trace, stop_at) as done:
-            draft, raised = self._draft(done, frame, code)
-            trace.objects.close()  # type: ignore[attr-defined]
-            guards = tuple(trace.guards)
-        return Written(draft, guards, record, raised)
-
-    def _draft(
-        self, done: Attempt, frame: RealFrame, code: CodeType
-    ) -> tuple[Draft | None, BaseException | None]:
-        match done.outcome:
-            case Returned(value):
-                return draft_return(done.trace, frame, code, value), None
-            case Stopped():
-                return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
-            case Raised(error):
-                if done.trace.torch.assumptions.passed is not None:
-                    raise RefusedError  # it may be an error of the assumed branch alone
-                return None, error
-        raise AssertionError(done.outcome)
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -472,7 +382,7 @@ class FrameCompiler:
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return filtered(guards, self.options.guard_filter_fn, Frame(frame.function, frame.arguments))
+        return filtered(guards, self.options.guard_filter_fn, frame)
 
     def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
         raised = written.raised is not None

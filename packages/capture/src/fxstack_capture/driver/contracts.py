@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.shapes.contract import Bound, ShapeContract
     from fxstack_capture.sources import Source
 
@@ -81,7 +81,8 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
     """The arguments of ``forward`` as a call of the module passes them on."""
     args: Any = frame.arguments["args"]
-    rest = dict(frame.arguments["kwargs"])  # type: ignore[call-overload]
+    keywords: Any = frame.arguments["kwargs"]
+    rest = dict(keywords)
     parameters = list(inspect.signature(function).parameters.values())[leading:]
     found: Arguments = {}
     for index, parameter in enumerate(parameters):

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.driver.states import CodeState
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.guards.records import Guard
 
 
-def postpone(owner: Any, frame: RealFrame, code: CodeType, state: CodeState, until: Guard) -> Any:
+def postpone(owner: object, frame: RealFrame, code: CodeType, state: CodeState, until: Guard) -> Any:
     """An entry that runs the frame in plain Python for as long as ``until`` holds."""
     entry = native.Entry(owner, compile_guards((until,), code), disabled_code(frame, code))
     state.postponed.append(entry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.driver.errors import plain
 from fxstack_capture.driver.frame_policy.disabling import is_disabled
@@ -29,7 +29,7 @@ def demand_compiled(function: FunctionType) -> None:
         raise plain(f"{name}, called under a mode or a transform that sees torch's calls,")
 
 
-def first_frame_of(fn: Any) -> CodeType | None:
+def first_frame_of(fn: object) -> CodeType | None:
     """The code with which a call of ``fn`` begins; None where that is not Python's."""
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__

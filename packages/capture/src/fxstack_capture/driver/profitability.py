@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,7 +27,11 @@ from fxstack_capture.stance import Stance, current_stance
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.driver.compiler import FrameCompiler
+    from fxstack_capture.driver.reports.records import Tally
+
+
+# Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
+# compared.
 
 # What ``begin`` answers; see ``native``.
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
@@ -53,11 +57,21 @@ _FIRST_REST, _LONGEST_REST = 1_000, 64_000
 """Plain calls before it is tried again: programs change what they pass. The number doubles."""
 
 
+class Recorded(Protocol):
+    """What the timing uses of the compiler of a callable."""
+
+    @property
+    def tally(self) -> Tally: ...
+
+    @property
+    def records(self) -> list[FrameRecord] | None: ...
+
+
 @dataclass(slots=True)
 class Trial:
     """The trial of one callable: ``Optimized.trial`` of ``native``."""
 
-    compiler: FrameCompiler
+    compiler: Recorded
     callable: Any
     """The function or module that was given to ``optimize``."""
     traced: int = -1
@@ -137,9 +151,9 @@ class Trial:
 
 
 class Trials:
-    """The callables of one ``FrameCompiler`` that are tried."""
+    """The callables of one ``Recorded`` that are tried."""
 
-    def __init__(self, compiler: FrameCompiler) -> None:
+    def __init__(self, compiler: Recorded) -> None:
         self._compiler = compiler
         self._tried: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 

@@ -13,8 +13,8 @@ from fxstack_capture.guards.records import Guard
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.emit.resolve import RealFrame
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.guards.accesses import RealFrame
+    from fxstack_capture.trace.records import CapturedCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.shapes.contract import ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
-from fxstack_capture.trace import Raised, Returned
+from fxstack_capture.trace.records import Raised, Returned
 from fxstack_capture.versions import program_table
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Captured:
         """What surrounds the graph, as Python-like text."""
         return self.emitted.text
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         self.check(args, kwargs)
         return self.function(*self.leading, *args, **kwargs)
 
@@ -96,7 +96,7 @@ def capture_whole(
                 raise done.outcome.exception
             assert isinstance(done.outcome, Returned)
             draft = draft_return(trace, frame, function.__code__, done.outcome.value)
-            trace.objects.close()  # type: ignore[attr-defined]
+            trace.objects.close()
             guards = tuple(trace.guards)
     except GraphBreak as reason:
         raise Unsupported(reason.record) from None
@@ -164,7 +164,7 @@ def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: di
     return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _in_words(example: Any) -> str:
+def _in_words(example: object) -> str:
     if not isinstance(example, torch.Tensor):
         return str(example)
     sizes = ", ".join(map(str, example.shape))

@@ -1,4 +1,9 @@
-"""Side effects on pre-existing objects: what a trace changed, as frozen records to be replayed."""
+"""Side effects on objects of the program, as frozen records.
+
+``records`` describes them; ``diff`` compares the proxies of a trace with the objects that they stand for, and
+the difference is the side effect. ``emit.effects`` replays the records. The folder imports ``objects``. Begin
+with ``records``.
+"""
 
 from fxstack_capture.effects.diff import diff
 from fxstack_capture.effects.records import (

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 
-def diff(objects: ObjectModel) -> Effects:
+def diff(objects: Objects) -> Effects:
     """All effects so far. Stand-ins are not changed: tracing may go on and ``diff`` be called
     again.
     """
@@ -53,7 +53,7 @@ def diff(objects: ObjectModel) -> Effects:
     return Effects(tuple(records))
 
 
-def _changes(objects: ObjectModel, entry: Entry) -> list[Effect]:
+def _changes(objects: Objects, entry: Entry) -> list[Effect]:
     """Writes to one pre-existing object (an instance's dictionary is an entry of its own)."""
     key = id(entry.proxy)
     records: list[Effect] = []
@@ -81,7 +81,7 @@ def _dictionary(state: LazyDict) -> Iterator[Effect]:
         yield (DictDelete(state.source, key) if value is ABSENT else DictSet(state.source, key, value))
 
 
-def _container(proxy: Any, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
+def _container(proxy: object, held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
     if isinstance(proxy, list):
         yield from list_changes(held, list(list.__iter__(proxy)), source)
     elif isinstance(proxy, collections.deque):
@@ -148,7 +148,7 @@ def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) 
             yield DictSet(source, key, value)
 
 
-def _slots(proxy: Any, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
+def _slots(proxy: object, known: dict[Any, Any], source: Source) -> Iterator[Effect]:
     for member, was in known.items():
         try:
             now = member.__get__(proxy)
@@ -174,14 +174,14 @@ def _cell(cell: Any) -> Iterator[Effect]:
     yield CellSet(cell.source, now)
 
 
-def _contexts(objects: ObjectModel) -> Iterator[Effect]:
+def _contexts(objects: Objects) -> Iterator[Effect]:
     """Writes to context variables that are not taken back."""
     for var, value in objects.context.items():
         if value is not DEFERRED:
             yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})
 
 
-def _classes(objects: ObjectModel) -> Iterator[Effect]:
+def _classes(objects: Objects) -> Iterator[Effect]:
     for cls, overlay in objects.classes.overlays.items():
         target = pinned(cls, cls.__qualname__)
         for name, value in overlay.items():

@@ -8,7 +8,7 @@ code object: they appear as names that are assigned once at the top.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxstack_interchange.format.literals import PYTHON_LITERALS
 
@@ -38,10 +38,10 @@ class Builder:
                 self._taken.add(name)
                 return name
 
-    def constant(self, value: object, hint: str) -> ast.expr:
+    def constant(self, value: Any, hint: str) -> ast.expr:
         """Any object as an expression: a literal, or a name bound to it at the top."""
         if type(value) in PYTHON_LITERALS:
-            return ast.Constant(value)  # type: ignore[arg-type]
+            return ast.Constant(value)
         known = self._constants.get(id(value))
         if known is None:
             known = self._constants[id(value)] = (self.fresh(hint), value)

@@ -43,7 +43,7 @@ def function_definition(code: CodeType, builder: Builder, statements: list[ast.s
 def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
     definition = ast.FunctionDef(name, signature, body, [], None)
     if "type_params" in ast.FunctionDef._fields:  # 3.12
-        definition.type_params = []  # type: ignore[attr-defined]
+        vars(definition)["type_params"] = []
     return definition
 
 
@@ -100,8 +100,7 @@ def _locate(node: ast.AST, line: int) -> None:
     while pending:
         current = pending.pop()
         if "lineno" in current._attributes:
-            current.lineno = current.end_lineno = line  # type: ignore[attr-defined]
-            current.col_offset = current.end_col_offset = 0  # type: ignore[attr-defined]
+            vars(current).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=0)
         pending += ast.iter_child_nodes(current)
 
 

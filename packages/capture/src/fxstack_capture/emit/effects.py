@@ -84,7 +84,7 @@ class Replay:
         return self._writes
 
 
-def _calling(rebuilder: Rebuilder, function: Any, *arguments: ast.expr) -> Statements:
+def _calling(rebuilder: Rebuilder, function: object, *arguments: ast.expr) -> Statements:
     fn = rebuilder.constant(function, getattr(function, "__qualname__", "write"))
     return [ast.Expr(call(fn, *arguments))]
 

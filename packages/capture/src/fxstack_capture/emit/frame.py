@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.sources import Source
-    from fxstack_capture.trace import CapturedCode, Trace
+    from fxstack_capture.trace.records import CapturedCode
+    from fxstack_capture.trace.state import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class FrameWriter:
         self.code = code
         self.builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
         self.loads = Loads(self.builder, frame)
-        draws = trace.objects.draws.made  # type: ignore[attr-defined]
+        draws = trace.objects.draws.made
         self.states: ast.expr = tuple_of(())
         """The states that the generators have before the frame draws from them, where it may be taken back."""
         assumptions = trace.torch.assumptions
@@ -118,9 +119,9 @@ class FrameWriter:
         ``gone``: arguments that the program has let go of by then.
         """
         torch_side = self.trace.torch
-        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())  # type: ignore[arg-type]
+        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
         self.replay.prepare_attributes(torch_side.attribute_writes)
-        registry: Any = self.trace.objects.registry  # type: ignore[attr-defined]
+        registry: Any = self.trace.objects.registry
         self.replay.prepare_tracebacks(list(registry.by_proxy.values()))
         self.rebuilder.finish()
         ending = end(self)
@@ -191,12 +192,20 @@ class FrameWriter:
             if trace.may_fall_back and assumptions.handled and not trace.options.fullgraph:
                 raise HandledError
             return None
-        elif trace.objects.draws.made and not assumptions.handled:  # type: ignore[attr-defined]
+        elif trace.objects.draws.made and not assumptions.handled:
             return None  # the states of generators are not kept for errors that nobody handles
         elif assumptions.draws and not handles:
             return None  # to keep the generator's state costs a microsecond or two a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
-        return Fallback(self, passed, draws=assumptions.draws, handles=handles)
+        return Fallback(
+            self.code,
+            self.builder,
+            self.loads.frame,
+            self.states,
+            passed,
+            draws=assumptions.draws,
+            handles=handles,
+        )
 
 
 def _is_drawn(source: Source) -> bool:
@@ -235,7 +244,7 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
         raise CannotRebuildError("an object that holds itself") from None
 
 
-def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: Any) -> Draft:
+def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) -> Draft:
     """The replacement of a frame that was traced to its end."""
 
     def write(early: bool) -> Draft:

@@ -9,7 +9,9 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, attribute, call, item, load
-from fxstack_capture.emit.resolve import RealFrame, item_reader, resolve
+from fxstack_capture.emit.resolve import resolve
+from fxstack_capture.guards import accesses
+from fxstack_capture.guards.accesses import RealFrame, item_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -84,7 +86,7 @@ def _pinned(loads: Loads, source: s.Pinned) -> ast.expr:
 
 
 def _instance_dict(loads: Loads, source: s.InstanceDict) -> ast.expr:
-    getter = loads.constant(runtime.instance_dict, "instance_dict")
+    getter = loads.constant(accesses.instance_dict, "instance_dict")
     value = call(getter, loads.expr(source.of), ast.Constant("__dict__"))
     return loads.temporary(value, source)
 
@@ -104,7 +106,7 @@ def _builtin_attr(loads: Loads, source: s.BuiltinAttr) -> ast.expr:
 
 
 def _class_attr(loads: Loads, source: s.ClassAttr) -> ast.expr:
-    getter = loads.constant(runtime.class_attr, "class_attr")
+    getter = loads.constant(accesses.class_attr, "class_attr")
     return loads.temporary(call(getter, loads.expr(source.of), ast.Constant(source.attr)), source)
 
 
@@ -119,7 +121,7 @@ def _item(loads: Loads, source: s.Item | s.ItemAt) -> ast.expr:
     index = loads.expr(source.at) if isinstance(source, s.ItemAt) else ast.Constant(source.index)
     if kind is reader:
         return loads.temporary(item(of, index), source)
-    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")  # type: ignore[attr-defined,index]
+    getter = loads.constant(reader.__getitem__, f"{reader.__name__}_getitem")
     return loads.temporary(call(getter, of, index), source)
 
 
@@ -153,7 +155,7 @@ def _cell(loads: Loads, source: s.Cell) -> ast.expr:
     return loads.temporary(attribute(loads.expr(source.of), "cell_contents"), source)
 
 
-def _tensor_number(method: Any) -> Callable[[Loads, Any], ast.expr]:
+def _tensor_number(method: Callable[..., Any]) -> Callable[[Loads, Any], ast.expr]:
     def load_number(loads: Loads, source: Any) -> ast.expr:
         arguments = [] if isinstance(source, s.StorageOffset) else [ast.Constant(source.dim)]
         getter = loads.constant(method, method.__name__)
@@ -182,8 +184,8 @@ _LOADERS: dict[type, Callable[[Loads, Any], ast.expr]] = {
     s.Item: _item,
     s.ItemAt: _item,
     s.Key: _key,
-    s.KeyAt: _at(runtime.key_at),
-    s.ValueAt: _at(runtime.value_at),
+    s.KeyAt: _at(accesses.key_at),
+    s.ValueAt: _at(accesses.value_at),
     s.Upcoming: _at(native.upcoming),
     s.Converted: _converted,
     s.Cached: _cached,

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
     States = tuple[tuple[Callable[[Any], object], Any], ...]
 
-_mro_of = type.__dict__["__mro__"].__get__
-_dict_of = type.__dict__["__dict__"].__get__
-
-instance_dict = object.__getattribute__
-"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
-
 
 class Continue(tuple[Any, ...]):
     """What a replacement returns when its frame goes on elsewhere: (function, arguments); see ``native``."""
@@ -60,13 +54,13 @@ def generator_states(*generators: random.Random | torch.Generator) -> States:
     )
 
 
-def _state_of(generator: random.Random) -> Any:
+def _state_of(generator: Any) -> Any:
     # ``generator.getstate()`` is Python code, which would be compiled.
-    return _random.Random.getstate(generator), generator.gauss_next  # type: ignore[attr-defined]
+    return _random.Random.getstate(generator), generator.gauss_next
 
 
-def _set_state(generator: random.Random, state: Any) -> None:
-    words, generator.gauss_next = state  # type: ignore[attr-defined]
+def _set_state(generator: Any, state: Any) -> None:
+    words, generator.gauss_next = state
     _random.Random.setstate(generator, words)
 
 
@@ -106,7 +100,7 @@ def _raised_by_hook(error: Exception) -> bool:
     return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))
 
 
-def _codes_of(hook: Any) -> Iterator[CodeType]:
+def _codes_of(hook: object) -> Iterator[CodeType]:
     """Yield the code of a hook, and of the functions that the hook wraps."""
     while hook is not None:
         function = hook if isinstance(hook, FunctionType | MethodType) else type(hook).__call__
@@ -116,7 +110,7 @@ def _codes_of(hook: Any) -> Iterator[CodeType]:
         hook = getattr(hook, "__wrapped__", None)
 
 
-def not_nothing(result: Any) -> TypeError:
+def not_nothing(result: object) -> TypeError:
     """What CPython raises when ``__init__`` returns something."""
     name = type(result).__name__
     return TypeError(f"__init__() should return None, not '{name}'")
@@ -138,15 +132,6 @@ def finished_generator() -> Any:
     generator = (nothing for nothing in empty)
     next(generator, None)
     return generator
-
-
-def class_attr(cls: type, name: str) -> Any:
-    """``name`` raw along the MRO, no descriptor called."""
-    for base in _mro_of(cls):
-        namespace = _dict_of(base)
-        if name in namespace:
-            return namespace[name]
-    raise AttributeError(f"type object {cls!r} has no attribute {name!r}")
 
 
 def keys_of(mapping: dict[Any, Any]) -> Iterator[Any]:
@@ -191,14 +176,3 @@ def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
     """The iterator, without its next ``count`` items."""
     next(islice(iterator, count, count), None)
     return iterator
-
-
-def key_at(container: Any, index: int) -> Any:
-    """The ``index``-th key of a dict or item of a set, in iteration order."""
-    kind = dict if isinstance(container, dict) else set if isinstance(container, set) else frozenset
-    return next(islice(kind.__iter__(container), index, None))
-
-
-def value_at(mapping: dict[Any, Any], index: int) -> Any:
-    """The ``index``-th value of a dict in iteration order."""
-    return next(islice(dict.values(mapping), index, None))

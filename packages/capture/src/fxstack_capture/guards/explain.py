@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards import records, words
-from fxstack_capture.guards.lowering import argument_names
-from fxstack_capture.guards.reading import MISSING, Frame, read
+from fxstack_capture.guards.accesses import MISSING, RealFrame, argument_names, frame_of_call, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,11 +60,11 @@ def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, obje
     if index >= len(tree.meta):
         return GuardFailure(None, "", "")
     guard = tree.meta[index]
-    frame = Frame(func, dict(local_values))
+    frame = frame_of_call(func, dict(local_values))
     return GuardFailure(guard, words.demand(guard.check), _found(guard, frame))
 
 
-def _found(guard: Guard, frame: Frame) -> str:
+def _found(guard: Guard, frame: RealFrame) -> str:
     if isinstance(guard.check, records.TorchStateIs):
         return words.state_difference(guard.check)
     value = read(guard.source, frame)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.guards import records
-from fxstack_capture.guards.reading import MISSING, Frame, read
+from fxstack_capture.guards.accesses import MISSING, RealFrame, read
 from fxstack_capture.sources import Globals, Pinned
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fxstack_capture.sources import Source
 
     GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
+
+# Limits: a filter sees more guards than torch's has, with torch's kinds; some kinds of torch do not occur.
 
 _KINDS: dict[type, tuple[str, ...]] = {
     records.TypeIs: ("TYPE_MATCH",),
@@ -91,7 +93,7 @@ class GuardFilterEntry:
 class _Origins:
     """What a frame has at sources; prefixes are looked at once."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RealFrame) -> None:
         self._frame = frame
         self._modules: dict[Source, type | None] = {}
 
@@ -136,7 +138,7 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
     )
 
 
-def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: Frame) -> tuple[Guard, ...]:
+def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
     """The guards that ``keep`` (None: all) wants kept, in their order. Whatever it raises is raised.
 
     Raises:

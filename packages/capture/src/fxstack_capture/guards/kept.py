@@ -40,7 +40,7 @@ class Weakly:
         return self._reference()
 
 
-def held(value: Any) -> Any:
+def held(value: object) -> Any:
     """What a kept guard refers to: the object behind a ``Weakly``, anything else as it is."""
     return value.object if isinstance(value, Weakly) else value
 
@@ -49,7 +49,7 @@ def _is_immortal(value: object) -> bool:
     return isinstance(value, type) and not is_heap_type(value)
 
 
-def weakly(value: Any) -> Any:
+def weakly(value: object) -> Any:
     """``value`` held weakly where that is possible."""
     if isinstance(value, Weakly) or _is_immortal(value):
         return value

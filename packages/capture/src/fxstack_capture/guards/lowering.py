@@ -1,16 +1,16 @@
-"""How each source and each check is described to the native tree: registered tables, one line a class.
+"""How each check is described to the native tree: registered tables, one line a class.
 
 The kinds named here are the ones of native/steps.c, native/checks.c and native/relations.c.
 """
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import sources
 from fxstack_capture.guards import records
+from fxstack_capture.guards.accesses import ROOTS, STEPS
 from fxstack_capture.guards.shape import shape_program
 from fxstack_capture.guards.torch_state import GETTERS, TorchState, function_mode_at
 
@@ -22,61 +22,14 @@ if TYPE_CHECKING:
 
 Access = tuple[str, object]
 
-# --- roots ---------------------------------------------------------------------------------------
-
-
-def argument_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[:count]
-
-
-def _index(names: tuple[str, ...], name: str, what: str) -> int:
-    if name not in names:
-        raise ValueError(f"{name!r} is no {what} of this function")
-    return names.index(name)
-
-
-_ROOTS: dict[type, Callable[[Any, CodeType], Access]] = {
-    sources.Local: lambda s, c: ("Local", _index(argument_names(c), s.local, "argument")),
-    sources.Free: lambda s, c: ("Free", _index(c.co_freevars, s.local, "free variable")),
-    sources.FreeCell: lambda s, c: ("FreeCell", _index(c.co_freevars, s.local, "free variable")),
-    sources.Globals: lambda _s, _c: ("Globals", None),
-    sources.Pinned: lambda s, _c: ("Pinned", s.value),
-    type(None): lambda _s, _c: ("Nothing", None),
-}
-
 
 def lower_root(source: Source | None, code: CodeType) -> Access:
-    return _ROOTS[type(source)](source, code)
+    if source is None:
+        return "Nothing", None
+    return ROOTS[type(source)].native(source, code)
 
 
-# --- steps ---------------------------------------------------------------------------------------
-
-_STEPS: dict[type, Callable[[Any], Access]] = {
-    sources.InstanceDict: lambda _s: ("InstanceDict", None),
-    sources.InstanceAttr: lambda s: ("InstanceAttr", s.attr),
-    sources.SlotAttr: lambda s: ("SlotAttr", s.owner.__dict__[s.attr]),
-    sources.BuiltinAttr: lambda s: ("BuiltinAttr", s.attr),
-    sources.ClassAttr: lambda s: ("ClassAttr", s.attr),
-    sources.TypeOf: lambda _s: ("TypeOf", None),
-    sources.Item: lambda s: ("Item", s.index),
-    sources.Key: lambda s: ("Key", s.key),
-    sources.KeyAt: lambda s: ("KeyAt", s.index),
-    sources.ValueAt: lambda s: ("ValueAt", s.index),
-    sources.Upcoming: lambda s: ("Upcoming", s.index),
-    sources.Converted: lambda s: ("Converted", s.by),
-    sources.Cached: lambda s: ("Cached", s.key),
-    sources.Cell: lambda _s: ("Cell", None),
-    sources.Size: lambda s: ("Size", s.dim),
-    sources.Stride: lambda s: ("Stride", s.dim),
-    sources.StorageOffset: lambda _s: ("StorageOffset", None),
-    sources.Affine: lambda s: ("Affine", (s.scale, s.offset)),
-}
-
-
-def _is_instance_key(base: Source | None, key: object) -> bool:
+def is_instance_key(base: Source | None, key: object) -> bool:
     return isinstance(base, sources.InstanceDict) and type(key) is str
 
 
@@ -88,13 +41,13 @@ def lower_step(source: Source) -> tuple[Source, Access]:
     """
     base = source.base
     assert base is not None
-    if isinstance(source, sources.Key) and _is_instance_key(base, source.key):
+    if isinstance(source, sources.Key) and is_instance_key(base, source.key):
         instance = base.base
         assert instance is not None
         return instance, ("InstanceAttr", source.key)
-    if type(source) not in _STEPS:
+    if type(source) not in STEPS:
         raise ValueError(f"no native access for {type(source).__name__}")
-    return base, _STEPS[type(source)](source)
+    return base, STEPS[type(source)].native(source)
 
 
 # --- checks of one value ---------------------------------------------------------------------------
@@ -103,7 +56,7 @@ LoweredCheck = tuple["Source | None", str, tuple[object, ...]]
 
 
 def _has_key(source: Source, check: records.HasKey) -> LoweredCheck:
-    if _is_instance_key(source, check.key):
+    if is_instance_key(source, check.key):
         return source.base, "HasAttr", (check.key, check.present)
     return source, "HasKey", (check.key, check.present)
 

@@ -57,7 +57,7 @@ _FOLDED = {
 
 
 def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
         for argument in expr.args:
             yield from _emit(argument, registers)
         yield operation, 0
@@ -66,7 +66,7 @@ def _in_order(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
         for position, argument in enumerate(expr.args):
             yield from _emit(argument, registers)
             if position:
@@ -76,7 +76,7 @@ def _folded(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
-    def emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+    def emit(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
         yield from _emit(expr.args[1], registers)
         yield from _emit(expr.args[0], registers)
         yield operation, 0
@@ -84,7 +84,7 @@ def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
     return emit
 
 
-def _mul(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """A product; a rational factor p/q multiplies by p and divides the whole by q at the end."""
     coefficient, factors = expr.as_coeff_mul()
     if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
@@ -95,14 +95,14 @@ def _mul(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield from _product(expr.args, registers)
 
 
-def _product(factors: tuple[Any, ...], registers: Any) -> Iterator[Instruction]:
+def _product(factors: tuple[Any, ...], registers: object) -> Iterator[Instruction]:
     for position, factor in enumerate(factors):
         yield from _emit(factor, registers)
         if position:
             yield "mul", 0
 
 
-def _pow(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _pow(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
     base, exponent = expr.args
     yield from _emit(base, registers)
     if exponent == sympy.Rational(1, 2):
@@ -112,7 +112,7 @@ def _pow(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield "pow", 0
 
 
-def _float_sub(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _float_sub(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     """``a + -b``, which is the same number."""
     yield from _emit(expr.args[0], registers)
     yield from _emit(expr.args[1], registers)
@@ -120,7 +120,7 @@ def _float_sub(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield "add", 0
 
 
-def _modular_indexing(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _modular_indexing(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
     base, divisor, modulus = expr.args
     yield from _emit(base, registers)
     yield from _emit(divisor, registers)
@@ -129,13 +129,13 @@ def _modular_indexing(expr: Any, registers: Any) -> Iterator[Instruction]:
     yield "mod", 0
 
 
-def _trunc_to_float(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _trunc_to_float(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
     yield from _emit(expr.args[0], registers)
     yield "trunc", 0
     yield "tofloat", 0
 
 
-def _rational(expr: Any, _registers: Any) -> Iterator[Instruction]:
+def _rational(expr: sympy.Expr, _registers: Any) -> Iterator[Instruction]:
     yield "int", int(expr.p)
     if expr.q != 1:
         yield "int", int(expr.q)
@@ -164,7 +164,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
 }
 
 
-def _emit(expr: Any, registers: Any) -> Iterator[Instruction]:
+def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
     if isinstance(expr, sympy.Symbol):
         yield "load", registers[expr]
     elif isinstance(expr, sympy.Rational):

@@ -58,7 +58,7 @@ def _match(
     return tuple(None if d is None else f for d, f in zip(demanded, found, strict=True))
 
 
-def _tensor_found(check: records.TensorIs, value: Any, _read: Reader) -> str:
+def _tensor_found(check: records.TensorIs, value: object, _read: Reader) -> str:
     if not isinstance(value, torch.Tensor):
         return f"it is a {class_name(type(value))}"
     facts = tensor_facts(value)
@@ -75,7 +75,7 @@ def _attribute(value: object) -> str:
     return "not there" if value is records.NOT_FOUND else short(value)
 
 
-def _class_changes(check: records.ClassUnchanged, cls: Any, _read: Reader) -> str:
+def _class_changes(check: records.ClassUnchanged, cls: object, _read: Reader) -> str:
     if not isinstance(cls, type):
         return f"it is {short(cls)}"
     found = {
@@ -129,7 +129,7 @@ def _marks(names: tuple[str, ...], dims: tuple[Any, ...]) -> str:
     return ", ".join(shown) or "none"
 
 
-def _marks_found(check: records.MarksWithin, value: Any, _read: Reader) -> str:
+def _marks_found(check: records.MarksWithin, value: object, _read: Reader) -> str:
     if not isinstance(value, torch.Tensor):
         return f"it is a {class_name(type(value))}"
     return f"they are {_marks(check.names, tuple(value.__dict__.get(n, ()) for n in check.names))}"

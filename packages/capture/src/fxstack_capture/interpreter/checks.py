@@ -8,7 +8,7 @@ beginning (``emit.endings.fallback``), which raises what the program raises, wit
 from __future__ import annotations
 
 import dis
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
     from fxstack_capture.interpreter.frame import Frame
 
+# Limits: a check ends the graph if the graph writes to its inputs, or if it runs on a GPU and indexes tensors
+# or draws random numbers. If a check fails, the frame runs twice: the graph, then plain Python.
+
 _MOST_INSTRUCTIONS = 200
 _FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
 _JUMPS = {"IF_TRUE": True, "IF_FALSE": False}
 
 
-def truth_of_check(frame: Frame, value: Any, jump: int) -> bool:
+def truth_of_check(frame: Frame, value: object, jump: int) -> bool:
     """The truth of ``value`` for the jump at step ``jump``; assumed, where that is a tensor's and the other raises.
 
     Raises:

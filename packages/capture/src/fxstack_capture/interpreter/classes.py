@@ -58,7 +58,7 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
     return tuple(resolved)
 
 
-def _metaclass(given: Any, bases: tuple[Any, ...]) -> Any:
+def _metaclass(given: object, bases: tuple[Any, ...]) -> Any:
     """The most derived metaclass; one that is not a class is used as it is."""
     if given is None:
         given = type(bases[0]) if bases else type
@@ -79,7 +79,10 @@ def _metaclass(given: Any, bases: tuple[Any, ...]) -> Any:
 
 
 def _prepare(
-    interp: BytecodeInterpreter, metaclass: Any, header: tuple[str, tuple[Any, ...]], keywords: dict[str, Any]
+    interp: BytecodeInterpreter,
+    metaclass: object,
+    header: tuple[str, tuple[Any, ...]],
+    keywords: dict[str, Any],
 ) -> Any:
     """The namespace that the metaclass wants the body to run in."""
     if metaclass is type:

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fxstack_capture.interpreter.modules import with_module
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.bytecode.program import Program
-    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+    from fxstack_capture.interpreter.exceptions.handled import HandledException
     from fxstack_capture.interpreter.modules import ModuleStack
-    from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import Calls, Objects
+    from fxstack_capture.trace.records import Link
+    from fxstack_capture.trace.state import Calls, Objects, Trace
+
+
+class FrameRunner(Protocol):
+    """What a frame and the handlers of its instructions use of the interpreter."""
+
+    tracing: bool
+    """Whether the trace is running, not being wound up."""
+
+    handled: HandledException
+
+    @property
+    def trace(self) -> Trace: ...
+
+    def run(self, frame: Frame, error: BaseException | None) -> Any:
+        """Run ``frame`` until it returns or yields; ``error`` is raised at its position first."""
+
+    def dealt_with(self, error: BaseException) -> None:
+        """Say that a handler takes ``error`` for an answer. Raises GraphBreak if the error is not the program's."""
+
+    def raising(self, error: BaseException) -> BaseException:
+        """Say that the program raises ``error`` here: the error gets its context and traceback."""
+
+    def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
+        """Say that ``error`` passes on and is not raised anew: the error keeps its context."""
+
+    def close_dropped(self, generator: Any) -> None:
+        """Close a generator that nothing refers to any more."""
+
+    def raise_pending(self) -> None:
+        """Raise the graph break that happened in a destructor."""
 
 
 class Frame:
@@ -53,12 +83,7 @@ class Frame:
     )
 
     def __init__(
-        self,
-        interp: BytecodeInterpreter,
-        fn: Any,
-        program: Program,
-        fast: list[Any],
-        closure: tuple[CellType, ...],
+        self, interp: FrameRunner, fn: Any, program: Program, fast: list[Any], closure: tuple[CellType, ...]
     ) -> None:
         self.interp = interp
         self.objects: Objects = interp.trace.objects
@@ -126,7 +151,8 @@ class Frame:
     def peek(self) -> dict[str, Any]:
         """As ``local_values``; what the program has not read stays ``DeferredLocal`` and outside of the trace."""
         if self.names is not None:
-            return self.names  # type: ignore[no-any-return]
+            result: dict[str, Any] = self.names
+            return result
         pairs = ((name, self._peek_at(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}
 
@@ -142,6 +168,7 @@ class Frame:
     def local_values(self) -> dict[str, Any]:
         """Bound variables by name, as ``locals()`` shows them (values of the trace world)."""
         if self.names is not None:
-            return self.names  # type: ignore[no-any-return]
+            result: dict[str, Any] = self.names
+            return result
         pairs = ((name, self.value_of(index)) for index, name in enumerate(self.program.names))
         return {name: value for name, value in pairs if value is not NULL}

@@ -11,12 +11,18 @@ from types import CodeType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.interpreter.exceptions.errors import HandledException, chain_context
+from fxstack_capture.interpreter.exceptions.errors import chain_context
+from fxstack_capture.interpreter.exceptions.handled import HandledException
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.interpreter.frame import Frame
+
+
+# Limits: type(), isinstance and inspect report the generator type for a generator made while tracing. C code
+# that tests for the exact type (PyGen_CheckExact) sees another type. __qualname__ accepts values that are not
+# strings.
 
 
 class TraceGenerator:
@@ -53,7 +59,7 @@ class TraceGenerator:
     def send(self, value: object) -> Any:
         return self.resume(value)
 
-    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+    def throw(self, typ: object, val: object = None, tb: object = None, /) -> Any:
         """Raise at the ``yield`` where the generator is suspended."""
         several = val is not None or tb is not None
         if several and self.frame is not None and self.frame.program.throw_warns:
@@ -214,7 +220,7 @@ class _Yielded:
     value: Any
 
 
-def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | BaseException:
+def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded | BaseException:
     """Pass an exception on to the iterator that a generator delegates to; what comes of it."""
     closing = isinstance(error, GeneratorExit)
     try:
@@ -232,7 +238,7 @@ def _throw_into(inner: Any, error: BaseException, frame: Frame) -> _Yielded | Ba
     return error if closing else _Yielded(value)
 
 
-def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
+def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
     try:
         return frame.objects.load_attr(obj, name)
     except AttributeError as missing:
@@ -240,7 +246,7 @@ def _optional_attr(frame: Frame, obj: Any, name: str) -> Any:
         return None
 
 
-def _close_method(frame: Frame, inner: Any) -> Any:
+def _close_method(frame: Frame, inner: object) -> Any:
     """``close``, or None; CPython prints other errors of the look-up and passes over them."""
     try:
         return _optional_attr(frame, inner, "close")
@@ -253,7 +259,7 @@ def unraisable(error: BaseException) -> GraphBreak:
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
-def _thrown(typ: Any, val: Any, tb: Any) -> BaseException:
+def _thrown(typ: object, val: object, tb: object) -> BaseException:
     """The exception that ``throw(typ, val, tb)`` means."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")

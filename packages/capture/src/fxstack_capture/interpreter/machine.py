@@ -17,11 +17,11 @@ from fxstack_capture.bytecode.program import ASYNC_FLAGS
 from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
-    HandledException,
     InterruptedTracing,
     chain_context,
     name_types_as_outside,
 )
+from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
 from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
@@ -30,18 +30,18 @@ from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
     from fxstack_capture.bytecode.program import Program, ProgramTable, Step
-    from fxstack_capture.interpreter.stopping import Link
-    from fxstack_capture.trace import RootOutcome, Trace
+    from fxstack_capture.trace.records import Link, RootOutcome
+    from fxstack_capture.trace.state import Trace
 
 
 class BytecodeInterpreter:
-    """Implements ``trace.Interpreter``. ``programs`` is the table of decoded code, shared by many
+    """Implements ``trace.seams.Interpreter``. ``programs`` is the table of decoded code, shared by many
     traces.
     """
 
@@ -88,13 +88,13 @@ class BytecodeInterpreter:
         frame.handled_outside = self.handled.value
         return self.run(frame, None)
 
-    def _entered(self, value: Any) -> Any:
+    def _entered(self, value: object) -> Any:
         """An argument, which a function that continues a frame may pass on unread."""
         if type(value) is DeferredLocal:
             return self.trace.objects.enter(value.value, value.source)
         return value
 
-    def run_body(self, fn: FunctionType, namespace: Any) -> Any:
+    def run_body(self, fn: FunctionType, namespace: object) -> Any:
         """Run the body of a class statement in ``namespace``."""
         frame = self.new_frame(fn, (), {})
         frame.names = namespace
@@ -248,7 +248,7 @@ class BytecodeInterpreter:
                 set_context(error, flight.context)
         counted = flight is not None and flight.error is error and flight.counted
         if not counted and not frame.program.hidden:
-            traceback = add_entry(traceback, frame)
+            traceback = add_entry(traceback, frame.program.traceback_stub, frame.line)
         set_traceback(error, traceback)
         self._flight = Flight(error, traceback)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.sources import FreeCell, Globals, InstanceAttr, Item, Key, Local, Source
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType
 
-    from fxstack_capture.trace import Objects
+    from fxstack_capture.trace.state import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""
@@ -36,7 +36,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
     return {**outer, known[1]: (known[0], name)}
 
 
-def _loaded(value: Any, objects: Objects) -> tuple[object, Source | None]:
+def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
     """Return what a local variable holds, looked at or not, and where it comes from."""
     if type(value) is CellType:
         try:

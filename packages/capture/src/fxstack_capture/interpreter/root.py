@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame, FrameRunner
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.stopping import Reached
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Raised, Returned
+from fxstack_capture.trace.records import Raised, Returned
 
 if TYPE_CHECKING:
     from types import CodeType, FunctionType
 
-    from fxstack_capture.interpreter.machine import BytecodeInterpreter
-    from fxstack_capture.trace import DeferredLocal, RootOutcome
+    from fxstack_capture.bytecode.program import ProgramTable
+    from fxstack_capture.interpreter.stopping import Descent
+    from fxstack_capture.trace.records import DeferredLocal, RootOutcome
+
+
+class RootRunner(FrameRunner, Protocol):
+    """What the root frame uses of the interpreter."""
+
+    frame: Frame | None
+
+    @property
+    def programs(self) -> ProgramTable: ...
+
+    @property
+    def descent(self) -> Descent | None: ...
+
+    def enter(self, frame: Frame) -> None:
+        """Make ``frame`` the current frame."""
+
+    def locate(self, reason: GraphBreak) -> None:
+        """Note the frames of the program in a graph break that is leaving them."""
+
+    def arrive(self, frame: Frame) -> None:
+        """Follow the path to a break. Raises Reached at its end."""
+
+    def account(self, frame: Frame, error: BaseException) -> None:
+        """Give an exception that has arrived in ``frame`` the context and traceback of CPython."""
+
+    def unwind(self, frame: Frame, error: BaseException) -> int:
+        """Return the step of ``frame`` that handles ``error``; raise the error again where none does."""
 
 
 class RootRun:
     """One execution of the root frame."""
 
-    def __init__(self, interp: BytecodeInterpreter, fn: FunctionType, code: CodeType) -> None:
+    def __init__(self, interp: RootRunner, fn: FunctionType, code: CodeType) -> None:
         self.interp = interp
         self.fn = fn
         self.code = code

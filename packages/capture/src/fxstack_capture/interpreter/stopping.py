@@ -9,34 +9,22 @@ times: every depth would have code of its own, while a real call runs what was c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from inspect import CO_GENERATOR
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.breaks import REASONS, GraphBreak
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import Stopped, StoppedFrame
+from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
 
 if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.interpreter.frame import Frame
 
-NOTHING = object()
 _RECURRENCES = 8
 _HOPELESS = "inline-limit"
 """Breaks for this reason end the root frame: all frames between would only say so again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """How a linked call's result comes to be: what was returned, or ``made`` if that is given and None was returned."""
-
-    made: Any = NOTHING
-
-
-RETURNED = Link()
 
 
 def leave(frame: Frame, reason: GraphBreak, step: int) -> None:

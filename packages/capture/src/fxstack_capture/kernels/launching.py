@@ -25,7 +25,7 @@ from fxstack_interchange.operators.kernel_operators import launch_operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -62,10 +62,10 @@ def _rules() -> Mapping[int, Rule]:
 class _Traced:
     trace: Trace
 
-    def call(self, fn: Any, argument: dict[str, Any]) -> Any:
+    def call(self, fn: object, argument: dict[str, Any]) -> Any:
         return self.trace.calls.call(fn, (argument,), {})
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         return self.trace.objects.original_of(self.trace.torch.specialize(value))
 
 
@@ -87,10 +87,10 @@ def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any
 
 
 class _Plain:
-    def call(self, fn: Any, argument: dict[str, Any]) -> Any:
+    def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         return fn(argument)
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         convert = _PLAIN.get(type(value))
         return value if convert is None else convert(value)
 
@@ -105,7 +105,7 @@ def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
     quietly = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)
-    def wrapper(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(kernel: object, *args: object, **kwargs: object) -> Any:
         if not torch_compat.len_torch_dispatch_stack() or not _fakes_of(args, kwargs):
             return quietly(kernel, *args, **kwargs)
         try:

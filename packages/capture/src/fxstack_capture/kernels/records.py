@@ -32,7 +32,7 @@ class Caller(Protocol):
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
         """A grid function's or heuristic's result."""
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """The constant behind a value."""
 
 
@@ -50,7 +50,7 @@ class Layers:
 
 
 def record_launch(
-    caller: Caller, kernel: Any, given: Sequence[Any], keywords: Mapping[str, Any]
+    caller: Caller, kernel: object, given: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[KernelLaunch, list[Any]]:
     """The record of ``kernel.run(*given, **keywords)`` and the arguments of its operator.
 
@@ -82,7 +82,7 @@ def record_launch(
     return record, [*values, grids]
 
 
-def _unwrap(kernel: Any) -> Layers:
+def _unwrap(kernel: object) -> Layers:
     from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
 
     layers = Layers(kernel)
@@ -144,11 +144,11 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
         return triton_side.descriptor(tensor, list(shape), list(strides), list(block), padding)
 
-    make.block = block  # type: ignore[attr-defined]
+    vars(make)["block"] = block
     return make
 
 
-def _constant(caller: Caller, name: str, value: Any) -> Any:
+def _constant(caller: Caller, name: str, value: object) -> Any:
     """What the kernel is compiled for."""
     plain = caller.plain(value)
     if isinstance(plain, (torch.Tensor, list, dict, set)):
@@ -174,7 +174,7 @@ def _meta(
     return {**defaults, **told}
 
 
-def _grid(caller: Caller, grid: Any, meta: Mapping[str, Any]) -> list[Any]:
+def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
     """Three numbers."""
     found = caller.call(grid, dict(meta)) if callable(grid) else grid
     numbers = list(found) if isinstance(found, (tuple, list)) else [found]

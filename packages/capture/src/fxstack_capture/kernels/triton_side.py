@@ -104,7 +104,7 @@ def _width(argument: KernelArgument | None, kind: str) -> int:
     return 1
 
 
-def module_of(kernel: Any, signature: dict[str, str], constants: dict[Any, Any]) -> Any:
+def module_of(kernel: object, signature: dict[str, str], constants: dict[Any, Any]) -> Any:
     """The kernel's TTIR with calls inlined, and the context that owns it.
 
     ``signature`` maps parameters to Triton's type names; ``constants`` holds the values of those that are ``"constexpr"``.
@@ -124,6 +124,6 @@ def module_of(kernel: Any, signature: dict[str, str], constants: dict[Any, Any])
     return module, context
 
 
-def plain_constant(value: Any) -> Any:
+def plain_constant(value: object) -> Any:
     """The value inside of ``tl.constexpr``; others are what they are."""
     return value.value if isinstance(value, triton.language.constexpr) else value

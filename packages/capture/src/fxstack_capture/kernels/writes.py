@@ -85,7 +85,7 @@ class Code:
         return [op.operands for op in self.operations if op.region == region and op.name == name]
 
 
-def written(module: Any) -> frozenset[int] | None:
+def written(module: object) -> frozenset[int] | None:
     """Positions of the entry function's arguments that are written to; None if any memory may be."""
     code = read(module)
     flow = _Flow(code)
@@ -99,7 +99,7 @@ def written(module: Any) -> frozenset[int] | None:
     return frozenset(k for k, value in enumerate(arguments) if value in reached)
 
 
-def arguments(module: Any) -> int:
+def arguments(module: object) -> int:
     """How many arguments the entry function takes."""
     code = read(module)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)

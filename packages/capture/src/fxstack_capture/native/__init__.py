@@ -128,7 +128,7 @@ else:
 AVAILABLE: bool = WHY_MISSING is None
 
 
-def _missing(*_args: Any, **_kwargs: Any) -> NoReturn:
+def _missing(*_args: object, **_kwargs: object) -> NoReturn:
     raise NativeMissingError(WHY_MISSING)
 
 

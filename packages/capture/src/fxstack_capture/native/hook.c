@@ -1,7 +1,10 @@
 /* The frame evaluator (PEP 523): what happens when a Python function is called while a mode is on.
  *
  * Compile mode looks for an entry whose guards hold and swaps the code object inside the frame, which has
- * not started; otherwise it asks the callback. Intercept mode lets the callback answer in the frame's place. */
+ * not started; otherwise it asks the callback. Intercept mode lets the callback answer in the frame's place.
+ *
+ * Limits: while a compiled call is active in any thread, CPython does not inline calls, so that a caller keeps
+ * arguments alive during a call. sys.settrace and sys.setprofile do not see inlined frames. */
 #include "native.h"
 #include <pthread.h>
 

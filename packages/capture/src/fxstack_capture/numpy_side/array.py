@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fxstack_capture.trace.parts import Arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import torch
 
-    from fxstack_capture.numpy_side.tracer import ArrayTracer
     from fxstack_capture.torch_compat import ndarray
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+
+class ArrayOwner(Arrays, Protocol):
+    """What an array uses of the part of the trace that owns it."""
+
+    @property
+    def tracer(self) -> TracerProtocol: ...
+
+    def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call NumPy's function by way of its counterpart on tensors."""
 
 
 class Array:
@@ -28,7 +40,7 @@ class Array:
 
     def __init__(
         self,
-        owner: ArrayTracer,
+        owner: ArrayOwner,
         inner: ndarray,
         example: np.ndarray[Any, Any] | np.generic,
         copied_at: int | None = None,
@@ -41,18 +53,20 @@ class Array:
     @property
     def tensor(self) -> torch.Tensor:
         """The trace tensor that holds the elements."""
-        return self.inner.tensor  # type: ignore[no-any-return]
+        return self.inner.tensor
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """NumPy's C code calls a ufunc on this."""
         fn = ufunc if method == "__call__" else getattr(ufunc, method)
         return self.owner.call(fn, inputs, kwargs)
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """NumPy's C code calls one of its functions on this."""
         return self.owner.call(func, args, kwargs)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, *args: object, **kwargs: object) -> Any:
         self.owner.refuse("the elements of an array")
 
     def __iter__(self) -> Any:
@@ -67,20 +81,20 @@ def _unary(op: Callable[[Any], Any]) -> Any:
 
 
 def _binary(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: Any) -> Any:
+    def method(self: Array, other: object) -> Any:
         return self.owner.call(op, (self, other), {})
 
     return method
 
 
 def _reflected(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: Any) -> Any:
+    def method(self: Array, other: object) -> Any:
         return self.owner.call(op, (other, self), {})
 
     return method
 
 
-def _setitem(self: Array, key: Any, value: Any) -> None:
+def _setitem(self: Array, key: object, value: object) -> None:
     self.owner.call(operator.setitem, (self, key, value), {})
 
 

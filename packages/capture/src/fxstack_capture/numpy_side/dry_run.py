@@ -16,6 +16,11 @@ from fxstack_capture.breaks import graph_break
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Limits: the graph ends where torch._numpy is known to compute another value: division and powers of integers
+# by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. It also ends for np.bool_ and
+# np.complex64 beside tensors, and for NumPy scalars as first argument of torch functions. Strides of
+# dimensions of one element may differ from NumPy's.
+
 LARGEST = 1 << 26
 """Bytes of one array up to which calls are rehearsed."""
 
@@ -38,20 +43,20 @@ def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-def _invertible(arg: Any) -> Any:
+def _invertible(arg: object) -> Any:
     if isinstance(arg, np.ndarray) and arg.ndim >= 2 and arg.shape[-1] == arg.shape[-2]:
         return np.broadcast_to(np.eye(arg.shape[-1], dtype=arg.dtype), arg.shape)
     return arg
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """A function's name for people."""
     module = getattr(fn, "__module__", None)
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or str(fn)
     return f"{module}.{name}" if module and module.startswith("numpy") else name
 
 
-def shares(result: Any, arrays: Iterable[Any]) -> bool:
+def shares(result: object, arrays: Iterable[Any]) -> bool:
     """Whether NumPy's result is a view of one of its arguments."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays

@@ -36,13 +36,13 @@ _RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshi
 _ROUND = frozenset({"round", "around", "round_"})
 
 
-def _sign(x: Any, /) -> Any:
+def _sign(x: object, /) -> Any:
     """Unlike that of tensors, NaN of NaN."""
     found = tnp.sign(x)
     return tnp.where(tnp.isnan(x), x, found) if found.tensor.is_floating_point() else found
 
 
-def _take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+def _take(a: object, indices: object, *args: object, **kwargs: object) -> Any:
     """Small unsigned integers are places, not a mask."""
     if isinstance(indices, tnp.ndarray):
         indices = indices.astype("int64")
@@ -68,12 +68,12 @@ class Pair:
 _INTEGERS = frozenset("biu")
 
 
-def _by_known_integer(second: Any, kinds: list[str]) -> bool:
+def _by_known_integer(second: object, kinds: list[str]) -> bool:
     known = isinstance(second, (int, np.integer)) and 0 < int(second) < 8
     return known or not _INTEGERS.issuperset(kinds)
 
 
-def _of_fractions(_second: Any, kinds: list[str]) -> bool:
+def _of_fractions(_second: object, kinds: list[str]) -> bool:
     return bool(kinds) and kinds[0] not in _INTEGERS
 
 
@@ -102,7 +102,7 @@ def _method(name: str) -> Callable[..., Any]:
     if name in _OURS:
         return _OURS[name]
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: object, *args: object, **kwargs: object) -> Any:
         return getattr(self, name)(*args, **kwargs)
 
     return method
@@ -159,7 +159,7 @@ _UFUNC_OF: dict[Any, np.ufunc] = {
 _UFUNC_OF[pow] = np.power
 
 
-def computing_dtypes(theirs: Any, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
+def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
     """The dtypes that NumPy casts the operands of a ufunc to; None for other functions."""
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:

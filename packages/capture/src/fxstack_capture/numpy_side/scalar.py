@@ -20,7 +20,7 @@ from fxstack_capture.callers import calls_program
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
 """What an integer from outside is guarded to be smaller than."""
@@ -79,7 +79,7 @@ def item(scalar: Scalar) -> Any:
     return scalar.item()
 
 
-def concrete(value: Any) -> Any:
+def concrete(value: object) -> Any:
     """A value, with a ``Scalar`` as the constant that it becomes."""
     return value.settle() if type(value) is Scalar else value
 
@@ -148,11 +148,11 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, np.int64) and -WORD < value < WORD
 
 
-def _is_fraction(value: Any) -> bool:
+def _is_fraction(value: object) -> bool:
     return isinstance(_value(value), float)
 
 
-def _fits_double(value: Any) -> bool:
+def _fits_double(value: object) -> bool:
     """Whether a double holds an operand: NumPy converts integers to it, Python need not."""
     if _is_fraction(value):
         return True
@@ -164,7 +164,7 @@ def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
     return _BOUNDS[op] in (_sum, _product) or (type(divisor) is int and divisor > 0)
 
 
-def _room(bound_of: Callable[[int, int], int], left: Any, right: Any) -> int:
+def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
     """What the result is smaller than; operands of 32 bits are guarded to be that if need be."""
     bound = bound_of(_bound(left), _bound(right))
     if bound > WORD:
@@ -174,13 +174,13 @@ def _room(bound_of: Callable[[int, int], int], left: Any, right: Any) -> int:
     return bound
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     if type(value) is Scalar:
         return value.number
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> Any:
     return value.example if type(value) is Scalar else value
 
 
@@ -188,7 +188,7 @@ def _bound(value: Any) -> int:
     return value.bound if type(value) is Scalar else abs(int(value)) + 1
 
 
-def _keep_small(value: Any) -> None:
+def _keep_small(value: object) -> None:
     """Guard that an integer is of 32 bits, if it is: then there is room for products."""
     if type(value) is Scalar and value.bound > _SMALL and -_SMALL < value.example < _SMALL:
         specialize = value.trace.torch.specialize

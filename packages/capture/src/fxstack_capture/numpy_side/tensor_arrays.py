@@ -19,13 +19,13 @@ from fxstack_capture.torch_side.numbers import number_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 
 
 @calls_program
-def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array:
+def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
     """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
     if torch_compat.is_functorch_wrapped_tensor(tensor):
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
@@ -39,10 +39,11 @@ def array_of(tracer: TorchTracer, tensor: torch.Tensor, *, force: bool) -> Array
         fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
     if not fits:
         raise graph_break("unsupported-call", "Tensor.numpy of a tensor that NumPy cannot hold")
-    return tracer.arrays.from_tensor(tensor)
+    array: Array = tracer.arrays.from_tensor(tensor)
+    return array
 
 
-def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``Tensor.numpy``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
@@ -52,7 +53,9 @@ def to_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 @calls_program
-def from_numpy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def from_numpy(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``torch.from_numpy``: shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
         return fn(*args, **kwargs)  # raises
@@ -72,7 +75,7 @@ _LOOKING = frozenset(
 """Functions in Python that look whether an argument is an int."""
 
 
-def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
 
     The first argument of other functions than operators is left alone: its dtype may count.
@@ -86,7 +89,7 @@ def with_plain_scalars(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.item() if type(arg) in NUMBERS else arg for arg in args)
 
 
-def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
+def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
     """Whether the NumPy scalar at a place among the arguments is to torch the number that it holds."""
     if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
@@ -94,7 +97,11 @@ def takes_number(fn: Any, args: tuple[Any, ...], place: int) -> bool:
 
 
 def demand_same(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    tracer: TracerProtocol,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: object,
 ) -> None:
     """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
     tracer.builder.holds_scalars = False
@@ -111,23 +118,23 @@ def demand_same(
             raise graph_break("unsupported-call", "a NumPy scalar whose class counts")
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _is_refused(fn: Any, args: tuple[Any, ...]) -> bool:
+def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether torch has an error for a scalar: only those that are Python's floats, or integers, can be stored in a tensor."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
-def _copied(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
+def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
     """A new dense tensor; ``kwargs``: dtype, device."""
     made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
-    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made  # type: ignore[no-any-return]
+    return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
 
 
-def _like_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
     """``torch.tensor``: always a copy."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
@@ -137,7 +144,7 @@ def _like_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> A
     return made
 
 
-def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any:
+def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
     """``torch.as_tensor``: over the same memory where dtype and device allow."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
@@ -148,11 +155,13 @@ def _as_tensor(tracer: TorchTracer, array: Array, kwargs: dict[str, Any]) -> Any
 
 
 def conversion(
-    on_array: Callable[[TorchTracer, Array, dict[str, Any]], Any],
-) -> Callable[[TorchTracer, Any, tuple[Any, ...], dict[str, Any]], Any]:
+    on_array: Callable[[TracerProtocol, Array, dict[str, Any]], Any],
+) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
     """The rule of a function that makes tensors of many things, arrays among them."""
 
-    def rule(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def rule(
+        tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if len(args) == 1 and type(args[0]) is Array:
             return on_array(tracer, args[0], kwargs)
         if len(args) == 1 and isinstance(args[0], torch.SymBool):

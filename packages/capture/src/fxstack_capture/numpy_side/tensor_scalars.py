@@ -47,7 +47,7 @@ def _is_number(value: Scalar, name: str) -> bool:
     return kind in NUMBERS if name in SCALAR_ARGUMENTS else kind in _PLAIN and name not in _CONTENTS
 
 
-def _is_of_program(fn: Any) -> bool:
+def _is_of_program(fn: Callable[..., Any]) -> bool:
     """Whether code of the program gets the arguments as they are, and may ask for their class."""
     code = getattr(fn, "__func__", fn)
     if code is torch_compat.FUNCTION_APPLY:
@@ -67,14 +67,14 @@ def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _index(value: Any) -> Any:
+def _index(value: object) -> Any:
     """In indices and their slices, integers are what they are."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuilt(value, _index)
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: object) -> Any:
     return _rebuilt(value, _constant)
 
 

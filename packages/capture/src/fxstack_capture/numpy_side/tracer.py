@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
@@ -37,7 +37,7 @@ _CHOOSING = (np.clip, np.where, np.ndarray.clip)
 class ArrayTracer:
     """Makes, computes with and hands over the arrays of one trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self.tracer = tracer
         self.active = False
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
@@ -79,7 +79,7 @@ class ArrayTracer:
             raise TypeError(f"expected np.ndarray (got {name})")
         if array.copied_at is not None or not array.example.flags.writeable:
             self.refuse("torch.from_numpy of an array that is read-only or backwards")
-        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)  # type: ignore[no-any-return]
+        return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)
 
     def refuse(self, what: str) -> NoReturn:
         raise graph_break("unsupported-object", what)
@@ -180,7 +180,7 @@ class ArrayTracer:
             for arg, dtype in zip(args, dtypes, strict=True)
         )
 
-    def _arrays(self, value: Any) -> Iterator[Array]:
+    def _arrays(self, value: object) -> Iterator[Array]:
         if type(value) is Array:
             yield value
         elif isinstance(value, (list, tuple)):
@@ -197,7 +197,7 @@ class ArrayTracer:
             return value.node.hint
         return self._mapped(value, self._like)
 
-    def _settle_numbers(self, value: Any) -> None:
+    def _settle_numbers(self, value: object) -> None:
         """Guard the numbers in ``value`` that are dynamic: a constant is computed of them."""
         if type(value) is Scalar:
             value.settle()
@@ -242,7 +242,7 @@ class ArrayTracer:
 
     # --- results ---------------------------------------------------------------------------------
 
-    def _result(self, fn: Any, expected: Any, result: Any, arrays: list[Array]) -> Any:
+    def _result(self, fn: Callable[..., Any], expected: Any, result: Any, arrays: list[Array]) -> Any:
         for array in arrays:
             if expected is array.example:
                 return array
@@ -262,7 +262,7 @@ class ArrayTracer:
         kind = type(expected)
         raise graph_break("unsupported-call", f"{dry_run.name_of(fn)}, which gives {kind.__name__}")
 
-    def _wrap(self, fn: Any, expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
+    def _wrap(self, fn: Callable[..., Any], expected: Any, result: tnp.ndarray, arrays: list[Array]) -> Array:
         tensor = result.tensor
         with self.tracer.unrecorded():
             lazy = tensor.is_conj() or tensor.is_neg()
@@ -303,7 +303,7 @@ class ArrayTracer:
             self.refuse("an array whose layout tensors do not have")
         elements = [stride // tensor.element_size() for stride in strides]
         made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
-        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)  # type: ignore[no-any-return]
+        return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """``iter(array)``."""
@@ -326,7 +326,7 @@ def _agree(expected: Any, result: Any) -> bool:
     return type(expected) is type(result) and (expected is None or expected == result)
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(_is_constant(item) for item in value)
     return type(value) in CONSTANT_TYPES or isinstance(value, (int, float, complex, str, type(None)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-TORCH_OF: dict[np.dtype, torch.dtype] = {  # type: ignore[type-arg]
+TORCH_OF: dict[np.dtype, torch.dtype] = {
     np.dtype(name): getattr(torch, name)
     for name in (
         *("bool", "uint8", "int8", "int16", "int32", "int64"),
@@ -14,7 +14,7 @@ TORCH_OF: dict[np.dtype, torch.dtype] = {  # type: ignore[type-arg]
 }
 """Dtypes in native byte order, by the tensor dtype that ``torch.from_numpy`` gives."""
 
-NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_OF.items()}  # type: ignore[type-arg]
+NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_OF.items()}
 
 SCALAR_TYPES: frozenset[type] = frozenset(dtype.type for dtype in TORCH_OF)
 """Classes of scalars that are as good as the Python number that they hold, and their dtype."""

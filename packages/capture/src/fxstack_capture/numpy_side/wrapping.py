@@ -19,7 +19,7 @@ from fxstack_capture.torch_compat import pytree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 TORCHS = "wrap_numpy.<locals>.wrap"
 """What the function is called that ``torch.compiler.wrap_numpy`` makes; the wrapped one is its ``__wrapped__``."""
@@ -39,7 +39,7 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
         raise TypeError(f"wrap_numpy: expected a function, got {fn!r}")
     arrays, tensors = to_arrays, to_tensors
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: object, **kwargs: object) -> Any:
         args, kwargs = arrays((args, kwargs))
         return tensors(fn(*args, **kwargs))
 
@@ -54,15 +54,15 @@ def ours(fn: Any) -> Any:
     return wrap_numpy(fn.__wrapped__) if is_torchs(fn) else fn
 
 
-def is_torchs(fn: Any) -> bool:
+def is_torchs(fn: object) -> bool:
     return type(fn) is FunctionType and fn.__code__.co_qualname == TORCHS
 
 
-def to_arrays(values: Any) -> Any:
+def to_arrays(values: object) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.numpy, values)
 
 
-def to_tensors(values: Any) -> Any:
+def to_tensors(values: object) -> Any:
     return pytree.tree_map_only(np.ndarray, torch.as_tensor, values)
 
 
@@ -71,7 +71,8 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
 
     def array(tensor: torch.Tensor) -> Array:
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
-        return trace.torch.arrays.from_tensor(view)
+        made: Array = trace.torch.arrays.from_tensor(view)
+        return made
 
     return _mapped(trace, torch.Tensor, array, args[0])
 
@@ -87,7 +88,7 @@ def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, An
     return _mapped(trace, Array, tensor, args[0])
 
 
-def _mapped(trace: Trace, kind: type, fn: Callable[[Any], Any], nest: Any) -> Any:
+def _mapped(trace: Trace, kind: type, fn: Callable[[Any], Any], nest: object) -> Any:
     """``tree_map_only``, of containers of the program, too, which are read while they are taken apart."""
     leaves, spec = trace.calls.call(pytree.tree_flatten, (nest,), {})
     leaves = [fn(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves]

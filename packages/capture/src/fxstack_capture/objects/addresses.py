@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fxstack_capture.guards.records import Guard
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
+
+# Limits: text with the address of a new object (<object at 0x...>) that was made before a graph break names
+# another address after it. Equal strings may or may not be the same object.
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
@@ -37,13 +40,13 @@ _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 class Addresses:
     """What ``id`` and ``hash`` have given in one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
         """By the id of the stand-in: objects that are others in each call."""
 
-    def number(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
+    def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """What ``function(obj)`` is to the program; ``number`` is what it is of the stand-in."""
         entry = self._objects.registry.by_proxy.get(id(obj))
         if entry is None or entry.proxy is entry.original or self._is_copying():
@@ -74,7 +77,7 @@ class Addresses:
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0
 
-    def _give(self, function: Callable[[Any], int], obj: Any, number: int) -> int:
+    def _give(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Remember that ``number`` is ``function(obj)``: it is another one outside."""
         self._objects.distinctions.note_identified(obj)
         entry = self._objects.registry.by_proxy.get(id(obj))
@@ -138,7 +141,7 @@ def may_be_address(value: object) -> bool:
 _LEAST_ADDRESS = 1 << 24
 
 
-def _reference(obj: Any) -> Callable[[], Any]:
+def _reference(obj: object) -> Callable[[], Any]:
     """What gives the object as long as the program keeps it, where that can be known."""
     if isinstance(obj, torch.Tensor):
         return lambda: obj

@@ -57,7 +57,7 @@ class _Result:
         self.key = key
 
 
-def _dict_of(wrapper: Any) -> dict[Any, Any] | None:
+def _dict_of(wrapper: object) -> dict[Any, Any] | None:
     """The dictionary behind ``wrapper``, which holds one result."""
     found = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
     return found[0] if len(found) == 1 else None

@@ -9,7 +9,8 @@ _FLAGS = type.__dict__["__flags__"].__get__
 
 def flags_of(cls: type) -> int:
     """Its ``tp_flags``, whatever a ``__getattribute__`` of its metaclass says."""
-    return _FLAGS(cls)  # type: ignore[no-any-return]
+    result: int = _FLAGS(cls)
+    return result
 
 
 def is_heap_type(cls: type) -> bool:

@@ -6,7 +6,7 @@ import enum
 import re
 import sys
 import types
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -57,15 +57,15 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
 }
 
 
-def is_value(key: object) -> bool:
+def is_value(key: Any) -> bool:
     """Found again by value: what a ``Key`` source can hold. NaN is found by identity alone."""
     cls = type(key)
     if cls is tuple or cls is frozenset:
-        return all(map(is_value, key))  # type: ignore[call-overload]
+        return all(map(is_value, key))
     return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
 
 
-def is_constant_key(key: object) -> bool:
+def is_constant_key(key: Any) -> bool:
     """A dictionary key that means the same inside of the trace and outside: compared by value or by
     identity.
     """
@@ -73,5 +73,5 @@ def is_constant_key(key: object) -> bool:
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True
     if cls is tuple or cls is frozenset:
-        return all(map(is_constant_key, key))  # type: ignore[call-overload]
+        return all(map(is_constant_key, key))
     return cls is types.BuiltinFunctionType

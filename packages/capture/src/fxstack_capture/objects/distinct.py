@@ -8,22 +8,22 @@ of its type; so are objects that were told apart by their ids or hashes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_capture.guards.records import AllDistinct
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.objects.registry import Entry
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 
 class Distinctions:
     """What was written to or compared in one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.written: dict[int, Entry] = {}
         self.compared: set[tuple[int, int]] = set()
@@ -32,7 +32,7 @@ class Distinctions:
     def note_written(self, entry: Entry) -> None:
         self.written[id(entry.proxy)] = entry
 
-    def note_compared(self, left: Any, right: Any) -> None:
+    def note_compared(self, left: object, right: object) -> None:
         """The program asked whether two objects are the same (``is``, or ``==`` which may start
         with it).
         """
@@ -42,7 +42,7 @@ class Distinctions:
         if self._varies(entries.get(id(left))) and self._varies(entries.get(id(right))):
             self.compared.add((id(left), id(right)))
 
-    def note_identified(self, obj: Any) -> None:
+    def note_identified(self, obj: object) -> None:
         """The program used the identity of an object: its ``id``, or its place in a hash table."""
         entry = self.objects.registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):

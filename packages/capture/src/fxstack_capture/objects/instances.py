@@ -25,13 +25,13 @@ def may_be_bare(cls: type) -> bool:
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
-def without_finalizer(proxy: Any) -> None:
+def without_finalizer(proxy: object) -> None:
     """Keep ``__del__`` from running for a stand-in."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)
 
 
-def native_new(cls: type) -> tuple[type, Any]:
+def native_new(cls: type) -> tuple[Any, Any]:
     """The C type whose ``__new__`` makes instances of ``cls``, and that ``__new__``."""
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
@@ -79,7 +79,7 @@ def is_bare(cls: type) -> bool:
 def _has_state_of_c(cls: type) -> bool:
     """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
     while cls is not object:
-        base: type = cls.__base__  # type: ignore[assignment]
+        base: Any = cls.__base__
         if declares_slots(cls):  # room for these, also where their names mean something else by now
             cls = base
             continue

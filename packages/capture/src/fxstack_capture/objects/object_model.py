@@ -1,4 +1,4 @@
-"""The trace world's memory: implements ``trace.Objects`` on top of the registry, lazy dictionaries
+"""The trace world's memory: implements ``trace.state.Objects`` on top of the registry, lazy dictionaries
 and class lookups.
 """
 
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from types import CellType, FunctionType
 
     from fxstack_capture.effects.records import Effect
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.objects.records import Parts, ProxiedCell
+    from fxstack_capture.trace.state import Trace
 
 
 class ObjectModel:
-    """See ``trace.Objects``."""
+    """See ``trace.state.Objects``."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -66,9 +67,9 @@ class ObjectModel:
         """
         self.namespaces: dict[int, LazyDict] = {}
         """Module namespaces by id of the real dict."""
-        self.cells: dict[int, functions.MirroredCell] = {}
+        self.cells: dict[int, ProxiedCell] = {}
         """Mirrored cells by id of the stand-in cell."""
-        self.parts: dict[int, functions.Parts] = {}
+        self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
@@ -103,7 +104,7 @@ class ObjectModel:
             else:
                 self.trace.guard(source, SameObject(entry.source))
         if entry.proxy in self.append_only:
-            self.append_only.expand(entry.proxy)  # type: ignore[arg-type]
+            self.append_only.expand(entry.proxy)
         return entry.proxy
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
@@ -143,7 +144,7 @@ class ObjectModel:
     def note_compared(self, left: object, right: object) -> None:
         self.distinctions.note_compared(left, right)
 
-    def note_answers(self, kind: type, classes: Any) -> None:
+    def note_answers(self, kind: type, classes: object) -> None:
         abstract_classes.note_answers(self, kind, classes)
 
     def made_at(self, obj: object) -> int | None:
@@ -165,7 +166,7 @@ class ObjectModel:
     def expanded(self, state: LazyDict) -> None:
         self.lazy.pop(id(state.proxy), None)
 
-    def expand(self, obj: object) -> None:
+    def expand(self, obj: Any) -> None:
         state = self.lazy.get(id(obj))
         if state is not None:
             state.expand()
@@ -176,7 +177,7 @@ class ObjectModel:
         if id(obj) in self.slots:
             descriptors.expand_slots(self, obj)
         if obj in self.append_only:
-            self.append_only.expand(obj)  # type: ignore[arg-type]
+            self.append_only.expand(obj)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
         """State of a module's (or function's) globals, given the real dict or its mirror."""
@@ -216,7 +217,7 @@ class ObjectModel:
         own = descriptors.raw_dict(obj)
         return lambda name: own.get(name, ABSENT)
 
-    def dict_get(self, mapping: dict[Any, Any], key: Any) -> Any:
+    def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
         """Value of a string key of a trace-world dict, or ABSENT."""
         state = self.lazy.get(id(mapping))
         return mapping.get(key, ABSENT) if state is None else state.get(key)

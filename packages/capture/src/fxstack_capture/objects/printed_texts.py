@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
+
+# Limits: only text that an argument or an f-string passes to print in one expression is deferred. Text that
+# goes first into a variable, %, str.format, str(), a logger, a key, a conditional expression or another
+# function is not deferred; neither are strings that are attributes, items, globals or arguments of a module's
+# forward, nor formats that fail for some numbers of a type (:c) or read the locale (:n).
 
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 
@@ -27,7 +32,9 @@ _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be one."""
+    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be
+    one.
+    """
 
     value: Any
     conversion: str = ""
@@ -65,7 +72,7 @@ class Text:
 
     def settle(self, trace: Trace) -> str:
         """The text as a constant; all that is in it is guarded."""
-        return "".join(p if type(p) is str else p.settle(trace) for p in self.parts)  # type: ignore[union-attr]
+        return "".join(p if isinstance(p, str) else p.settle(trace) for p in self.parts)
 
     @property
     def piece(self) -> Piece | None:
@@ -84,6 +91,6 @@ def joined(parts: list[Any]) -> Any:
     return Text(tuple(flat))
 
 
-def concrete(trace: Trace, value: Any) -> Any:
+def concrete(trace: Trace, value: object) -> Any:
     """A value; a ``Text`` as the string that it is now."""
     return value.settle(trace) if type(value) is Text else value

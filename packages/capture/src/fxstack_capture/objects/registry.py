@@ -7,7 +7,7 @@ themselves (functions, classes, modules) are entries whose stand-in is the origi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from fxstack_capture.sources import Source
@@ -21,8 +21,8 @@ NEW_CLASS_MARK: Final = "__fxstack_new__"
 class Entry:
     """One pre-existing object, what represents it, and where it was first found."""
 
-    original: object
-    proxy: object
+    original: Any
+    proxy: Any
     source: Source
 
 

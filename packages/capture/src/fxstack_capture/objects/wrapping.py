@@ -45,13 +45,13 @@ from fxstack_capture.torch_compat import CustomOpDef
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
-    Handler = Callable[[ObjectModel, Any, Source], Any]
+    Handler = Callable[[Objects, Any, Source], Any]
 
 
-def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def enter(objects: Objects, obj: object, source: Source) -> Any:
     """Enter an object that is not in the registry yet."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
@@ -59,50 +59,50 @@ def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return handler(objects, obj, source)
 
 
-def is_definition(obj: object) -> bool:
+def is_definition(obj: Any) -> bool:
     """Functions, classes, modules: what a trusted namespace binds once and for all."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
-        return _is_static(obj.__self__)  # type: ignore[attr-defined]
+        return _is_static(obj.__self__)
     return handler in (identity, function) or (handler is None and isinstance(obj, (type, types.ModuleType)))
 
 
 # --- constants -----------------------------------------------------------------------------------
 
 
-def identity(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def identity(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return objects.enter_as_itself(obj, source)
 
 
-def member(objects: ObjectModel, obj: enum.Enum, source: Source) -> Any:
+def member(objects: Objects, obj: enum.Enum, source: Source) -> Any:
     """A member of an enumeration: itself, as long as it is of its class."""
     objects.trace.guard(source, TypeIs(type(obj)))
     return identity(objects, obj, source)
 
 
-def function(objects: ObjectModel, obj: types.FunctionType, source: Source) -> Any:
+def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
     """By identity, or by code where programs make one after the other."""
     if objects.recreated.enter(obj, source):
         return objects.enter_as_itself(obj, source)
     return identity(objects, obj, source)
 
 
-def singleton(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def singleton(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     return obj
 
 
-def equal(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def equal(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, Equals(obj))
     return obj
 
 
-def number(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def number(objects: Objects, obj: Any, source: Source) -> Any:
     return objects.trace.torch.enter_number(obj, source)
 
 
-def range_(objects: ObjectModel, obj: range, source: Source) -> range:
+def range_(objects: Objects, obj: range, source: Source) -> range:
     objects.trace.guard(source, RangeIs(obj.start, obj.stop, obj.step))
     return obj
 
@@ -110,19 +110,19 @@ def range_(objects: ObjectModel, obj: range, source: Source) -> range:
 # --- callables that hold objects -----------------------------------------------------------------
 
 
-def bound_method(objects: ObjectModel, obj: types.MethodType, source: Source) -> Any:
+def bound_method(objects: Objects, obj: types.MethodType, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     fn = objects.enter(obj.__func__, BuiltinAttr(source, "__func__"))
     owner = objects.enter(obj.__self__, BuiltinAttr(source, "__self__"))
     return objects.registry.add(obj, types.MethodType(fn, owner), source).proxy
 
 
-def cell(objects: ObjectModel, obj: types.CellType, source: Source) -> Any:
+def cell(objects: Objects, obj: types.CellType, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(types.CellType))
     return proxy_cell(objects, obj, source)
 
 
-def builtin_function(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
     owner = obj.__self__
     if _is_static(owner):
         return identity(objects, obj, source)
@@ -168,7 +168,7 @@ def _is_static(owner: object) -> bool:
     )
 
 
-def partial(objects: ObjectModel, obj: functools.partial[Any], source: Source) -> Any:
+def partial(objects: Objects, obj: functools.partial[Any], source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     fn, args, keywords = (
         user_objects.enter_member(objects, obj, source, functools.partial, name)
@@ -176,11 +176,11 @@ def partial(objects: ObjectModel, obj: functools.partial[Any], source: Source) -
     )
     objects.expand(keywords)
     proxy = functools.partial.__new__(type(obj), fn)
-    functools.partial.__setstate__(proxy, (fn, args, keywords, None))  # type: ignore[attr-defined]
+    vars(functools.partial)["__setstate__"](proxy, (fn, args, keywords, None))
     return user_objects.register(objects, obj, proxy, source)
 
 
-def weak_reference(objects: ObjectModel, obj: weakref.ref[Any], source: Source) -> Any:
+def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> Any:
     target = obj()
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     if target is None:
@@ -192,7 +192,7 @@ def weak_reference(objects: ObjectModel, obj: weakref.ref[Any], source: Source) 
     return objects.registry.add(obj, weakref.ref(proxy), source).proxy
 
 
-def weak_proxy(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
     """A proxy without a callback: there is one of them for an object at a time. Its attributes are the object's."""
     try:
         target = obj.__sizeof__.__self__
@@ -214,7 +214,7 @@ _REFERENT: Any = operator.call
 # --- kinds ---------------------------------------------------------------------------------------
 
 
-def tensor(objects: ObjectModel, obj: torch.Tensor, source: Source) -> Any:
+def tensor(objects: Objects, obj: torch.Tensor, source: Source) -> Any:
     proxy = objects.trace.torch.enter_tensor(obj, source)
     if id(obj) not in objects.registry.by_original:
         objects.registry.add(obj, proxy, source)
@@ -228,7 +228,7 @@ _REPR: Any = repr
 _KNOWN_ZONES = (None, dt.UTC)
 
 
-def array(objects: ObjectModel, obj: np.ndarray[Any, Any], source: Source) -> Any:
+def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
     """A NumPy array: the tensor over its memory, while it is one that may be written to."""
     if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
         return deferred(objects, obj, source)
@@ -240,7 +240,7 @@ def array(objects: ObjectModel, obj: np.ndarray[Any, Any], source: Source) -> An
     return objects.registry.add(obj, proxy, source).proxy
 
 
-def scalar(objects: ObjectModel, obj: np.generic, source: Source) -> Any:
+def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
     """A NumPy scalar: a constant, or one that changes like the number that it holds."""
     objects.trace.guard(source, TypeIs(type(obj)))
     value = obj.item()
@@ -254,7 +254,7 @@ def scalar(objects: ObjectModel, obj: np.generic, source: Source) -> Any:
     return objects.registry.add(obj, Scalar(objects.trace, number, obj), source).proxy
 
 
-def opaque(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def opaque(objects: Objects, obj: object, source: Source) -> Any:
     """State in compiled code: it may be passed around, but any use of it ends the graph."""
     objects.opaque.add(id(obj))
     if hasattr(type(obj), "__next__"):
@@ -264,7 +264,7 @@ def opaque(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return identity(objects, obj, source)
 
 
-def guarded_by_repr(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
     """A date or a span of time: immutable, and equal in all that it does where its text is."""
     if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
         return opaque(objects, obj, source)
@@ -274,27 +274,27 @@ def guarded_by_repr(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return objects.enter_as_itself(obj, source)
 
 
-def decimal_number(objects: ObjectModel, obj: decimal.Decimal, source: Source) -> Any:
+def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> Any:
     """Its arithmetic depends on, and writes to, the context of the thread, and ends the graph."""
     objects.opaque.add(id(obj))
     return guarded_by_repr(objects, obj, source)
 
 
-def deferred(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def deferred(objects: Objects, obj: object, source: Source) -> Any:
     """As ``opaque``, but another one of its class will do."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.enter_as_itself(obj, source)
 
 
-def iterator(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def iterator(objects: Objects, obj: object, source: Source) -> Any:
     """One that was begun, of which every call has its own; those of known kinds can be read."""
     entered = deferred(objects, obj, source)
     objects.iterators.add(obj, source)
     return entered
 
 
-def mapping_proxy(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
     """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
     inner = next(iter(gc.get_referents(obj)), None)
     if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
@@ -305,7 +305,7 @@ def mapping_proxy(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return objects.registry.add(obj, types.MappingProxyType(proxy), source).proxy
 
 
-def thread_local(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def thread_local(objects: Objects, obj: object, source: Source) -> Any:
     """What the running thread keeps there is read name by name, like the attributes of any object."""
     identity(objects, obj, source)
     own = obj.__dict__
@@ -315,7 +315,7 @@ def thread_local(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return obj
 
 
-def thread_local_of_class(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
 
     A guard that reads the state of a new thread would run its ``__init__``.
@@ -370,8 +370,8 @@ HANDLERS: dict[type, Handler] = {
     re.Match: identity,
     ContextVar: identity,
     type(dataclasses.MISSING): identity,
-    type(dataclasses._FIELD): identity,  # type: ignore[attr-defined]
-    type(dataclasses._HAS_DEFAULT_FACTORY): identity,  # type: ignore[attr-defined]
+    type(vars(dataclasses)["_FIELD"]): identity,
+    type(vars(dataclasses)["_HAS_DEFAULT_FACTORY"]): identity,
     type(dataclasses.KW_ONLY): identity,
     np.ndarray: array,
     np.ufunc: identity,
@@ -415,7 +415,7 @@ _OPERATORS = (
 )
 
 
-def _handler_of_kind(obj: Any) -> Handler:
+def _handler_of_kind(obj: object) -> Handler:
     """For types outside of the table."""
     if isinstance(obj, torch.Tensor):
         return tensor

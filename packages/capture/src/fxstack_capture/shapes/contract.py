@@ -20,8 +20,12 @@ from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim
 from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import pytree as _pytree
 
+# Limits: a contract is about the frame of the given function up to its first graph break; sizes behind the
+# break become symbolic when they change. Sizes of 0 and 1 under a named Dim have code of their own; export
+# needs an example of 2 or more.
 
-class ShapeContractError(ConstraintViolationError):  # type: ignore[misc]
+
+class ShapeContractError(ConstraintViolationError):
     """A call, or the program, does not keep to the sizes that were agreed on: marks or ``dynamic_shapes``."""
 
 
@@ -78,7 +82,7 @@ class ShapeContract:
         ValueError: One name stands for dimensions with different ranges.
     """
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: object) -> None:
         if not isinstance(spec, (Mapping, tuple, list)):
             raise TypeError(
                 f"dynamic_shapes: expected a dict by argument name or a tuple in the order of the arguments, got {spec!r}"
@@ -117,7 +121,7 @@ class ShapeContract:
 # --- the specification alone ---------------------------------------------------------------------
 
 
-def _check_names(spec: Any) -> None:
+def _check_names(spec: object) -> None:
     known: dict[str, Root] = {}
     for dim in _dims_in(spec):
         rule = dim_rule(dim, "")
@@ -128,7 +132,7 @@ def _check_names(spec: Any) -> None:
             )
 
 
-def _dims_in(spec: Any) -> Iterator[Any]:
+def _dims_in(spec: object) -> Iterator[Any]:
     """The dimensions of a specification; what is none is found when it meets the arguments."""
     if isinstance(spec, Mapping):
         for item in spec.values():
@@ -143,7 +147,7 @@ def _dims_in(spec: Any) -> Iterator[Any]:
 # --- beside the arguments ------------------------------------------------------------------------
 
 
-def _walk(spec: Any, value: object, place: _Place, bound: Bound) -> None:
+def _walk(spec: object, value: object, place: _Place, bound: Bound) -> None:
     if isinstance(value, torch.Tensor):
         _note(value, _tensor_rules(spec, value, place), place, bound)
     elif type(value) is int:
@@ -174,7 +178,7 @@ def _parts(value: object, place: _Place) -> dict[object, tuple[object, _Place]] 
 
 
 def _paired(
-    spec: Any, parts: dict[object, tuple[object, _Place]], place: _Place
+    spec: object, parts: dict[object, tuple[object, _Place]], place: _Place
 ) -> Iterator[tuple[Any, object, _Place]]:
     """Every part with its specification."""
     if spec is None:
@@ -197,7 +201,7 @@ def _entries(parts: Mapping[object, object]) -> str:
     return ", ".join(map(repr, parts)) if parts else "nothing"
 
 
-def _tensor_rules(spec: Any, tensor: torch.Tensor, place: _Place) -> tuple[DimRule, ...]:
+def _tensor_rules(spec: object, tensor: torch.Tensor, place: _Place) -> tuple[DimRule, ...]:
     rank: int = tensor.dim()
     if spec is None:
         return (None,) * rank
@@ -239,7 +243,7 @@ def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], place: _Place, bound
         _check_size(rule, tensor.size(dim), f"{place.name}.size({dim})", bound)
 
 
-def _note_number(spec: Any, value: int, place: _Place, bound: Bound) -> None:
+def _note_number(spec: object, value: int, place: _Place, bound: Bound) -> None:
     rule = dim_rule(spec, f" at {place.name}")
     if isinstance(rule, Named):
         raise ShapeContractError(

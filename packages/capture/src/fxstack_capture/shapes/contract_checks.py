@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
 
+# Limits: about 300 values of a range, and some combinations of several names, are tried. A guard that these
+# values do not refute stays a guard, so a call that needs it compiles again.
+
 _ENOUGH = 2**47
 """No tensor has more elements than there are addresses: an upper bound beyond that keeps nobody out."""
 _NEAR = 40

@@ -100,7 +100,7 @@ class Named:
 DimRule: TypeAlias = Exactly | Hint | Named | None
 
 
-def dim_rule(dim: Any, where: str) -> DimRule:
+def dim_rule(dim: object, where: str) -> DimRule:
     """The record of one entry of a ``dynamic_shapes`` specification.
 
     Raises:

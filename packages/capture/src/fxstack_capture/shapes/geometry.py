@@ -211,7 +211,7 @@ class Geometry:
             first = self._of_shape_id.setdefault(plan.shape_id, made)
             if first is not made:
                 torch_compat.check(first == made)
-        return self._note(expr, made, source)  # type: ignore[no-any-return]
+        return self._note(expr, made, source)
 
     def _strides(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, sizes: list[Number]
@@ -243,14 +243,14 @@ class Geometry:
         self.bindings.append(Binding(source, expr))
         self._symbolic.add(source)
 
-    def _note(self, expr: sympy.Expr, made: Any, source: Source) -> Any:
+    def _note(self, expr: sympy.Expr, made: object, source: Source) -> Any:
         self._bind(source, expr)
         if isinstance(expr, sympy.Symbol):
             self.primary.setdefault(expr, (source, made))
         return made
 
 
-def _constraint(bounds: DimRange | Range, lowest: Any) -> StrictMinMaxConstraint | None:
+def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstraint | None:
     """Bounds as ShapeEnv takes them; ``lowest`` where there is no lower one."""
     if bounds.min is None and bounds.max is None:
         return None

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from fxstack_capture.guards.records import MarksWithin
+
+# Limits: bounds and shape_id of mark_unbacked are those of the call that was compiled. A later call whose
+# marks differ only in these runs the same code.
 
 Dims = int | Iterable[int]
 
@@ -90,7 +93,7 @@ def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}")
-    tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"  # type: ignore[attr-defined]
+    tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"
 
 
 def is_address_guarded(tensor: torch.Tensor) -> bool:
@@ -155,5 +158,5 @@ def _each(tensor: torch.Tensor, dims: Dims) -> list[int]:
     return [dim % tensor.dim() for dim in found]
 
 
-def _add(tensor: torch.Tensor, name: str, item: Any) -> None:
+def _add(tensor: torch.Tensor, name: str, item: object) -> None:
     tensor.__dict__.setdefault(name, set()).add(item)

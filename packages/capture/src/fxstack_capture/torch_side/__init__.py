@@ -1,4 +1,9 @@
-"""Tensors, symbolic numbers and the FX graph of one trace. Entry point: ``TorchTracer``."""
+"""Tensors, symbolic numbers and the FX graph of one trace.
+
+``recording.tracer`` owns the graph; ``fakes`` runs operators without data; ``rules`` holds calls that are
+more than one node. The folders take ``recording.protocol.TracerProtocol`` instead of the tracer, and import
+``trace``, ``shapes`` and ``guards.records``. Begin with ``recording.tracer``.
+"""
 
 from fxstack_capture.torch_side.recording.tracer import TorchTracer
 

@@ -23,6 +23,9 @@ from fxstack_interchange.torch_compat import disable_current_modes as _disable_c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+# Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) trust
+# their callers. A program that calls such an operator by name gets fewer errors than in eager.
+
 _SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
@@ -50,7 +53,7 @@ class RefusedArgumentsError(RuntimeError):
     """Eager refuses this call; the words are eager's to find."""
 
 
-def has_symbols(values: Any) -> bool:
+def has_symbols(values: object) -> bool:
     """Whether any number in ``values``, or any size of a tensor, is a symbol."""
     return any(
         isinstance(leaf, _SYMBOLIC)
@@ -59,7 +62,7 @@ def has_symbols(values: Any) -> bool:
     )
 
 
-def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> bool:
+def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
     """Whether eager raises for ``func(*args, **kwargs)``, of which fake kernels say that it gives ``result``."""
     asked = _ASKED.get(func)
     if asked is None:
@@ -87,7 +90,7 @@ class _UnknownSizeError(Exception):
     """A size that data decide."""
 
 
-def _may_be_asked(func: Any) -> bool:
+def _may_be_asked(func: object) -> bool:
     return (
         isinstance(func, OpOverload)
         and func.namespace == "aten"
@@ -99,13 +102,13 @@ def _may_be_asked(func: Any) -> bool:
     )
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, Tensor):
         return value.device.type == "cpu" and value.layout is torch.strided
     return isinstance(value, _PLAIN)
 
 
-def _tensors(result: Any) -> list[Tensor]:
+def _tensors(result: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
@@ -120,7 +123,7 @@ def _as_it_is(size: Any) -> int:
     return known
 
 
-def _short(size: Any) -> int:
+def _short(size: object) -> int:
     return min(_as_it_is(size), _SHORT)
 
 
@@ -171,8 +174,8 @@ _FILLS: tuple[Callable[..., Tensor], ...] = (_ZEROS, torch.ops.aten.ones.default
 """What makes the elements that are tried."""
 
 
-def _real(values: Any, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:
-    def replaced(value: Any) -> Any:
+def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:
+    def replaced(value: object) -> Any:
         if isinstance(value, Tensor):
             with _disable_current_modes():
                 return fill([size(n) for n in value.shape], dtype=value.dtype)

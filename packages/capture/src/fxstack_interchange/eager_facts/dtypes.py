@@ -79,7 +79,7 @@ def without_autocast() -> AbstractContextManager[None]:
     return cast("AbstractContextManager[None]", torch_compat.ExcludeDispatchKeyGuard(keys))
 
 
-def eager_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
+def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
     """The dtypes of the tensors that eager returns; None if that is not known.
 
     Raises eager's exception if it refuses the dtypes.
@@ -152,14 +152,14 @@ def differ(result: Any, dtypes: Dtypes) -> bool:
     )
 
 
-def _is_asked(func: Any) -> bool:
+def _is_asked(func: object) -> bool:
     asked = _ASKED.get(func)
     if asked is None:
         asked = _ASKED[func] = _may_be_asked(func)
     return asked
 
 
-def _may_be_asked(func: Any) -> bool:
+def _may_be_asked(func: object) -> bool:
     """Whether a call on small zeros is harmless: operators that compute, from their arguments alone, and check sizes.
 
     Others (``lstm``, kernels of backwards) leave that to their callers: they read beyond tensors that do not fit.
@@ -240,7 +240,9 @@ def _elements(tensors: Sequence[Tensor]) -> int:
     return sum(map(math.prod, sizes))
 
 
-def _call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> Answer:
+def _call(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
+) -> Answer:
     """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes.
 
     Random numbers are drawn from a generator of its own.
@@ -270,7 +272,7 @@ _ZEROS = torch.ops.aten.zeros.default
 """Not ``torch.zeros``, which the program may have replaced: answers are kept."""
 
 
-def _replica(value: Any, size: Callable[[Any], int]) -> Any:
+def _replica(value: object, size: Callable[[Any], int]) -> Any:
     if isinstance(value, Tensor):
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
@@ -281,11 +283,11 @@ def _replica(value: Any, size: Callable[[Any], int]) -> Any:
     return _replaced(value)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return isinstance(value, torch.SymInt) or type(value) is int
 
 
-def _replaced(value: Any) -> Any:
+def _replaced(value: object) -> Any:
     """A number in place of a symbolic one."""
     if isinstance(value, torch.SymInt):
         return 1
@@ -301,11 +303,11 @@ class _Small:
     def size(self, size: int | torch.SymInt) -> int:
         if type(size) is int and size <= 2:
             return size
-        known = size if type(size) is int else size.node.expr  # type: ignore[union-attr]
+        known = size.node.expr if isinstance(size, torch.SymInt) else size
         return self._given.setdefault(known, 3 + len(self._given))
 
 
 def _itself(size: int | torch.SymInt) -> int:
     """The size in the present call."""
-    known = size if type(size) is int else size.node.hint  # type: ignore[union-attr]
+    known = size.node.hint if isinstance(size, torch.SymInt) else size
     return known if type(known) is int else _ENOUGH + 1

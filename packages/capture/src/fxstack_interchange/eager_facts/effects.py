@@ -54,7 +54,7 @@ _BATCH_NORMS = frozenset(
 """Operators that write to running statistics without saying so."""
 
 
-def is_ordered(target: Any) -> bool:
+def is_ordered(target: object) -> bool:
     """Whether calls of ``target`` have effects: torch has it registered so, or it is a custom operator that returns nothing."""
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
         return False
@@ -65,7 +65,7 @@ def may_act(node: Node) -> bool:
     """Whether ``node`` calls an operator of somebody's own, which does what nobody has declared: eager runs it, used or not."""
     target = node.target
     if target in _FUNCTIONAL_FORMS:
-        target = node.args[0]  # type: ignore[assignment]
+        target = node.args[0]
     return isinstance(target, OpOverload) and target.namespace not in _KNOWN
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
 
+# Limits: max_pool1d without a gradient, of an input whose dimensions lie in memory in another order, is laid
+# out as with one; eager's result is contiguous.
+
 _ATEN = torch.ops.aten
 
 
@@ -40,7 +43,7 @@ Given = list[Strides | None]
 """For each result of an operator, the strides that eager gives it; None where they are those that it has."""
 
 
-def eager_strides(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Given | None:
+def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> Given | None:
     """The strides that eager's kernel gives the results of ``func``; None if they are those of ``result``.
 
     Symbolic sizes are compared by their hints.
@@ -54,11 +57,11 @@ def eager_strides(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result
     return None if given.count(None) == len(given) else given
 
 
-def _has_strides(value: Any) -> bool:
+def _has_strides(value: object) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0 and value.layout is torch.strided
 
 
-def _stated(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
+def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
     """The strides of ``first`` by the rule of ``func``; None if there is none, or it says nothing."""
     if any(type(size) is int and size == 0 for size in first.shape) and func is not _VIEW:
         return None
@@ -103,7 +106,9 @@ def _differing(first: Any, strides: Strides | None) -> Strides | None:
     return None if all(mine is theirs or _same(mine, theirs) for mine, theirs in pairs) else strides
 
 
-def _whole(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> tuple[Any, ...] | None:
+def _whole(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> tuple[Any, ...] | None:
     """The strides of all dimensions by the rule of ``func``; None if there is none."""
     if func in _CONTIGUOUS:
         return dense(first.shape, range(first.dim()))
@@ -115,7 +120,9 @@ def _whole(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
     return iterated_strides(first, operands)
 
 
-def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> list[Operand] | None:
+def _operands(
+    func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
+) -> list[Operand] | None:
     """What the layout of ``first`` depends on; None if nothing is known of it."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
@@ -139,7 +146,7 @@ def _operands(func: Any, args: Sequence[Any], kwargs: dict[str, Any], first: Ten
     ]
 
 
-def _dtype_of(value: Any) -> torch.dtype | None:
+def _dtype_of(value: object) -> torch.dtype | None:
     return value.dtype if isinstance(value, Tensor) else None
 
 
@@ -164,7 +171,7 @@ def _promoted(tensors: list[Tensor]) -> torch.dtype | None:
 
 
 @cache
-def _is_one_pass(func: Any) -> bool:
+def _is_one_pass(func: object) -> bool:
     """Whether ``func`` computes a new tensor by one ``TensorIterator`` over its tensors."""
     return (
         isinstance(func, OpOverload)
@@ -185,14 +192,14 @@ def _numbers(func: Any) -> frozenset[int]:
     )
 
 
-def _same(mine: Any, theirs: Any) -> bool:
+def _same(mine: object, theirs: object) -> bool:
     """Whether two strides are known to be equal, without a guard."""
     if type(mine) is int and type(theirs) is int:
         return mine == theirs
     return bool(statically_known_true(mine == theirs))
 
 
-def in_layout(result: Any, given: Given) -> Any:
+def in_layout(result: object, given: Given) -> Any:
     """``result``, whose tensors are copied to dense memory with the strides that are given for them."""
     if isinstance(result, (list, tuple)):
         return (*map(_in_layout, result, given), *result[len(given) :])
@@ -208,7 +215,7 @@ def _in_layout(result: Any, strides: Strides | None) -> Any:
     return copied.permute([order.index(dim) for dim in range(result.dim())])
 
 
-def as_said(result: Any, given: Given) -> Any:
+def as_said(result: object, given: Given) -> Any:
     """``result`` of fake tensors, in the place of those for which strides are given others with these, on the same memory."""
     if isinstance(result, (list, tuple)):
         return (*map(_as_said, result, given), *result[len(given) :])

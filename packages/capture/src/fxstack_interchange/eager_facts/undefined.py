@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ATEN = torch.ops.aten
 
 
-def with_undefined(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+def with_undefined(func: object, args: Sequence[Any], kwargs: Mapping[str, Any], result: object) -> Any:
     """``result`` of ``func`` on fake tensors, with None for what eager leaves undefined."""
     rule = _RULES.get(func)
     if rule is None or not isinstance(result, (tuple, list)):

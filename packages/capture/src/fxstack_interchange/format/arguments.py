@@ -52,7 +52,7 @@ class Codec:
 
 
 def _list_of(make: Callable[[list[Any]], Any]) -> Callable[[Any, Reading, int], Any]:
-    def decode_items(content: Any, reading: Reading, depth: int) -> Any:
+    def decode_items(content: object, reading: Reading, depth: int) -> Any:
         if not isinstance(content, list):
             raise LoadError(f"expected a list, found {content!r:.100}")
         return make([decode(item, reading, depth + 1) for item in content])
@@ -68,7 +68,7 @@ def _encode_set(value: Any) -> list[Any]:
     return sorted((encode(item) for item in value), key=repr)
 
 
-def _node(content: Any, reading: Reading, _depth: int) -> Node:
+def _node(content: object, reading: Reading, _depth: int) -> Node:
     if not isinstance(content, str) or content not in reading.nodes:
         raise LoadError(
             f"an argument refers to node {content!r:.100}, which is not defined before it "
@@ -77,7 +77,7 @@ def _node(content: Any, reading: Reading, _depth: int) -> Node:
     return reading.nodes[content]
 
 
-def _dict(content: Any, reading: Reading, depth: int) -> dict[Any, Any]:
+def _dict(content: object, reading: Reading, depth: int) -> dict[Any, Any]:
     if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     try:
@@ -87,7 +87,7 @@ def _dict(content: Any, reading: Reading, depth: int) -> dict[Any, Any]:
 
 
 def _member(kind: type, names: Mapping[str, Any]) -> Callable[[Any, Reading, int], Any]:
-    def find(content: Any, _reading: Reading, _depth: int) -> Any:
+    def find(content: object, _reading: Reading, _depth: int) -> Any:
         if not isinstance(content, str) or content not in names:
             raise LoadError(f"unknown {kind.__name__} {content!r:.100}")
         return names[content]
@@ -95,7 +95,7 @@ def _member(kind: type, names: Mapping[str, Any]) -> Callable[[Any, Reading, int
     return find
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
@@ -103,7 +103,7 @@ def _torch_members(kind: type) -> dict[str, Any]:
     return {_short(v): v for v in vars(torch).values() if isinstance(v, kind)}
 
 
-def _complex(content: Any, _reading: Reading, _depth: int) -> complex:
+def _complex(content: object, _reading: Reading, _depth: int) -> complex:
     if not isinstance(content, list) or len(content) != 2:
         raise LoadError(f"malformed complex number {content!r:.100}")
     return complex(parse_float(content[0]), parse_float(content[1]))
@@ -153,7 +153,7 @@ CODECS: tuple[Codec, ...] = (
 _BY_TAG = {codec.tag: codec for codec in CODECS}
 
 
-def encode(value: Any) -> Any:
+def encode(value: object) -> Any:
     """Return an argument as JSON.
 
     Raises:
@@ -173,7 +173,7 @@ def encode(value: Any) -> Any:
     raise SaveError(f"an argument of type {type(value).__qualname__} has no form in the format")
 
 
-def decode_constant(record: Any) -> Any:
+def decode_constant(record: object) -> Any:
     """Return the argument that ``record`` stands for, which neither nodes nor symbols are part of.
 
     Raises:
@@ -182,7 +182,7 @@ def decode_constant(record: Any) -> Any:
     return decode(record, _NOTHING)
 
 
-def decode(record: Any, reading: Reading, depth: int = 0) -> Any:
+def decode(record: object, reading: Reading, depth: int = 0) -> Any:
     """Return the argument that ``record`` stands for.
 
     Raises:

@@ -32,7 +32,7 @@ class Limits:
     nodes: int = 1_000_000
 
 
-def canonical_json(document: Any) -> bytes:
+def canonical_json(document: object) -> bytes:
     """Return the one JSON text of a document: sorted keys, no spaces, ASCII, no NaN."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")

@@ -185,7 +185,7 @@ def _decode_attribute(
     return decode(record.get("value"), Reading({}, table))
 
 
-def _identifier(text: Any, what: str) -> str:
+def _identifier(text: object, what: str) -> str:
     """Names end up in generated Python, so nothing but an identifier may pass."""
     if not isinstance(text, str) or not text.isidentifier() or keyword.iskeyword(text):
         raise LoadError(f"{what} {text!r:.100} is not an identifier")

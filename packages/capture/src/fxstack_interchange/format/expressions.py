@@ -61,7 +61,7 @@ MAX_LENGTH = 100_000
 MAX_DEPTH = 200
 
 
-def to_text(expr: Any) -> str:
+def to_text(expr: sympy.Expr) -> str:
     """Write a sympy expression over symbols in the notation of this module.
 
     Raises:

@@ -82,7 +82,7 @@ def load(
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
-def _check_version(document: Any) -> None:
+def _check_version(document: object) -> None:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise LoadError(f"not an interchange document: its format is not {FORMAT!r}")
     version = document.get("version")

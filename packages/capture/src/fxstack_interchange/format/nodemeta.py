@@ -50,7 +50,7 @@ def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
         raise LoadError(f"malformed metadata: {error}") from error
 
 
-def type_name(value: Any) -> str:
+def type_name(value: object) -> str:
     """Return the qualified name of a class or function; text stays as it is."""
     if isinstance(value, str):
         return value
@@ -59,7 +59,7 @@ def type_name(value: Any) -> str:
     return f"{module}.{name}" if module and name else str(value)
 
 
-def _text(value: Any, *_table: Any) -> str:
+def _text(value: object, *_table: object) -> str:
     if not isinstance(value, str):
         raise LoadError(f"expected text, found {value!r:.100}")
     return value
@@ -81,14 +81,14 @@ def _read_sources(record: Any, _table: SymbolTable) -> list[tuple[str, str]]:
     return [(_text(name), _text(target)) for name, target in record]
 
 
-def _write_tag(tag: Any) -> str:
+def _write_tag(tag: object) -> str:
     text = str(getattr(tag, "name", tag)).lower()
     if text not in RECOMPUTE_TAGS:
         raise SaveError(f"recompute tag {tag!r} is not one of {', '.join(RECOMPUTE_TAGS)}")
     return text
 
 
-def _read_tag(record: Any, _table: SymbolTable) -> str:
+def _read_tag(record: object, _table: SymbolTable) -> str:
     if record not in RECOMPUTE_TAGS:
         raise LoadError(f"unknown recompute tag {record!r:.100}")
     return str(record)
@@ -108,7 +108,7 @@ def _write_bindings(bindings: Any) -> list[Any]:
     return [[str(symbol), [_write_step(step) for step in path]] for symbol, path in bindings.items()]
 
 
-def _write_step(step: Any) -> list[Any]:
+def _write_step(step: object) -> list[Any]:
     if type(step) not in _STEPS:
         raise SaveError(f"the path step {step!r} of an unbacked symbol has no form in the format")
     kind, attribute = _STEPS[type(step)]

@@ -25,7 +25,7 @@ def document_schema() -> dict[str, Any]:
     return loaded
 
 
-def check_document(document: Any) -> None:
+def check_document(document: object) -> None:
     """Check the structure of a document.
 
     Raises:
@@ -56,11 +56,11 @@ def _check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str)
     return None
 
 
-def _has_type(value: Any, names: str | list[str]) -> bool:
+def _has_type(value: object, names: str | list[str]) -> bool:
     return any(_is(value, name) for name in ([names] if isinstance(names, str) else names))
 
 
-def _is(value: Any, name: str) -> bool:
+def _is(value: object, name: str) -> bool:
     if name in ("integer", "number"):
         kinds = (int,) if name == "integer" else (int, float)
         return isinstance(value, kinds) and not isinstance(value, bool)

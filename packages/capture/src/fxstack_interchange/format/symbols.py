@@ -18,7 +18,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ASSUMPTIONS = ("integer", "positive", "nonnegative")
 
 
-def describe_symbol(symbol: sympy.Symbol, shape_env: Any) -> dict[str, Any]:
+def describe_symbol(symbol: sympy.Symbol, shape_env: object) -> dict[str, Any]:
     """Return what a file says of a symbol: its name, value at capture, range and sympy assumptions."""
     hints = _hints(shape_env)
     bounds = getattr(shape_env, "var_to_range", {}).get(symbol)
@@ -32,12 +32,12 @@ def describe_symbol(symbol: sympy.Symbol, shape_env: Any) -> dict[str, Any]:
     }
 
 
-def _hints(shape_env: Any) -> dict[sympy.Symbol, Any]:
+def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
     found = getattr(shape_env, "backed_var_to_val", None)
     return found if found is not None else getattr(shape_env, "var_to_val", {})
 
 
-def _number(value: Any) -> int | float | None:
+def _number(value: object) -> int | float | None:
     """Return an exact JSON number, or None for what has none (infinities, singletons)."""
     if value is None or value in (int_oo, -int_oo, sympy.oo, -sympy.oo):
         return None
@@ -46,7 +46,7 @@ def _number(value: Any) -> int | float | None:
     return float(value) if isinstance(value, sympy.Float | float) else None
 
 
-def symbols_in(value: Any) -> Iterator[tuple[sympy.Symbol, Any]]:
+def symbols_in(value: object) -> Iterator[tuple[sympy.Symbol, Any]]:
     """Yield every symbol in a node's value with the ShapeEnv it belongs to."""
     if isinstance(value, SYMBOLIC):
         for symbol in sorted(value.node.expr.free_symbols, key=str):
@@ -99,7 +99,7 @@ class SymbolTable:
             raise LoadError("a symbolic value in a file that declares no symbols")
         return self.shape_env
 
-    def _hint(self, expr: Any, kind: type[int | float]) -> Any:
+    def _hint(self, expr: sympy.Expr, kind: type[int | float]) -> Any:
         known = _hints(self.shape_env)
         if not expr.free_symbols <= known.keys():
             return None

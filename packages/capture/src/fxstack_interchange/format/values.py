@@ -20,7 +20,7 @@ _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor,
 MAX_DIMENSIONS = 64
 
 
-def describe(value: Any) -> Any:
+def describe(value: object) -> Any:
     """Return the JSON description of a fake tensor, a symbolic or plain number, or a nest of them.
 
     Raises:
@@ -81,7 +81,7 @@ def size_text(size: Any) -> int | str:
     return int(size)
 
 
-def rebuild(record: Any, table: SymbolTable) -> Any:
+def rebuild(record: object, table: SymbolTable) -> Any:
     """Make the value that ``record`` describes; tensors are fake.
 
     Raises:
@@ -132,7 +132,7 @@ def _sizes(record: dict[str, Any], key: str) -> list[Any]:
     return sizes
 
 
-def _size(value: Any, table: SymbolTable) -> Any:
+def _size(value: object, table: SymbolTable) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         if not 0 <= value < 2**62:
             raise LoadError(f"impossible size {value}")
@@ -165,19 +165,19 @@ def parse_float(text: object) -> float:
     return value
 
 
-def _items(content: Any, table: SymbolTable) -> list[Any]:
+def _items(content: object, table: SymbolTable) -> list[Any]:
     if not isinstance(content, list):
         raise LoadError("a nested value must be a list")
     return [rebuild(item, table) for item in content]
 
 
-def _dict(content: Any, table: SymbolTable) -> dict[Any, Any]:
+def _dict(content: object, table: SymbolTable) -> dict[Any, Any]:
     if not isinstance(content, list) or not all(isinstance(p, list) and len(p) == 2 for p in content):
         raise LoadError("a dict must be a list of pairs")
     return {_key(k, table): rebuild(v, table) for k, v in content}
 
 
-def _key(record: Any, table: SymbolTable) -> Any:
+def _key(record: object, table: SymbolTable) -> Any:
     key = rebuild(record, table)
     if not isinstance(key, str | int | float | tuple | None):
         raise LoadError(f"a dict cannot have the key {key!r:.100}")

@@ -133,7 +133,7 @@ class _Tracer:
     def score(self, function: Modifier, places: Sequence[int]) -> GraphModule:
         mode, (score, *rest) = self._examples()
 
-        def call(score: Any, *rest: Any) -> Any:
+        def call(score: object, *rest: object) -> Any:
             own = rest[POSITIONS:]
             return function(score, *rest[:POSITIONS], *(own[k] for k in places))
 
@@ -142,7 +142,7 @@ class _Tracer:
     def mask(self, function: Modifier, places: Sequence[int]) -> GraphModule | None:
         mode, (_, *rest) = self._examples()
 
-        def call(*rest: Any) -> Any:
+        def call(*rest: object) -> Any:
             own = rest[POSITIONS:]
             return function(*rest[:POSITIONS], *(own[k] for k in places))
 
@@ -206,7 +206,7 @@ def _checked(module: GraphModule) -> GraphModule:
     return module
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.dim()
 
 

@@ -53,7 +53,7 @@ def attention_operator(attention: Attention) -> OpOverload:
     return _BY_KEY[key]
 
 
-def attention_of(target: Any) -> tuple[Attention, bool] | None:
+def attention_of(target: object) -> tuple[Attention, bool] | None:
     """What an operator computes, and whether it is the backward; None for every other callable."""
     schema = getattr(target, "_schema", None)
     found = None if schema is None else _ATTENTIONS.get(schema.name)
@@ -85,7 +85,7 @@ def changed(attention: Attention) -> tuple[int, ...]:
 
 
 def _fake(
-    query: Tensor, _key: Tensor, value: Tensor, _blocks: Any, _buffers: Any, _numbers: Any
+    query: Tensor, _key: Tensor, value: Tensor, _blocks: object, _buffers: object, _numbers: object
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = (*query.shape[:-1], value.size(-1))
     out = laid_out(query.new_empty(shape), query)
@@ -94,7 +94,7 @@ def _fake(
 
 
 def _fake_backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
-    def fake(query: Tensor, key: Tensor, value: Tensor, _blocks: Any, buffers: Any, *_: Any) -> Any:
+    def fake(query: Tensor, key: Tensor, value: Tensor, _blocks: object, buffers: Any, *_: object) -> Any:
         made = [laid_out(x.new_empty(x.shape), x) for x in (query, key, value)]
         return (*made, *(buffers[k].new_empty(buffers[k].shape) for k in changed(attention)))
 

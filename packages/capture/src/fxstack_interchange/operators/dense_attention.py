@@ -60,8 +60,8 @@ def ranges(scores: Tensor) -> list[Tensor]:
 def over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
     """``fn`` of numbers as a function of ``leading`` (B, H, L, S) tensors, the four ranges of positions, and what all share."""
     for dim in reversed(range(POSITIONS)):
-        where = [None] * POSITIONS
-        where[dim] = 0  # type: ignore[call-overload]
+        where: list[int | None] = [None] * POSITIONS
+        where[dim] = 0
         fn = torch.vmap(fn, in_dims=((0,) * leading + tuple(where) + (None,) * trailing))
     return fn
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.fx.node import has_side_effect
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @has_side_effect  # type: ignore[untyped-decorator]
-def hook_gradient(tensor: torch.Tensor, hook: Callable[..., tuple[torch.Tensor]], *operands: Any) -> None:
+def hook_gradient(tensor: torch.Tensor, hook: Callable[..., tuple[torch.Tensor]], *operands: object) -> None:
     """``tensor.register_hook``, where ``tensor`` has a gradient; ``hook`` takes that and the ``operands``."""
     if tensor.requires_grad:
         tensor.register_hook(lambda gradient: hook(gradient, *operands)[0])

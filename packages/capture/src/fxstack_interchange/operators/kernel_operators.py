@@ -33,7 +33,7 @@ class FunctionalLaunch:
     places: tuple[int, ...]
     same: Same
 
-    def in_place(self, *args: Any) -> Any:
+    def in_place(self, *args: object) -> Any:
         """Launch on ``args`` as they are; the written tensors."""
         run(self.launch, args)
         made = tuple(args[place] for place in self.places)
@@ -55,7 +55,7 @@ def launch_operator(launch: KernelLaunch) -> OpOverload:
     return _BY_KEY[key]
 
 
-def functional_launch_of(target: Any) -> FunctionalLaunch | None:
+def functional_launch_of(target: object) -> FunctionalLaunch | None:
     """What a functional overload stands for; None for every other callable."""
     schema = getattr(target, "_schema", None)
     return None if schema is None else _FUNCTIONAL.get((schema.name, schema.overload_name))
@@ -96,7 +96,7 @@ def _noting_writes(operator: OpOverload) -> Callable[..., None]:
     """What is written to has another version afterwards, which is how tracers see mutation."""
     places = written_places(operator)
 
-    def note(keyset: Any, *args: Any) -> None:
+    def note(keyset: object, *args: object) -> None:
         for place in places:
             torch.autograd.graph.increment_version(args[place])
         with torch_compat.AutoDispatchBelowADInplaceOrView():
@@ -167,7 +167,7 @@ def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[...
     places = written_places(operator)
     below = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
-    def functionalize(*args: Any) -> None:
+    def functionalize(*args: object) -> None:
         plain = [_inner(value) for value in args]
         wrapped = any(_is_functional(args[place]) for place in places)
         same = _shared(args, places)
@@ -184,11 +184,11 @@ def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[...
     return functionalize
 
 
-def _is_functional(value: Any) -> bool:
+def _is_functional(value: object) -> bool:
     return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
 
 
-def _inner(value: Any) -> Any:
+def _inner(value: object) -> Any:
     if not _is_functional(value):
         return value
     torch_compat.functional_sync(value)

@@ -70,7 +70,7 @@ class KernelLaunch:
         return (id(self.kernel), arguments, self.positional, options, configs, self.written)
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> Any:
     """What tells constants apart: 1, 1.0 and True are three."""
     if isinstance(value, (bool, int, float, str, bytes, type(None))):
         return (type(value).__name__, repr(value))

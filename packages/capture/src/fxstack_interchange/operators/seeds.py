@@ -33,7 +33,7 @@ def _set_state(state: torch.Tensor) -> None:
     torch.set_rng_state(state)
 
 
-def _no_result(*_arguments: Any) -> None:
+def _no_result(*_arguments: object) -> None:
     """What operators that only act do with stand-ins."""
 
 

@@ -1,8 +1,7 @@
-"""Find which inputs and outputs of a captured graph share memory, and what the graph mutates.
+"""What a captured graph mutates, and which of its tensors share memory.
 
-The modules read autograd's records and torch's functional tensors during and after a trace. They import
-``metadata``, ``operators``, ``tracing`` and ``runtime.backward.tangents``, not ``hooks``, ``subclasses`` or
-``disk``.
-Begin with ``analyze``, which classifies inputs and outputs, then read ``aliases``. ``synthetic_bases`` merges
-inputs that share memory; ``inplace`` guards each in-place operator.
+``analyze`` reads both off the traced tensors; ``synthetic_bases`` and ``differentiable_bases`` handle inputs
+that share memory; ``inplace``, ``overlap``, ``strided`` and ``non_dense_strides`` handle the operators whose
+in-place semantics torch's functionalisation does not keep. The folder imports ``tracing`` and ``metadata``.
+Begin with ``analyze``.
 """

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from fxstack_functionalize.metadata import Step
     from fxstack_functionalize.tracing.session import Session
 
+# Limits: for autograd (_base), a view whose memory set_ has replaced, and a view of a tensor whose history
+# autograd.grad has freed, are no views when they leave the graph. In eager they still are. A backward of a
+# view that was made under no_grad runs, and frees, the history of the viewed tensor.
+
 Place = tuple[AliasSource, int]
 """Where the caller finds a tensor at run time: an argument, a flat output, or an earlier alias."""
 
@@ -119,10 +123,10 @@ class AliasPlan:
         """Return the input from which a view of the merged base ``parent`` was made; else ``parent``."""
         for traced in self.session.inputs:
             if traced.root is parent:
-                return traced.argument  # type: ignore[no-any-return]
+                return traced.argument
             is_member = traced.base is not None and traced.base.argument is parent
             if is_member and chain[: len(traced.steps)] == traced.steps:
-                return traced.argument  # type: ignore[no-any-return]
+                return traced.argument
         return parent
 
     def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:

@@ -173,7 +173,7 @@ class _Outputs:
     def _has_owner(self, value: torch.Tensor) -> bool:
         return storage_key(value) in self.plan._owner
 
-    def _other(self, position: int, value: Any) -> OutputInfo:
+    def _other(self, position: int, value: object) -> OutputInfo:
         if isinstance(value, SYMBOLIC):
             self.analysis.values[position] = value
             return OutputInfo(OutputSource.VALUE, position, is_tensor=False)

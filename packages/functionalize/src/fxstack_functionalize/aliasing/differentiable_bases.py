@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     Way = Callable[[torch.Tensor], torch.Tensor]
 
+# Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
+# beside its source, views made under no_grad, by operators with several results, of another dtype, or of a
+# tensor without gradient.
+
 _DEFAULT = torch_compat.CreationMeta.DEFAULT
 
 
@@ -195,7 +199,7 @@ def _starts(root: Place, distance: Any) -> list[Any] | None:
     return starts if _known(distance == 0) else None
 
 
-def _dimension(root: Place, stride: Any) -> int | None:
+def _dimension(root: Place, stride: object) -> int | None:
     """Return the outermost dimension of ``root`` whose stride divides ``stride``."""
     long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
     same = [dim for dim in long if _known(root.strides[dim] == stride)]
@@ -206,7 +210,7 @@ def _dimension(root: Place, stride: Any) -> int | None:
     return max(fitting, key=steps.__getitem__, default=None)
 
 
-def _known(truth: Any) -> bool:
+def _known(truth: object) -> bool:
     """Whether a condition on symbolic numbers is certain, without a guard."""
     return bool(statically_known_true(truth))
 

@@ -26,7 +26,7 @@ from fxstack_functionalize.aliasing.non_dense_strides import (
     plain_only,
     replace_value,
     same_strides,
-    with_gaps,
+    with_non_dense_strides,
 )
 from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
@@ -84,7 +84,7 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     target = args[0] if args else None
     asking = ASKING | REPEATING if engine.flat_views else ASKING
     if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
-        _restore_gaps(engine, target)
+        _restore_non_dense_strides(engine, target)
     if isinstance(target, torch.Tensor) and _name(function) in NAMES:
         check_reach(target, args[1:], kwargs)
         note_view(engine, target)
@@ -150,7 +150,7 @@ def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.
     return list({id(tensor): tensor for tensor in found}.values())
 
 
-def _functional(engine: Engine, result: Any) -> Any:
+def _functional(engine: Engine, result: object) -> Any:
     """Wrap the result of an operator on numbers alone (``torch.add(7, 2)``): functionalisation did not."""
     plain = type(result) is FakeTensor and not engine.is_functional(result)
     return engine.wrap(result) if plain else result
@@ -210,7 +210,7 @@ def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
     return storage_key(tensor)
 
 
-def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
+def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     """Give the tensor that owns the memory of ``target`` the gaps between elements that it has in eager."""
     key = _storage_of(engine, target)
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
@@ -220,11 +220,13 @@ def _restore_gaps(engine: Engine, target: torch.Tensor) -> None:
     core = engine.core(owner)
     value = torch_compat.from_functional_tensor(core)
     with plain_only():
-        replace_value(core, with_gaps(value, strides))
+        replace_value(core, with_non_dense_strides(value, strides))
     torch_compat.functional_sync(target)
 
 
-def _change_metadata(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _change_metadata(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call an operator that changes the metadata of its first argument, and record the call for replay."""
     target = args[0]
     if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
@@ -265,7 +267,9 @@ def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any
         target.as_strided_(target.shape, like.stride(), target.storage_offset())
 
 
-def _run_on_list(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_on_list(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call an operator that changes a list of tensors, and raise their version counters."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
@@ -301,7 +305,7 @@ class InPlaceMode(TorchFunctionMode):
             return run_in_place_safely(self._engine, func, args, kwargs or {})
 
 
-def _changes_first(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if function in IN_PLACE_FUNCTIONS:
         return True
     name = _name(function)
@@ -326,7 +330,7 @@ def _place_of_inplace(function: FunctionType) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     name = str(getattr(function, "__name__", ""))
     return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
 

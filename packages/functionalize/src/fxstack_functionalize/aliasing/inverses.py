@@ -60,7 +60,7 @@ def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     )
 
 
-def flattened(engine: Engine, result: Any, arguments: Any) -> Any:
+def flattened(engine: Engine, result: object, arguments: object) -> Any:
     """Return ``result``, with each view without an exact inverse replaced by a view made in one step.
 
     Tensors that are also ``arguments`` are not replaced.

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.session import Session, TracedInput
 
 
+# Limits: refused: inputs that require grad and whose values and size are changed in place (x.add_(1);
+# x.t_()), views of an input that becomes a leaf or changes its size and requires grad, and views of resized
+# tensors as outputs. requires_grad_ and detach_ on views, and on inputs with a history before and after, end
+# the graph.
+
+
 def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> tuple[Relayout, ...]:
     """Return the calls by which the captured graph changed the input's metadata.
 

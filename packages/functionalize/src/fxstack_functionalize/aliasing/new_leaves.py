@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.session import TracedInput
 
 
+# Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
+# and new leaves behind results if no input requires a gradient.
+
+
 def set_aside(
     outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], known: Collection[int]
 ) -> set[int]:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+# Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
+# on such a tensor of 16 elements or more draws other numbers than eager.
+
+
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     """Whether ``tensor`` certainly has these strides. Strides of dimensions of size 1 do not count."""
     return all(
@@ -26,7 +30,7 @@ def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
     )
 
 
-def with_gaps(value: torch.Tensor, strides: Sequence[Any], offset: Any = 0) -> torch.Tensor:
+def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: object = 0) -> torch.Tensor:
     """Copy ``value`` into new memory with these strides and this storage ``offset``."""
     reach = sum((n - 1) * step for n, step in zip(value.shape, strides, strict=True)) + 1
     memory = value.new_zeros((offset + reach,))

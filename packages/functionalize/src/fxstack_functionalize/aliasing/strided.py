@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_gaps
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_non_dense_strides
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.tracing.engine import storage_key
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fxstack_functionalize.tracing.engine import Engine
+
+# Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
+# tensor with a storage of its own size; eager's storage is as large as the argument's.
 
 NAMES = frozenset({"as_strided", "as_strided_"})
 
@@ -49,7 +52,7 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
         )
 
 
-def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: Any) -> bool:
+def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
     """Whether all elements lie in ``target``. Adds guards; False for data-dependent numbers."""
     if any(guard_or_false(n == 0) for n in size):
         return True
@@ -59,14 +62,14 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
     return bool(in_memory and torch.ops.aten.is_non_overlapping_and_dense.default(target))
 
 
-def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> bool:
+def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
     """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
     own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
     asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
     return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
 
 
-def _key(number: Any) -> Any:
+def _key(number: object) -> Any:
     return number.node.expr if isinstance(number, torch.SymInt) else number
 
 
@@ -82,7 +85,7 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
         torch_compat.functional_sync(target)
 
 
-def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
+def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
     """Restore the ``offset`` of a tensor changed in place: now, or in ``note_view`` if no view needs it."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
@@ -97,9 +100,9 @@ def keep_offset(engine: Engine, target: torch.Tensor, offset: Any) -> None:
         engine.moved[key] = target, offset
 
 
-def _move(engine: Engine, owner: torch.Tensor, offset: Any) -> None:
+def _move(engine: Engine, owner: torch.Tensor, offset: object) -> None:
     torch_compat.functional_sync(owner)
     core = engine.core(owner)
     value = torch_compat.from_functional_tensor(core)
     with plain_only():
-        replace_value(core, with_gaps(value, value.stride(), offset))
+        replace_value(core, with_non_dense_strides(value, value.stride(), offset))

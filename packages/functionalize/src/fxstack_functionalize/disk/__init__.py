@@ -1,9 +1,8 @@
-"""Programs on disk: a program that was compiled in an earlier process starts without a new trace.
+"""Compiled programs on disk: a program that was compiled before starts without being traced again.
 
-The folder writes the records of a program (``runtime``, ``metadata``) as JSON. It may import every folder
-except ``hooks`` and ``subclasses``; the caller of ``aot`` supplies the storage (``store.Store``).
-Begin with ``cache_entry``; ``key`` and ``code`` compute the cache key, ``program`` and ``codec`` convert the
-records, ``sizes`` handles symbolic sizes, ``again`` makes the callable.
+``key`` identifies a captured graph, ``program`` is the document that is stored, ``cache_entry`` looks it up
+and fills it, ``again`` makes the callable from it. The folder imports ``runtime`` and ``metadata``; it opens
+no files: ``store`` is the protocol of what the caller provides. Begin with ``cache_entry``.
 """
 
 from fxstack_functionalize.disk.cache_entry import CacheEntry

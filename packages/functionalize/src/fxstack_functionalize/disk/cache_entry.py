@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_functionalize.disk.key import program_key
 from fxstack_functionalize.disk.program import decode_program, encode_program
@@ -55,7 +55,7 @@ class CacheEntry:
             logger.warning("stored program %s is compiled anew: %s", self.key[:12], error)
             return None
 
-    def load(self, record: Any, graph: Callable[[], GraphModule]) -> Compiled | None:
+    def load(self, record: object, graph: Callable[[], GraphModule]) -> Compiled | None:
         """Return a compiled graph from its stored form; None (with a log line) if it cannot be loaded."""
         assert self.store is not None
         try:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import dis
     from collections.abc import Collection, Iterator
 
+# Limits: code that reads lists, sets or dictionaries has no form, since it may write to them.
+
 PACKAGES = frozenset(
     {"torch"} | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
 )
@@ -74,7 +76,7 @@ class CodeReader:
         self._numbers: dict[int, int] = {}
         self._met: list[Any] = []
 
-    def describe(self, value: Any, name: str) -> Any:
+    def describe(self, value: object, name: str) -> Any:
         """Return JSON for the class and behaviour of ``value``. Errors mention ``name``.
 
         Raises:
@@ -100,7 +102,8 @@ class CodeReader:
         if isinstance(value, Enum):
             return [self.describe(type(value), name), value.name]
         if is_dataclass(value):
-            if not value.__dataclass_params__.frozen:  # type: ignore[union-attr]
+            kind: Any = type(value)
+            if not kind.__dataclass_params__.frozen:
                 raise SaveError(f"{name}, a record whose fields may change")
             members = [getattr(value, field.name) for field in fields(value)]
             return [self.describe(item, name) for item in (type(value), *members)]
@@ -115,7 +118,7 @@ class CodeReader:
             return [kind.__name__, sorted((encode(item) for item in items), key=repr)]
         return [kind.__name__, [self.describe(item, name) for item in items]]
 
-    def _function(self, value: Any, name: str) -> Any:
+    def _function(self, value: object, name: str) -> Any:
         if isinstance(value, HigherOrderOperator):
             return higher_order_name(value)
         if isinstance(value, BuiltinFunctionType) and _is_known_builtin(value):
@@ -167,7 +170,7 @@ class CodeReader:
         found = sorted(item for item in vars(cls).items() if item[0] not in OF_EVERY_CLASS)
         return [[name, self._member(member, name)] for name, member in found]
 
-    def _member(self, member: Any, name: str) -> Any:
+    def _member(self, member: object, name: str) -> Any:
         if isinstance(member, (staticmethod, classmethod)):
             return [type(member).__name__, self.describe(member.__func__, name)]
         return self.describe(member, name)

@@ -23,7 +23,8 @@ from fxstack_functionalize.metadata import (
 )
 from fxstack_functionalize.runtime import Variant
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
-from fxstack_functionalize.runtime.plan import TangentPlan, TensorMeta, TrainingPlan
+from fxstack_functionalize.runtime.examples import TensorMeta
+from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode
@@ -49,8 +50,7 @@ RECORDS: dict[str, Any] = {
     )
 }
 ENUMS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)  # type: ignore[attr-defined]
+    kind.__name__: kind for kind in (AliasSource, Detachment, OutputSource, views.InverseReturnMode)
 }
 VIEW = "_ViewMeta"
 
@@ -87,7 +87,7 @@ def _check_literal(value: Any) -> None:
         raise SaveError(f"a {type(value).__name__} has no form on disk")
 
 
-def from_json(content: Any, size: Callable[[Any], Any]) -> Any:
+def from_json(content: object, size: Callable[[Any], Any]) -> Any:
     """Return the value from which ``to_json`` made ``content``. ``size`` makes a symbolic size from its text.
 
     Raises:

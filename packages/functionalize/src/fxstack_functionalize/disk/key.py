@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
     from fxstack_functionalize.tracing.trace import TraceRequest
 
+# Limits: no key: programs on a GPU, with sizes that data decide, with symbolic sizes or tensors inside of the
+# functions of control flow operators, with constants of more than a megabyte, under saved-tensor hooks, or
+# compiled under a mode of the program. A backward is kept when it has run: one per program, for all sizes for
+# which it decides the same.
+
 logger = logging.getLogger(__name__)
 
 

@@ -40,8 +40,8 @@ def encode_program(
     shell: Shell,
     training: tuple[TrainingPlan, Variant | None] | None,
     assumed: Sequence[str],
-    forward: Any,
-    backward: Any,
+    forward: object,
+    backward: object,
 ) -> dict[str, Any]:
     """Return the document of a program with the packed graphs ``forward`` and ``backward``.
 

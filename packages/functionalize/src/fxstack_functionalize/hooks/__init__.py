@@ -1,9 +1,8 @@
-"""Saved-tensor hooks, traced into the end of the forward and the start of the backward.
+"""Saved-tensor hooks traced into the forward's epilogue and the backward's prologue.
 
-The folder may import ``code_reads``, ``random``, ``tracing`` and ``runtime.backward.tangents``; ``runtime``
-calls it. Begin with ``inline`` (hooks after partitioning) and ``joint`` (hooks before partitioning).
-``identity`` decides whether a hook can be traced and which hooks are equal; ``pair`` traces one pair of
-hooks.
+``pair`` traces one pair of pack and unpack hooks, ``identity`` decides whether a hook may be traced once,
+``joint`` puts hooks into the joint graph before partitioning and ``inline`` into the two graphs after it. The
+folder imports ``tracing``. Begin with ``pair``.
 """
 
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError

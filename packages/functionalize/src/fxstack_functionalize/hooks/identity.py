@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule
@@ -67,7 +67,7 @@ class HookReader:
     def __init__(self) -> None:
         self._scans: dict[CodeType, _Scan] = {}
 
-    def identity(self, hook: Any) -> Hashable:
+    def identity(self, hook: object) -> Hashable:
         """Return a key that is equal for hooks with equal behaviour.
 
         Raises:
@@ -79,7 +79,7 @@ class HookReader:
             return _as_key(hook)
         return self._callable(hook, ())
 
-    def _callable(self, function: Any, active: tuple[CodeType, ...]) -> Hashable:
+    def _callable(self, function: object, active: tuple[CodeType, ...]) -> Hashable:
         if isinstance(function, partial):
             fixed = [*function.args, *function.keywords.items()]
             inner = self._callable(function.func, active)
@@ -101,7 +101,7 @@ class HookReader:
             found.append(self._value(value, name, (*active, code)))
         return (code, tuple(found))
 
-    def _value(self, value: Any, name: str, active: tuple[CodeType, ...]) -> Hashable:
+    def _value(self, value: object, name: str, active: tuple[CodeType, ...]) -> Hashable:
         if is_known(value):
             return _as_key(value)
         if isinstance(value, (FunctionType, partial)):
@@ -109,7 +109,7 @@ class HookReader:
         return _constant(value, name)
 
 
-def _constant(value: Any, name: str) -> Hashable:
+def _constant(value: object, name: str) -> Hashable:
     if isinstance(value, (tuple, frozenset, torch.Size)):
         return (type(value), tuple(_constant(item, name) for item in value))
     if isinstance(value, tuple(LITERAL_TYPES)):
@@ -117,7 +117,7 @@ def _constant(value: Any, name: str) -> Hashable:
     raise NotTraceableError(f"it uses {name!r}, a {type(value).__name__} that may change")
 
 
-def _as_key(value: Any) -> Hashable:
+def _as_key(value: object) -> Hashable:
     key: Hashable = value
     return key
 

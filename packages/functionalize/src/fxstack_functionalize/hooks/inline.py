@@ -119,7 +119,7 @@ def _stage(
 
 
 def _outputs(graph: Graph) -> list[Any]:
-    return [*graph.output_node().args[0]]  # type: ignore[union-attr,misc]
+    return [*graph.output_node().args[0]]
 
 
 def _is_tensor(node: Node) -> bool:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from fxstack_functionalize.hooks.pair import HookPair
 
 
+# Limits: a hook sees what the partitioner saves, which are fewer tensors than eager saves, and not whether
+# these require a gradient.
+
+
 def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) -> StageGraph:
     """Return ``joint`` with the hooks around each forward value that the backward reads.
 

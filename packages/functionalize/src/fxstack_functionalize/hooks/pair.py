@@ -126,11 +126,11 @@ def parameter_memory(stage: StageGraph) -> frozenset[int]:
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _finish(session: Session, result: Any) -> TracedHook:
+def _finish(session: Session, result: object) -> TracedHook:
     leaves, spec = pytree.tree_flatten(result)
     nodes = [_leaf(session, leaf) for leaf in leaves]
     for traced in session.inputs:
@@ -148,7 +148,7 @@ def _finish(session: Session, result: Any) -> TracedHook:
     return TracedHook(graph, results, tuple(nodes), spec)
 
 
-def _leaf(session: Session, leaf: Any) -> Any:
+def _leaf(session: Session, leaf: object) -> Any:
     if isinstance(leaf, torch.Tensor):
         if not session.engine.is_functional(leaf):
             raise NotTraceableError("it returns a tensor that is not made from its argument")

@@ -1,7 +1,7 @@
-"""Frozen records of the inputs and outputs of a captured graph: mutations, aliases, sources of outputs.
+"""Frozen records of what a captured graph does to its inputs and what its outputs are.
 
-The folder imports ``torch_compat`` alone, so every other folder may import it. Begin with
-``records.GraphInfo``; ``replay`` records how the caller makes a view of its own tensor.
+``records`` describes inputs and outputs; ``replay`` makes a tensor that aliases another tensor again. All
+other folders of the package read these records. This folder imports none of them.
 """
 
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import sympy
 
-UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta  # type: ignore[attr-defined]
-RESIZE: type = views.resize__ViewMeta  # type: ignore[attr-defined]
-DETACH: type = views.detach_ViewMeta  # type: ignore[attr-defined]
+UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta
+RESIZE: type = views.resize__ViewMeta
+DETACH: type = views.detach_ViewMeta
 
 _aten = torch.ops.aten
 PARTS: Final[dict[type, Any]] = {
@@ -120,7 +120,7 @@ def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any,
 
 
 def _no_grad(replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def make(*given: Any) -> torch.Tensor:
+    def make(*given: object) -> torch.Tensor:
         with torch.no_grad():
             return replay(*given)
 

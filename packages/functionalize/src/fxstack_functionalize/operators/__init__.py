@@ -1,6 +1,6 @@
-"""Operators that need their own treatment in a trace, for example fused optimizers, attention and RNNs.
+"""Operators that a trace replaces by others with the same results.
 
-A module of this folder replaces an operator by other operators, or calls it under special conditions. The
-folder imports the tracer's types and ``fxstack_interchange`` only. ``tracing.interpret`` looks functions up
-in its tables: begin there, then read ``elements`` as the smallest example.
+One module for each family: attention, recurrent layers, fused optimizers, masked assignments, and Python
+kernels of torch that differ from eager. The folder imports ``tracing`` and ``fxstack_interchange.operators``.
+Begin with ``elements``, the shortest.
 """

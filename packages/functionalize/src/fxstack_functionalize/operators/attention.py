@@ -139,7 +139,7 @@ class _Attention(torch.autograd.Function):
     """The attention operator. Its overload ``backward`` computes the gradient."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, attention: Attention, tables: list[Tensor], numbers: list[Any], *tensors: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, *buffers = tensors
@@ -153,7 +153,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_out: Tensor | None, grad_sums: Tensor | None, _largest: Any
     ) -> tuple[Any, ...]:
         saved = ctx.saved_tensors

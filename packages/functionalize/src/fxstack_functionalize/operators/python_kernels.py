@@ -20,7 +20,7 @@ _aten = torch.ops.aten
 _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)
 
 
-def _resampled(operator: Any) -> Kernel:
+def _resampled(operator: Callable[..., Any]) -> Kernel:
     """Compute the output size from scale factors, and call the operator with this size."""
 
     def kernel(
@@ -37,7 +37,7 @@ def _resampled(operator: Any) -> Kernel:
     return kernel
 
 
-def _nearest(operator: Any) -> Kernel:
+def _nearest(operator: Callable[..., Any]) -> Kernel:
     """As ``_resampled``, for operators without ``align_corners``."""
 
     def kernel(

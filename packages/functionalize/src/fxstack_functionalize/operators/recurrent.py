@@ -20,7 +20,7 @@ _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.
 
 
 @contextmanager
-def steps_of(target: Any) -> Iterator[None]:
+def steps_of(target: object) -> Iterator[None]:
     """Disable oneDNN around a call of ``target`` if it is a recurrent layer that may need a backward."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         yield

@@ -32,7 +32,7 @@ def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
         return
     evaluate: Any = shapes.evaluate_sym_node
 
-    def answer(node: Any, size_oblivious: bool = False, *rest: Any, **named: Any) -> Any:
+    def answer(node: object, size_oblivious: bool = False, *rest: object, **named: object) -> Any:
         try:
             return evaluate(node, size_oblivious, *rest, **named)
         except GuardOnDataDependentSymNode:
@@ -41,7 +41,7 @@ def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
                 raise
             return evaluate(node, True, *rest, **named)
 
-    shapes.evaluate_sym_node = answer  # type: ignore[method-assign]
+    shapes.evaluate_sym_node = answer
     try:
         yield
     finally:

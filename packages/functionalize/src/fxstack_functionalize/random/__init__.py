@@ -1,6 +1,6 @@
-"""Random operators in a trace: eager's order and bits, or draws as pure functions of a state.
+"""Random numbers in traced graphs.
 
-``rng`` keeps random operators in eager's order and bits; begin with it. ``functional_random`` turns each draw
-into a function of the generator's state (``AotOptions.functional_random``). The folder imports ``errors`` and
-``tracing`` (types and ``RecordingMode``) only.
+``rng`` keeps the order and the bits of eager's random operators; ``functional_random`` makes a graph that
+takes the state of torch's generator and returns the state after it. The folder imports ``tracing``. Begin
+with ``rng``.
 """

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from fxstack_interchange import StageGraph
 
+# Limits: draws on a GPU stay as they are. A graph whose backward draws runs in eager, and such programs are
+# not kept on disk. Torchbind calls end the graph.
+
 NAMESPACE: Final = "fxstack_random"
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _outer: Final = WeakTensorKeyDictionary()
@@ -98,7 +101,7 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
 def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``pure`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         result, state = pure(*args, torch.get_rng_state())
         torch.set_rng_state(state)
         return result
@@ -121,7 +124,7 @@ def state_input(graph: Graph) -> int | None:
     return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
 
 
-def _is_draw(target: Any, args: Sequence[Any], kwargs: Any, result: Any) -> bool:
+def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
     if target in (GET_STATE, SET_STATE, MANUAL_SEED):
         return True
     if not isinstance(target, OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
@@ -138,7 +141,7 @@ class FunctionalRandomMode(RecordingMode):
 
     state: torch.Tensor
 
-    def _run(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is END and self.state is not args[0]:
             return self.state
         if func is BEGIN or func is END:
@@ -198,7 +201,7 @@ def functional_form(operator: OpOverload) -> OpOverload:
         arguments.pop()
     results = ", ".join(["Tensor"] * (1 + len(operator._schema.returns)))
 
-    def real(state: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def real(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         before = torch.get_rng_state()
         torch.set_rng_state(state)
         try:
@@ -207,7 +210,7 @@ def functional_form(operator: OpOverload) -> OpOverload:
         finally:
             torch.set_rng_state(before)
 
-    def fake(state: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def fake(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         return torch.empty_like(state), *_several(operator(*args, **kwargs))
 
     return _define(name, f"({', '.join(['Tensor state', *arguments])}) -> ({results})", real, fake)

@@ -64,7 +64,7 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
     if exact:
         return rules
 
-    def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: Any = None) -> Any:
+    def bernoulli(self: torch.Tensor, p: float = 0.5, *, generator: object = None) -> Any:
         if self.is_contiguous():
             return NotImplemented
         node = tracer.unwrap_proxy(self).node
@@ -75,7 +75,7 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
     return rules | {torch.ops.aten.bernoulli.p: bernoulli}
 
 
-def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.Tensor:
+def fill_in_memory_order(self: torch.Tensor, p: float, generator: object) -> torch.Tensor:
     """Return the value of ``self`` after ``self.bernoulli_(p)``."""
     order, inverse = _memory_order(self)
     drawn = torch.ops.aten.bernoulli.p(self.permute(order).contiguous(), p, generator=generator)
@@ -83,7 +83,7 @@ def fill_in_memory_order(self: torch.Tensor, p: float, generator: Any) -> torch.
     return result
 
 
-def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: Any = None) -> Any:
+def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: object = None) -> Any:
     """Return the value of ``self.random_(low, high)``. ``aten.random.from`` is not a valid Python name."""
     if high is None:
         return NotImplemented
@@ -117,7 +117,7 @@ class ExactRandomMode(FunctionalTensorMode):
 
     def __torch_dispatch__(
         self,
-        func: Any,
+        func: object,
         types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,

@@ -36,7 +36,7 @@ def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
     return lambda args: compiled(*args)
 
 
-def check_results(results: Any, expected: int, role: str) -> Sequence[Any]:
+def check_results(results: object, expected: int, role: str) -> Sequence[Any]:
     """Return ``results`` if there are as many as the graph has."""
     if isinstance(results, (tuple, list)) and len(results) == expected:
         return results

@@ -88,9 +88,9 @@ def make_function(
     class Compiled(torch.autograd.Function):
         pass
 
-    Compiled.forward = staticmethod(_forward(case, forward))  # type: ignore[method-assign]
+    Compiled.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
-    Compiled.backward = staticmethod(differentiate)  # type: ignore[method-assign]
+    Compiled.backward = staticmethod(differentiate)
     if linked is not None:
         watch_hooks(Compiled)
     # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
@@ -140,7 +140,7 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
         add_holding(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
-    keep_sizes = sizes_keeper(info, case.plan)
+    keep_sizes = sizes_keeper(info, symbolic=case.plan.symbolic)
     if keep_sizes is not None:
         source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
     if case.second.keeps:
@@ -179,7 +179,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     _add_twice(source, case.second)
     if case.sequential is not None:
         source.add("takes = backwards.arguments(missing)")
-        source.add("arguments = turns.take(ctx.held, missing, takes)", sequential=case.sequential)
+        source.add("arguments = sequential.take(ctx.held, missing, takes)", sequential=case.sequential)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
     if arguments:
@@ -188,7 +188,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(info, case.plan) is not None else "None"
+    sizes = "ctx.sizes" if sizes_keeper(info, symbolic=case.plan.symbolic) is not None else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.second.refusal is not None:

@@ -6,13 +6,14 @@ No graph is needed once they are made, so they can also come from the disk.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fxstack_functionalize.runtime.backward.double_backward import own_names, refusal
 from fxstack_functionalize.runtime.backward.output_edges import draws, linking_refusal
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, saved_tensors
+from fxstack_functionalize.runtime.examples import Example, TensorMeta
 from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
 from fxstack_interchange import InputKind, OutputKind
@@ -20,32 +21,6 @@ from fxstack_interchange import InputKind, OutputKind
 if TYPE_CHECKING:
     from fxstack_functionalize.tracing.trace import Traced
     from fxstack_interchange import Partition
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMeta:
-    """A strided tensor, with the part of a tensor's methods that describe it. Sizes may be symbolic."""
-
-    dtype: torch.dtype
-    device: torch.device
-    shape: tuple[Any, ...]
-    strides: tuple[Any, ...]
-    contiguous: bool
-
-    layout = torch.strided
-
-    def dim(self) -> int:
-        return len(self.shape)
-
-    def stride(self, dim: int | None = None) -> Any:
-        return self.strides if dim is None else self.strides[dim]
-
-    def is_contiguous(self) -> bool:
-        return self.contiguous
-
-
-Example: TypeAlias = torch.Tensor | TensorMeta
-"""What is known of a tensor ahead of time: a fake tensor where it is not strided."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     Apply = Callable[..., Sequence[Any]]
 
 
+# Limits: autograd.grad(loss, x, allow_unused=True), where loss does not depend on the argument x but another
+# result does, runs the backward of the graph and frees what it has saved. Eager runs nothing.
+# autograd.grad(loss, x) of an argument x that is no leaf, and that the graph changed before it computed loss,
+# finds no path from loss to x.
+
+
 @dataclass(frozen=True, slots=True)
 class Stages:
     """What cuts a joint graph, and what compiles the parts: the backward later, unless ``early`` says otherwise."""
@@ -111,10 +117,10 @@ class _Training:
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
 
-    def plain(self, *args: Any) -> Sequence[Any]:
+    def plain(self, *args: object) -> Sequence[Any]:
         return self.function(Saving.PLAIN)(*args)
 
-    def eager_hooks(self, *args: Any) -> Sequence[Any]:
+    def eager_hooks(self, *args: object) -> Sequence[Any]:
         return self.function(Saving.HOOKED)(*args)
 
     def function(self, saving: Saving) -> Apply:

@@ -1,8 +1,8 @@
-"""Graphs over wrapper subclasses: converted to graphs over the wrapped tensors, rewrapped at run time.
+"""Graphs over wrapper subclasses.
 
-The folder may import ``runtime``, ``tracing`` and ``metadata``; ``aot`` calls it. Begin with ``compiling``.
-``layout`` describes how a wrapper consists of plain tensors, ``desugar`` runs the graph on rebuilt wrappers,
-``training`` is the autograd node between wrappers.
+``layout`` describes a wrapper down to its plain tensors, ``desugar`` rewrites a graph over wrappers as a
+graph over these tensors, ``compiling`` and ``training`` compile the result and rebuild wrappers at run time.
+The folder imports ``tracing`` and ``runtime``. Begin with ``compiling``.
 """
 
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped

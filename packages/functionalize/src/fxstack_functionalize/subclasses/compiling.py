@@ -70,7 +70,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> 
     return _inference(graph, how.plain(module, flat), how.options)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad:
         with torch.no_grad():
             return value.detach()
@@ -105,7 +105,7 @@ def _width(graph: Desugared) -> int:
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> Any:
         flat = map(_plain, flatten_all(graph.inputs, args))
         found = rebuild_all(outputs, compiled(*flat))
         values = [
@@ -193,7 +193,7 @@ def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
 def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotOptions) -> Callable[..., Any]:
     """Return ``run`` with eager under function transforms, and with ``options.on_error`` for exceptions."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         if torch_compat.are_functorch_transforms_active():
             return module(*args)
         if options.on_error is None:

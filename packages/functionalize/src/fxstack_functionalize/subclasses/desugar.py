@@ -52,7 +52,7 @@ class Desugared:
     differentiable: tuple[int, ...] = ()
     gradients: list[Layout | None] = field(default_factory=list)
 
-    def forward(self, *flat: Any) -> tuple[Any, ...]:
+    def forward(self, *flat: object) -> tuple[Any, ...]:
         """Run the graph on plain tensors."""
         arguments = rebuild_all(self.inputs, flat)
         values = self.run(arguments)
@@ -71,7 +71,7 @@ class Desugared:
         )
         return values
 
-    def joint(self, *flat: Any) -> tuple[Any, ...]:
+    def joint(self, *flat: object) -> tuple[Any, ...]:
         """Map inputs and tangents to outputs and gradients, all as plain tensors."""
         count = sum(len(layout.holds) for layout in self.inputs)
         arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
@@ -117,7 +117,7 @@ class _Apart:
             self._seen.add(_memory(value))
         return value
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: object) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if _memory(value) in self._seen:
@@ -133,11 +133,11 @@ def _memory(tensor: torch.Tensor) -> int:
 def flat_module(fn: Callable[..., Any], inputs: int) -> GraphModule:
     """Return a graph of one node that calls ``fn``, a function of plain tensors."""
 
-    def desugared(*flat: Any) -> Any:
+    def desugared(*flat: object) -> Any:
         return fn(*flat)
 
     desugared.__module__ = desugared.__qualname__ = "desugared"
-    desugared.needs_modes = True  # type: ignore[attr-defined]
+    vars(desugared)["needs_modes"] = True
     graph = Graph()
     placeholders = [graph.placeholder(f"inner_{number}") for number in range(inputs)]
     graph.output(graph.call_function(desugared, tuple(placeholders)))

@@ -26,22 +26,22 @@ class Plain:
     dtype: torch.dtype | None = None
     device: torch.device | None = None
 
-    def flatten(self, value: Any) -> Iterator[Any]:
+    def flatten(self, value: object) -> Iterator[Any]:
         yield value
 
-    def tensors(self, value: Any) -> Iterator[Any]:
+    def tensors(self, value: object) -> Iterator[Any]:
         yield value
 
     def assemble(self, tensors: Iterator[Any], _numbers: Iterator[Any]) -> Any:
         return next(tensors)
 
-    def restride(self, value: Any, stride: tuple[int, ...]) -> Any:
+    def restride(self, value: object, stride: tuple[int, ...]) -> Any:
         """Return a result of a compiled graph with eager's strides."""
         if not self.is_tensor or same_layout(value, stride):
             return value
         return with_strides(value, stride)
 
-    def zeros(self, size: Any, stride: Any) -> torch.Tensor:
+    def zeros(self, size: object, stride: object) -> torch.Tensor:
         """Return zeros of this dtype and device."""
         made = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
         return made.zero_()
@@ -84,7 +84,7 @@ class Wrapper:
         known = (*self.size, *self.stride)
         yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
 
-    def tensors(self, value: Any) -> Iterator[Any]:
+    def tensors(self, value: object) -> Iterator[Any]:
         """Yield the plain tensors of a value."""
         for name, layout in self.parts:
             yield from layout.tensors(getattr(value, name))
@@ -109,7 +109,7 @@ class Wrapper:
             and all(layout.fits(getattr(value, name)) for name, layout in self.parts)
         )
 
-    def _same_context(self, context: Any) -> bool:
+    def _same_context(self, context: object) -> bool:
         compare = getattr(self.cls, "__metadata_guard__", None)
         same = self.context == context if compare is None else compare(self.context, context)
         return bool(same)
@@ -123,7 +123,7 @@ class Wrapper:
         """Return the symbolic sizes and strides in the order in which ``assemble`` takes them."""
         inner = (number for _, layout in self.parts for number in layout.numbers)
         own = (number for number in (*self.size, *self.stride) if _is_symbolic(number))
-        return (*inner, *own)  # type: ignore[arg-type]
+        return (*inner, *own)
 
     @property
     def holds(self) -> tuple[bool, ...]:
@@ -139,14 +139,14 @@ def _is_symbolic(number: object) -> bool:
     return isinstance(number, torch.SymInt)
 
 
-def layout_of(value: Any) -> Layout:
+def layout_of(value: object) -> Layout:
     """Return the layout of a value with its present sizes."""
     if not isinstance(value, torch.Tensor):
         return Plain(is_tensor=False)
     if not is_wrapper(value):
         strides = value.stride() if value.layout is torch.strided else ()
         return Plain(True, tuple(value.size()), tuple(strides), value.dtype, value.device)
-    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, context = value.__tensor_flatten__()
     if any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(context)):
         raise UnsupportedGraphError(
             f"a {type(value).__name__} whose context holds symbolic sizes",

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.trace import Traced
 
 
+# Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
+# arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph
+# runs again in eager.
+
+
 def trained_callable(
     graph: Desugared, traced: Traced, captured: Captured, stages: Stages
 ) -> Callable[..., Any]:
@@ -43,8 +48,8 @@ def trained_callable(
     compiled = _function(graph, forward, backward, _Sizes.of(graph, captured), expected)
     spec = graph.spec
 
-    def run(*args: Any) -> Any:
-        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)  # type: ignore[no-untyped-call]
+    def run(*args: object) -> Any:
+        return pytree.tree_unflatten(list(compiled.apply(*args)), spec)
 
     return run if graph.grad_mode else torch.enable_grad()(run)
 
@@ -95,7 +100,7 @@ def _function(
 
     class Compiled(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *args: Any) -> Any:  # type: ignore[override]
+        def forward(ctx: Any, *args: Any) -> Any:
             given = flatten_all(graph.inputs, args)
             ctx.gradients, ctx.tangents = sizes.gradients(given), sizes.tangents(given)
             strides, numbers = sizes.strides(given), sizes.outputs(given)

@@ -1,7 +1,6 @@
-"""Run the captured graph once and record the functional or joint ATen graph.
+"""The trace of a captured graph: one pass that makes an inference graph or a joint graph.
 
-The folder may import ``metadata``, ``operators``, ``random``, ``aliasing`` and ``shell``, not ``runtime``,
-``hooks``, ``subclasses`` or ``disk``. Begin with ``trace``, which restarts a trace when an assumption fails.
-``session`` sets up the modes of one trace, ``interpret`` runs the nodes, ``recording`` and ``tracer`` write
-the graph; ``functional``, ``joint`` and ``finalize`` complete it.
+``trace`` is the pass; ``session`` holds the modes that are on during it; ``tracer`` and ``recording`` record
+ATen operators; ``joint`` traces the backward through autograd; ``finalize`` closes the graph. The folder
+imports ``aliasing``, ``operators`` and ``metadata``. Begin with ``trace``.
 """

@@ -156,7 +156,7 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
     return made
 
 
-def to_fake(mode: FakeTensorMode, value: Any) -> Any:
+def to_fake(mode: FakeTensorMode, value: object) -> Any:
     """Return a fake tensor for a tensor; another value unchanged."""
     if isinstance(value, FakeTensor):
         return _ordinary(value)
@@ -179,7 +179,7 @@ def _ordinary(fake: FakeTensor) -> FakeTensor:
         return fake
     with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
         made = torch.empty(0, dtype=fake.dtype, device=fake.device)
-        made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())  # type: ignore[call-overload]
+        made.set_(fake.untyped_storage(), fake.storage_offset(), fake.size(), fake.stride())
         made = torch_compat.neg_view(made) if fake.is_neg() else made
         made = torch_compat.conj_view(made) if fake.is_conj() else made
         return cast("FakeTensor", made.requires_grad_(fake.requires_grad))

@@ -69,7 +69,7 @@ class CapturedRun:
                 raise
         return None
 
-    def _load(self, value: Any) -> Any:
+    def _load(self, value: object) -> Any:
         return map_arg(value, self.env.__getitem__)
 
     def call_function(self, node: Node) -> Any:
@@ -85,7 +85,7 @@ class CapturedRun:
             return self._call(target, args, self._load(node.kwargs))
         return region(self.tracer, *args, **self._load(node.kwargs))
 
-    def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
             with steps_of(function):
                 return run_in_place_safely(self.engine, function, args, kwargs)
@@ -127,7 +127,7 @@ _RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
 }
 
 
-def _forget_values(engine: Engine, args: Any) -> None:
+def _forget_values(engine: Engine, args: object) -> None:
     """Take away what is known of the elements of ``args``, operands of a nested graph: a loop has others in each round."""
     for value in pytree.tree_leaves(args):
         if isinstance(value, torch.Tensor):

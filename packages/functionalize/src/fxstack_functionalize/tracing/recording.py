@@ -90,7 +90,7 @@ def _rows(source: Node, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part
     return part
 
 
-def _slices(source: Node, _sizes: Any, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
+def _slices(source: Node, _sizes: object, dim: int = 0) -> Callable[[int, int, torch.Tensor], Part]:
     def part(_index: int, place: int, value: torch.Tensor) -> Part:
         end = place + value.shape[dim]
         return torch.ops.aten.slice.Tensor, (source, dim, place, end), end
@@ -158,7 +158,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         with self:
             return in_layout(result, strides)
 
-    def _run(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
             result = self._decompose(func, rule, args, kwargs)
@@ -204,7 +204,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             composite = self._composite[func] = known and func._can_decompose()
         return composite
 
-    def _is_simple(self, func: Any) -> bool:
+    def _is_simple(self, func: object) -> bool:
         return (
             isinstance(func, OpOverload)
             and func.namespace == "aten"
@@ -215,7 +215,11 @@ class RecordingMode(ProxyTorchDispatchMode):
         )
 
     def _record(
-        self, func: OpOverload, args: Any, kwargs: Any, nodes: tuple[tuple[Any, ...], dict[str, Any]]
+        self,
+        func: OpOverload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        nodes: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> Any:
         result = with_undefined(func, args, kwargs, func(*args, **kwargs))
         dtypes = returned_dtypes(func, args, kwargs)
@@ -273,7 +277,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _nodes(self, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([self._node(value) for value in values])
 
-    def _node(self, value: Any) -> Any:
+    def _node(self, value: object) -> Any:
         if isinstance(value, torch.Tensor):
             entry = self.map.get(value)
             if entry is None or entry.constant is not None or value._has_symbolic_sizes_strides:

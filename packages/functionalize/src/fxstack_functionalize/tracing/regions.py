@@ -35,12 +35,12 @@ CHECKPOINT_OPTIONS = frozenset(
 )
 
 
-def region_of(target: Any) -> Region | None:
+def region_of(target: object) -> Region | None:
     """Return the function that runs a region given the node's arguments; None if ``target`` is no region."""
     return _REGIONS.get(target)
 
 
-def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
     tracer.tag(RECOMPUTE_TAG)
     graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))
@@ -91,7 +91,7 @@ def _value(node: Node) -> Any:
     return node.meta.get("val")
 
 
-def _context(output: Any) -> SelectiveCheckpointContext:
+def _context(output: object) -> SelectiveCheckpointContext:
     if "op_output" in _CONTEXT_PARAMETERS:
         return SelectiveCheckpointContext(is_recompute=False, op_output=output)
     return SelectiveCheckpointContext(is_recompute=False)

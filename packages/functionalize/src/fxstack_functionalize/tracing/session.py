@@ -60,11 +60,11 @@ class _AsNonLeaf(torch.autograd.Function):
     """Give a functional tensor the gradient of ``leaf`` without being a leaf, or a view of one, itself."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: object, leaf: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:  # noqa: ARG004
         return box[0]
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override] # noqa: ARG004
+    def backward(ctx: object, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
         return grad, None
 
 
@@ -94,7 +94,7 @@ class TracedInput:
     """The views that lead to ``argument`` before anything ran."""
 
 
-def _has_symbols(value: Any) -> bool:
+def _has_symbols(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return bool(value._has_symbolic_sizes_strides)
     if isinstance(value, (tuple, list)):
@@ -198,7 +198,7 @@ class Session:
 
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
         """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
-        made = self.engine.wrap(traced.inner)  # type: ignore[arg-type]
+        made = self.engine.wrap(traced.inner)
         return self.engine.apart(made) if traced.shares else made
 
     def _make_leaves(self) -> None:
@@ -272,7 +272,7 @@ class Session:
         """Return the plain tensor under a functional one, after all mutations."""
         return current_value(self.engine, wrapped)
 
-    def node_of(self, value: Any) -> Any:
+    def node_of(self, value: object) -> Any:
         """Return the node that computes ``value`` (a plain tensor or symbol), or the constant that it is."""
         found = self.tracer.unwrap_proxy(value)
         if isinstance(found, torch.fx.Proxy):

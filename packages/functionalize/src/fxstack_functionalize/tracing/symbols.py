@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.inputs import Captured
 
 
+# Limits: graphs with gradients of std, var and cumprod of a size that data decides run in eager. A graph
+# whose backend specialises a symbolic size (recurrent layers, by unrolling) is compiled for each size, up to
+# the limit. multilabel_margin_loss that trains with symbolic sizes runs in eager, since torch has no fake
+# kernel for its backward.
+
+
 def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
     """Describe the symbols that the captured graph's inputs bind, in order of first appearance."""
     shape_env = captured.fake_mode.shape_env
@@ -94,7 +100,7 @@ class _NestText:
         self.names[name] = value
         return name
 
-    def _size(self, expr: Any) -> str:
+    def _size(self, expr: sympy.Expr) -> str:
         self.symbols |= expr.free_symbols
         parameters = sorted(map(str, expr.free_symbols))
         text: str = PythonPrinter().doprint(expr)
@@ -106,7 +112,7 @@ class _NestText:
         return f"{name}({', '.join(f'{p}={p}' for p in parameters)})"
 
 
-def _evaluated(expr: Any) -> Callable[..., int]:
+def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
     """Return the function of an expression that has no text in Python."""
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
 
@@ -161,12 +167,12 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
     return found
 
 
-def values_in(shape_env: Any) -> dict[sympy.Symbol, Any]:
+def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:
     """Return the values of symbols that a graph was captured with; those that depend on data have none."""
     # torch 2.11 knows the second name only; later ones warn about it
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})
 
 
-def _integer(value: Any, otherwise: int | None) -> Any:
+def _integer(value: object, otherwise: int | None) -> Any:
     return int(value) if isinstance(value, (int, sympy.Integer)) else otherwise

@@ -33,7 +33,7 @@ class TensorMap:
             raise KeyError(tensor)
         return self.get(tensor)
 
-    def __setitem__(self, tensor: torch.Tensor, proxy: Any) -> None:
+    def __setitem__(self, tensor: torch.Tensor, proxy: object) -> None:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: Callable[[], Any]) -> None:
@@ -43,7 +43,7 @@ class TensorMap:
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._entries
 
-    def get(self, tensor: torch.Tensor, default: Any = None) -> Any:
+    def get(self, tensor: torch.Tensor, default: object = None) -> Any:
         entry = self._entries.get(id(tensor))
         if entry is None:
             return default

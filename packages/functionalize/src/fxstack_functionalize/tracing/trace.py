@@ -228,7 +228,7 @@ def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
     return slots + [FlatSlot(value) for value in analysis.values]
 
 
-def _plain(session: Session, value: Any) -> Any:
+def _plain(session: Session, value: object) -> Any:
     return session.value(value) if isinstance(value, torch.Tensor) else value
 
 

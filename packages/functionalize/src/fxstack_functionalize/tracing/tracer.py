@@ -67,7 +67,7 @@ class AtenTracer(PythonKeyTracer):
         self._origin = {}
         self.in_backward = True
 
-    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+    def create_node(self, *args: object, **kwargs: object) -> Node:
         node: Node = super().create_node(*args, **kwargs)
         if node.op not in {"placeholder", "output"}:
             self._attribute(node)
@@ -96,7 +96,7 @@ class AtenTracer(PythonKeyTracer):
             self.backward_nodes.append(item)
         return item
 
-    def create_arg(self, a: Any) -> Any:
+    def create_arg(self, a: object) -> Any:
         if isinstance(a, torch.Tensor) and a.requires_grad:
             raise UnsupportedGraphError(
                 f"the graph uses a tensor of size {tuple(a.shape)} that requires a gradient but is no input",

@@ -1,7 +1,8 @@
-"""The saved file of choices: what was measured to be fastest, for one kind of device, driver and compiler.
+"""The saved file of choices: the fastest alternatives measured for one kind of device, driver and compiler.
 
-A choice that is in the file is never measured again, so that a program runs the same kernels every time; delete the file (or a
-line of it) to measure anew. It is JSON, one entry a kernel, with the time of each alternative, for people to read.
+A saved choice is never measured again, so a program runs the same kernels every time. Delete the file (or an
+entry) to measure again. The file is JSON, one entry per kernel, with the time of each alternative, for people
+to read.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 
 LIBRARY = "library"
-"""The alternative to every kernel of ours."""
+"""The name of the library's product, an alternative to every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``config`` is None for the library's product. ``micros``: what each alternative took; ``skipped``: why one has no time."""
+    """``config``: None for the library; ``micros``: times by alternative; ``skipped``: missing times."""
 
     config: ProductConfig | None
     origins: str = ""
@@ -47,7 +48,7 @@ class SavedChoices:
         return None if entry is None else _decoded(entry)
 
     def put(self, key: str, choice: Choice) -> None:
-        """Add to what is in the file by now; the last of several processes wins a race, with a whole file."""
+        """Add a choice to the file's current contents; the last of concurrent writers wins, with a whole file."""
         entries = {**self._read(), key: asdict(choice)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
@@ -64,7 +65,7 @@ class SavedChoices:
 
 
 def _decoded(entry: Any) -> Choice | None:
-    """The choice, or None where the file was written by hand or by another version."""
+    """Return the choice, or None if the entry was written by hand or by another version."""
     try:
         config = entry["config"]
         made = None if config is None else ProductConfig(**config)

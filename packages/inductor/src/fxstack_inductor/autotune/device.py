@@ -1,4 +1,4 @@
-"""The timer of a real device, through torch's events and our own launcher."""
+"""The timer of a real device, with torch's events and this package's launcher."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 RUNS = 12
 FLUSHED = 1 << 27
-"""Bytes that are written between runs, so that none finds its operands in the L2 cache."""
+"""Bytes written between runs, so that no run finds its operands in the L2 cache."""
 
 
 def machine_name(device: int) -> str:
-    """What the times depend on: the device, the driver's and torch's CUDA version, and Triton's."""
+    """Return what times depend on: the device, and the versions of the driver, torch's CUDA and Triton."""
     properties = torch.cuda.get_device_properties(device)
     driver, cuda = Driver().version(), torch.version.cuda
     return f"{properties.name}-driver{driver}-cuda{cuda}-triton{triton_version()}"
@@ -38,7 +38,7 @@ def machine_name(device: int) -> str:
 
 @dataclass(frozen=True)
 class DeviceTimer:
-    """Times on device number ``device`` of compute capability ``capability``."""
+    """Times kernels on device number ``device`` of compute capability ``capability``."""
 
     device: int
     capability: int
@@ -50,7 +50,7 @@ class DeviceTimer:
         return compiled_or_not(source, self.capability, self.options)
 
     def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
-        """Time a launch.
+        """Return the time of a launch.
 
         Raises:
             CudaError: the driver rejects the kernel.
@@ -85,7 +85,7 @@ class DeviceTimer:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """On the device, whatever the program has on: a graph is compiled in the middle of it."""
+        """Use the device with the program's modes off: compilation happens in the middle of the program."""
         off = torch.autocast("cuda", enabled=False)
         with torch.cuda.device(self.device), _disable_current_modes(), torch.no_grad(), off:
             yield
@@ -99,10 +99,10 @@ class DeviceTimer:
         return torch.empty(FLUSHED, dtype=torch.int8, device=self._place)
 
     def _filled(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Small numbers, as products in practice have; zeros for what may be an index."""
+        """Return small numbers, as in real products; zeros for possible indices."""
         if not dtype.is_floating_point:
             return torch.zeros(count, dtype=dtype, device=self._place)
-        own = torch.Generator(self._place).manual_seed(0)  # the program's numbers are its own
+        own = torch.Generator(self._place).manual_seed(0)  # the program's generator stays untouched
         return torch.rand(count, device=self._place, generator=own).sub_(0.5).to(dtype)
 
     def _median(self, run: Callable[[], Any]) -> float:

@@ -1,8 +1,9 @@
-"""Measure the alternatives for one matrix product, and choose.
+"""Measure the alternatives for one matrix product, and choose one.
 
-The kernels that can be had are compiled in parallel processes and timed on the device, and so is the library's product, with a
-copy of as many bytes as a kernel for the rest would move. What does not compile, launch, or fit into memory is named
-and skipped. Among times that are equal within the noise the first alternative is chosen: the library, then large tiles.
+The possible kernels are compiled in parallel processes and timed on the device. The library's product is
+timed together with a copy of as many bytes as a kernel for the remaining operations would move. An
+alternative that does not compile, launch, or fit into memory is named and skipped. Among equal times (within
+noise) the first wins: the library, then large tiles.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 NOISE = 0.02
 FAILURES = (CudaError, RuntimeError, MemoryError)
-"""What a launch or an allocation raises; torch's OutOfMemoryError is a RuntimeError."""
+"""Exceptions of launches and allocations; torch's OutOfMemoryError is a RuntimeError."""
 
 
 class Timer(Protocol):
-    """Compiles and times on one device; times are seconds, the median of several runs."""
+    """Compiles and times on one device; a time is the median of several runs, in seconds."""
 
     def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
-        """By name: machine code, or why there is none."""
+        """Return, by kernel name, machine code or the reason for its absence."""
 
     def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
-        """Time a launch on buffers of the kernel's sizes."""
+        """Return the time of a launch on buffers of the kernel's sizes."""
 
     def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
-        """Time the library's product of these sizes and, if there is a rest, a copy of what it would move."""
+        """Return the time of the library's product and, ``with_rest``, of a copy of the rest's bytes."""
 
 
 def choose(kernel: Kernel, saved: SavedChoices, timer: Timer, one: Candidate) -> Choice:
-    """The saved choice for ``kernel``, or the measured one, which is then saved."""
+    """Return the saved choice for ``kernel``; without one, measure and save."""
     key = _key(kernel, one)
     found = saved.get(key)
     if found is None:
@@ -67,7 +68,7 @@ def _key(kernel: Kernel, one: Candidate) -> str:
 
 
 def measure(kernel: Kernel, timer: Timer, one: Candidate) -> Choice:
-    """Time every alternative."""
+    """Time every alternative and return the choice."""
     origins, tiling = ", ".join(kernel.origins), tile_product(kernel)
     configs = fitting_configs(tiling)
     made = [triton_kernel(kernel, f"kernel_{k}", config) for k, config in enumerate(configs)]

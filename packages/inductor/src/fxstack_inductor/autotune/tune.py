@@ -1,4 +1,4 @@
-"""The schedule of a graph whose matrix products were chosen by measurement on the device."""
+"""Schedule a graph whose matrix products are chosen by measurement on the device."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.fusion.templates import Candidates
     from fxstack_inductor.schedule.plan import Plan
 
+# Limits: the operations beside a library's product are timed as a copy of equally many bytes.
+
 LOG = logging.getLogger(__name__)
 
 
 def tuned(
     planned: Callable[[Candidates], Plan], chosen: Candidates, saved: SavedChoices, timer: Timer
 ) -> tuple[Plan, dict[str, ProductConfig]]:
-    """The schedule, and the tile sizes of its products by the kernel's name.
+    """Return the schedule, and the tile sizes of its products by kernel name.
 
-    ``planned`` makes a schedule in which the products of the given nodes are kernels. A product whose library wins is
-    taken out; what remains may then fuse otherwise, and is measured again.
+    ``planned`` makes a schedule in which the products of the given nodes are kernels. A product whose library
+    call wins is removed; the remaining products may then fuse differently, and are measured again.
     """
     while True:
         plan, configs, lost = planned(chosen), {}, set()
@@ -52,7 +54,7 @@ def tuned(
 
 
 def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, Timer] | None:
-    """The file and timer of a device; None, with a word in the log, where there is no device to measure on."""
+    """Return the choices and the timer of a device; None (and a log entry) if there is no GPU."""
     if not torch.cuda.is_available():
         LOG.info("autotuning needs a GPU: the cost model chooses")
         return None

@@ -1,7 +1,8 @@
-"""Levels and passes of a kernel's values, shared by the code generators.
+"""Loop levels and passes of a kernel's values, shared by the code generators.
 
-``level``: a value is at the inner level if it changes along the inner loops. ``stage``: in which pass over the inner loops
-it is available; pass ``s`` computes the reductions of stage ``s``, and what uses their results is of stage ``s + 1``.
+``inner``: whether a value changes along the inner loops. ``stage``: the pass over the inner loops in which
+the value is available. Pass ``s`` computes the reductions of stage ``s + 1``; values that use their results
+also have stage ``s + 1``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Analysis:
         return max([*roots, *reduces], default=0)
 
     def reduces(self, stage: int) -> list[int]:
-        """Positions of the reductions computed in pass ``stage``."""
+        """Return the positions of the reductions computed in pass ``stage``."""
         return [
             k
             for k, v in enumerate(self.kernel.values)
@@ -46,7 +47,7 @@ class Analysis:
         return self.inner[store.value] or _varies(store.index, self.kernel)
 
     def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
-        """What must be computed for ``roots``, in order; nothing behind a value in ``stop``."""
+        """Return the values that ``roots`` need, in order, without the operands of values in ``stop``."""
         seen: set[int] = set()
         stack = list(roots)
         while stack:

@@ -1,4 +1,4 @@
-"""The numbers by which torch's C shim knows dtypes."""
+"""The integer codes of dtypes in torch's C shim."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ DTYPE_CODES = {
     torch.float8_e4m3fnuz: 26,
     torch.float8_e8m0fnu: 44,
 }
-"""c10::ScalarType's numbers, which are part of torch's ABI."""
+"""The numbers of c10::ScalarType, which are part of torch's ABI."""

@@ -1,30 +1,29 @@
-"""Index expressions as text: what C and Triton share; a target says how its own parts are spelled."""
+"""Print index expressions as C or Triton text; each target supplies the spelling of the operations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var
+from fxstack_inductor.ir.expr import Extremum, FloorDiv, Mod, Var
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_inductor.ir.atoms import Atom
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Atom, Expr
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPrinter:
-    """Call it with an expression. Divisions of what may be negative go through the helpers, which floor as Python does."""
+    """Prints an expression when called. Helpers floor divisions of negative numbers, as Python does."""
 
     number: Callable[[int], str]
     divide: str
-    """The operator that truncates; enough where the dividend is not negative."""
+    """The truncating operator, used where the dividend is not negative."""
     floordiv: str
     remainder: str
     extremum: str
-    """With ``{name}`` for ``min`` or ``max``."""
+    """A format with ``{name}`` for ``min`` or ``max``."""
     variable: str = "{}"
 
     def __call__(self, expr: Expr) -> str:
@@ -61,12 +60,12 @@ def _c_number(value: int) -> str:
 
 
 c_index = IndexPrinter(_c_number, "/", "floordiv_int64_t", "remainder_int64_t", "{name}_int64_t")
-"""64-bit C."""
+"""C text in 64 bits."""
 
 triton_index = IndexPrinter(
     lambda value: str(value) if value >= 0 else f"({value})", "//", "_floordiv", "_remainder", "tl.{name}imum"
 )
-"""Triton, in the type of the loop variables."""
+"""Triton text, in the type of the loop variables."""
 
 wide_index = replace(triton_index, variable="({} + tl.full([], 0, tl.int64))")
-"""Triton, in 64 bits."""
+"""Triton text, in 64 bits."""

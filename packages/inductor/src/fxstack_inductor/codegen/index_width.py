@@ -1,28 +1,32 @@
-"""Whether a kernel's index arithmetic fits into 32 bits, which GPUs compute several times faster than 64.
+"""Decide whether a kernel's index arithmetic fits into 32 bits, which is several times faster on GPUs.
 
-Addresses may wrap around on the way, as long as what they come to fits; what is divided may not, nor how many points there are.
+Intermediate sums of an address may wrap around, as long as the address fits. Dividends and the number of
+points must fit.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind, parts
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Var, parts, product
 from fxstack_inductor.ir.kernel import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_inductor.ir.atoms import Atom
+    from fxstack_inductor.ir.expr import Atom
     from fxstack_inductor.ir.kernel import Kernel
 
+# Limits: the graph is compiled again if symbolic sizes lead to tensors of more than 2**31 elements. Sizes
+# that depend on data are indexed with 64 bits.
+
 INT32 = 2**31 - 2**16
-"""What fits: the last tile may reach beyond it."""
+"""The largest number that fits. The last tile may extend beyond the number, so it is below 2**31."""
 
 
 def narrow(kernel: Kernel) -> bool:
-    """Whether 32 bits are enough, known here or promised by who launches it."""
+    """Whether 32 bits are enough: provably here, or guaranteed by the launcher."""
     if kernel.small:
         return True
     found = limits(kernel)
@@ -35,7 +39,7 @@ def fits(expr: Expr) -> bool:
 
 
 def limits(kernel: Kernel) -> tuple[Expr, ...] | None:
-    """What must fit, in terms of sizes; None where that is not known."""
+    """Return the expressions in sizes that must fit into 32 bits; None if they are unknown."""
     extents = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
     found = [magnitude(e) for e in (extents, *(ref.numel for ref in kernel.buffers))]
     for index in _indices(kernel):
@@ -50,12 +54,12 @@ def _indices(kernel: Kernel) -> Iterable[Expr]:
 
 
 def _inside(expr: Expr) -> list[Expr | None]:
-    """Of what is divided or compared inside of ``expr``."""
+    """Return the magnitudes of the dividends, divisors and compared expressions inside ``expr``."""
     return [magnitude(part) for atom in expr.atoms() for part in parts(atom)]
 
 
 def magnitude(expr: Expr) -> Expr | None:
-    """What the absolute values of ``expr`` and of its sums on the way do not exceed; None if nothing is known."""
+    """Return an upper bound of the absolute values of ``expr`` and its partial sums, or None."""
     total = ZERO
     for monomial, coefficient in expr.terms:
         factors = [_atom(atom) for atom in monomial]
@@ -73,7 +77,7 @@ def _atom(atom: Atom) -> Expr | None:
             return None if most is None else most - ONE
         case Var(_, VarKind.SIZE):
             return Expr((((atom,), 1),))
-        case Var(_, VarKind.VALUE):  # of 64 bits, and what it is added to is, too
+        case Var(_, VarKind.VALUE):  # the value has 64 bits, so its sum has too
             return ZERO
         case Var():
             return None

@@ -1,6 +1,7 @@
-"""A C file in parts, each of which can be compiled with nothing but what stands in front of the first.
+"""Split a C file into parts; each part can be compiled with only the text in front of the first part.
 
-The file as a whole is C too. Where there are several processors, and enough to compile, a compiler for each takes a part.
+The whole file is valid C too. On a machine with several processors, a compiler per part compiles a large
+file.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ if TYPE_CHECKING:
 
 PART = "\n/* ---- a part of its own ---- */\n"
 LATER = "#define FXSTACK_LATER_PART\n"
-"""In front of all parts but the first, which defines the variables that they share."""
+"""Put in front of all parts but the first part, which defines the shared variables."""
 ENOUGH = 24_000
-"""Characters of a part, about 0.3 seconds of a compiler, which takes up to 0.06 for what stands in front of all parts."""
+"""Characters of a part: about 0.3 seconds of compilation, of which the common head takes up to 0.06."""
 MOST = 16
-"""Files of more parts have longer ones."""
+"""The largest number of parts; a longer file gets longer parts."""
 
 
 def in_parts(head: str, pieces: Sequence[str]) -> str:
-    """``head`` and the pieces of C, in parts of which only the last is shorter than ``ENOUGH``."""
+    """Return ``head`` and the pieces of C, in parts of which only the last may be shorter than ``ENOUGH``."""
     return "".join([head, *(PART + "\n\n".join(group) + "\n" for group in _groups(pieces))])
 
 
@@ -39,7 +40,7 @@ def _groups(pieces: Sequence[str]) -> Iterator[list[str]]:
 
 
 def parts_of(text: str) -> list[str]:
-    """The files to compile instead of ``text``, the longest first: one, where it is too short for several."""
+    """Return the files to compile instead of ``text``, longest first; a short text stays one file."""
     head, *parts = text.split(PART)
     if len(parts) < 2 or len(text) - len(head) < 2 * ENOUGH:
         return [text]

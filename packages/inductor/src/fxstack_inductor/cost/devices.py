@@ -1,18 +1,19 @@
-"""GPUs as the model sees them: peak rates from their data sheets, and what of them programs reach."""
+"""GPUs in the cost model: peak rates from data sheets, and the fractions that programs reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """``bandwidth`` in bytes a second; ``vector`` and ``matrix`` in operations a second by dtype (dense, without sparsity).
+    """``bandwidth`` in bytes per second; ``vector`` and ``matrix`` in operations per second by dtype (dense).
 
-    ``launch`` is the time between the starts of two kernels that do nothing, in seconds, where the host keeps up.
+    ``launch`` is the time in seconds between the starts of two empty kernels, if the host keeps up.
     """
 
     name: str
@@ -25,15 +26,15 @@ class Gpu:
     launch: float = 2.0e-6
 
     def peak(self, dtype: torch.dtype, *, matrix: bool) -> float:
-        """Operations a second; what is not listed runs as float32."""
+        """Return operations per second; an unlisted dtype counts as float32."""
         table = self.matrix if matrix and dtype in self.matrix else self.vector
         return table.get(dtype, self.vector[torch.float32])
 
 
 REACHED_BANDWIDTH = 0.9
-"""Of the peak, in a copy of a large tensor."""
+"""The fraction of peak bandwidth that a copy of a large tensor reaches."""
 REACHED_MATRIX = 0.75
-"""Of the peak, in a large matrix product."""
+"""The fraction of the peak rate that a large library matrix product reaches."""
 
 
 def _rates(single: float, double: float) -> MappingProxyType[torch.dtype, float]:
@@ -41,14 +42,14 @@ def _rates(single: float, double: float) -> MappingProxyType[torch.dtype, float]
 
 
 def _matrix(half: float, double: float, eighth: float = 0.0) -> MappingProxyType[torch.dtype, float]:
-    """Float32 is not here: without TF32, which torch leaves off, its products run on the vector units."""
+    """Return matrix rates. Float32 is missing: without TF32 (torch's default) it uses the vector units."""
     rates = {torch.bfloat16: half, torch.float16: half, torch.float64: double}
     if eighth:
         rates |= {torch.float8_e4m3fn: eighth, torch.float8_e5m2: eighth}
     return MappingProxyType(rates)
 
 
-_HOPPER = {
+_HOPPER: dict[str, Any] = {
     "capability": 90,
     "processors": 132,
     "l2": 50 << 20,
@@ -56,18 +57,18 @@ _HOPPER = {
     "matrix": _matrix(989.4e12, 66.9e12, 1978.9e12),
 }
 A100 = Gpu("A100", 80, 108, 2.039e12, 40 << 20, _rates(19.5e12, 9.7e12), _matrix(312e12, 19.5e12))
-H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)  # type: ignore[arg-type]
-H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)  # type: ignore[arg-type]
+H100 = Gpu(name="H100", bandwidth=3.35e12, **_HOPPER)
+H200 = Gpu(name="H200", bandwidth=4.8e12, **_HOPPER)
 
 GPUS = MappingProxyType({gpu.name: gpu for gpu in (A100, H100, H200)})
-"""By name. A100: the 80 GB SXM module; H100 and H200: SXM5 modules."""
+"""GPUs by name. A100: the 80 GB SXM module; H100 and H200: SXM5 modules."""
 
 
 def gpu_of(target: str) -> Gpu:
-    """The GPU of a target: ``cuda``, ``cuda:sm_80``, ``cuda:sm_90``, ``cuda:H200``.
+    """Return the GPU of a target: ``cuda``, ``cuda:sm_80``, ``cuda:sm_90``, ``cuda:H200``.
 
     Raises:
-        ValueError: no description fits.
+        ValueError: the target is unknown.
     """
     name = target.partition(":")[2]
     if name in GPUS:

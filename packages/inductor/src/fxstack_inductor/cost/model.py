@@ -1,8 +1,9 @@
-"""Predicted times of a schedule's kernels and calls.
+"""Predict the times of a schedule's kernels and calls.
 
-A kernel takes as long as the slower of its memory traffic and its arithmetic (the roofline model: Williams, Waterman and
-Patterson, 2009), stretched where there are too few programs to keep all processors busy, and at least the time of a launch.
-Each element of a buffer counts once; a looped reduction reads it again in every pass that the L2 cache cannot serve.
+A kernel takes the longer of its memory time and its arithmetic time (the roofline model: Williams, Waterman
+and Patterson, 2009). The time grows if programs are too few to keep all processors busy, and is at least the
+time of a launch. Each element of a buffer counts once; a looped reduction reads it again in every pass that
+the L2 cache cannot serve.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.codegen.triton.tiles import Tiling
     from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.schedule.plan import Plan, Step
 
     Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 
 EXPENSIVE_OPERATIONS = 20
-"""What a transcendental function counts, in additions."""
+"""The cost of a transcendental function, in additions."""
 PER_PROCESSOR = 2
-"""Programs that a processor needs at a time to keep its memory pipelines full."""
+"""The number of concurrent programs that fills a processor's memory pipelines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One launch or call. Sizes in bytes, times in seconds."""
+    """One launch or call. Sizes are in bytes, times in seconds."""
 
     name: str
     what: str
@@ -54,11 +55,11 @@ class Cost:
     programs: int | None
     seconds: float
     bound: str
-    """What takes the time: memory, arithmetic, or launch."""
+    """The limit of the time: memory, arithmetic, or launch."""
 
 
 def predict(plan: Plan, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> tuple[Cost, ...]:
-    """The steps of ``plan`` that run on the device, in order; ``sizes`` gives the symbols of the graph."""
+    """Return the costs of device steps of ``plan``, in order; ``sizes`` gives the graph's symbols."""
     costs = (_cost(step, tilings, gpu, sizes) for step in plan.steps)
     return tuple(cost for cost in costs if cost is not None)
 
@@ -80,7 +81,7 @@ def _cost(step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> C
 
 
 def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """One launch of a kernel of the loop IR."""
+    """Return the cost of one launch of a kernel of the loop IR."""
     facts = analyse(kernel)
     loops = {loop.var: _size(loop.extent, sizes) for loop in (*kernel.outer, *kernel.inner)}
     itemsize = {ref.name: ref.dtype.itemsize for ref in kernel.buffers}
@@ -110,7 +111,7 @@ def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, in
 
 
 def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
-    """One launch of a kernel that computes a matrix product, all of whose sizes are known."""
+    """Return the cost of one launch of a matrix product kernel; all sizes are known."""
     kernel = tiling.kernel
     made = [ref for ref in kernel.buffers if ref.name in kernel.written]
     read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
@@ -129,7 +130,7 @@ def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
 
 
 def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """One launch of an attention; half of the scores count where a mask hides some."""
+    """Return the cost of one launch of an attention; with a mask, half of the scores count."""
     kernel, own = tiling.kernel, attention_of(tiling.kernel)
     scores = own.heads * _size(own.batch * own.queries * own.keys, sizes)
     products = {"forward": 2, "queries": 3, "keys": 4}[own.kind]
@@ -145,7 +146,7 @@ def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) 
 
 
 def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
-    """How many elements an address takes at most over all loops; a computed one changes along all of them."""
+    """Return the largest number of elements that an address takes; a computed one changes along all loops."""
     variables = index.variables
     if any(v.kind == "value" for v in variables):
         variables = frozenset(loops)
@@ -155,7 +156,7 @@ def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
     return count
 
 
-def _operations(value: Any) -> int:
+def _operations(value: object) -> int:
     if isinstance(value, Compute):
         return EXPENSIVE_OPERATIONS if value.op in EXPENSIVE else 1
     return int(isinstance(value, Reduce))
@@ -164,7 +165,7 @@ def _operations(value: Any) -> int:
 def roofline(
     gpu: Gpu, moved: int, operations: int, programs: int | None, dtype: torch.dtype, *, matrix: bool
 ) -> tuple[float, str]:
-    """Seconds, and what takes them."""
+    """Return the seconds, and their limit."""
     wanted = gpu.processors * PER_PROCESSOR
     busy = 1.0 if programs is None else min(1.0, max(programs, 1) / wanted)
     memory = moved / (gpu.bandwidth * REACHED_BANDWIDTH * busy)
@@ -178,7 +179,7 @@ def roofline(
 
 
 def call_cost(step: ExternCall, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
-    """An ATen call: torch's formula for its operations where it has one, and each tensor touched once."""
+    """Return the cost of an ATen call: torch's flop formula, if any, and one access of each tensor."""
     read = sum(_bytes(node, sizes) for node in dict.fromkeys(step.reads))
     written = sum(_bytes(node, sizes) for node in step.outputs)
     operations = _flops(step, sizes)
@@ -198,7 +199,7 @@ def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
     return int(formula(*args, **kwargs, out_val=made[0] if len(made) == 1 else made))
 
 
-def _concrete(value: Any, sizes: Mapping[str, int]) -> Any:
+def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Node):
         return _meta(value, sizes)
     if isinstance(value, Expr):
@@ -221,7 +222,7 @@ def _bytes(node: Node | Extern, sizes: Mapping[str, int]) -> int:
 
 
 def _size(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """Sizes that only the host knows count as one."""
+    """Return a size as a number; symbols that only the host knows count as one."""
     return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})
 
 
@@ -229,7 +230,7 @@ def _size(expr: Expr, sizes: Mapping[str, int]) -> int:
 
 
 def report(costs: Sequence[Cost], gpu: Gpu) -> str:
-    """One line for each launch and call, and the sum."""
+    """Return one line for each launch and call, and the sum."""
     head = f"predicted for {gpu.name}: {seconds_text(sum(c.seconds for c in costs))} in {len(costs)} launches"
     rows = [_row(cost) for cost in costs]
     return "\n".join([head, *rows])

@@ -1,7 +1,8 @@
-"""Whether a matrix product is worth a kernel of our own: when what is fused with it saves more than the library's speed.
+"""Decide whether a matrix product becomes a kernel of this package: fusion must outweigh a faster library.
 
-A library's product writes its result, and what is done with each element reads it again; a kernel of our own does that in
-registers. It reaches less of the matrix units' peak than a library that is tuned for each shape.
+A library's product writes its result, and the operations on each element read it again; a kernel of this
+package does these operations in registers. Such a kernel reaches less of the matrix units' peak than a
+library that is tuned for each shape.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
 
 OWN_MATRIX = 0.55
-"""Of the peak, in a large product by a kernel of ours."""
+"""The fraction of the peak rate that a kernel of this package reaches in a large product."""
 HALF = 2
 """Bytes of an element."""
 LATENCY = 0.7e-6
-"""Seconds from asking for what is in memory to having it: for full bandwidth, all that moves in that time must be on its way."""
+"""Memory latency in seconds: for full bandwidth, the bytes moved in this time must be in flight."""
 MARGIN = 0.95
-"""What the prediction must come to, of the library's, before it is believed."""
+"""The kernel must be predicted to take at most this fraction of the library's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Bytes of the factors, of the result, and of what else is read or written; multiplications and additions.
+    """Bytes of the factors, of the result, and of other reads and writes; multiplications and additions.
 
     ``sides`` are batches, rows, columns and depth.
     """
@@ -45,7 +46,7 @@ class Work:
 
 
 def work_of(tiling: ProductTiling) -> Work:
-    """What the kernel has to do."""
+    """Return the work of a kernel."""
     kernel = tiling.kernel
     batch, rows, columns, depth = sides = tiling.sides
     factors = batch * depth * (rows + columns) * HALF
@@ -56,9 +57,10 @@ def work_of(tiling: ProductTiling) -> Work:
 
 
 def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int) -> bool:
-    """Whether the kernel is predicted to beat the library's call, a product of ``dtype``, and a kernel for the rest.
+    """Whether the kernel is predicted to beat the library's call (of ``dtype``) plus a kernel for the rest.
 
-    ``in_library``: how many of the buffers beside the factors the call takes itself (the addend of ``addmm``).
+    ``in_library``: the number of buffers beside the factors that the call itself takes (the addend of
+    ``addmm``).
     """
     more = does_more(tiling.kernel, in_library)
     if not more and dtype.itemsize == HALF:
@@ -74,7 +76,7 @@ def pays(tiling: ProductTiling, gpu: Gpu, dtype: torch.dtype, *, in_library: int
 
 
 def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
-    """Seconds for the kernel, and what takes them."""
+    """Return the seconds of the kernel, and their limit."""
     work = work_of(tiling)
     programs = max(1, _count(tiling.grid))
     waves = -(-programs // gpu.processors) * gpu.processors / programs
@@ -88,7 +90,7 @@ def predict_product(tiling: ProductTiling, gpu: Gpu) -> tuple[float, str]:
 
 
 def _on_its_way(tiling: ProductTiling) -> int:
-    """Bytes of the factors that all programs together have asked for at a time."""
+    """Return the bytes of factors that all programs together have in flight."""
     config, (_, rows, columns, depth) = tiling.config, tiling.sides
     lines = min(config.bm, rows) + min(config.bn, columns)
     deep = min(config.bk * (config.num_stages - 1), depth)
@@ -96,7 +98,7 @@ def _on_its_way(tiling: ProductTiling) -> int:
 
 
 def does_more(kernel: Kernel, in_library: int) -> bool:
-    """Whether there is anything that the library's call does not do."""
+    """Whether the kernel does anything that the library's call does not do."""
     extra = len(kernel.buffers) - 3 - in_library
     arithmetic = [
         v for v in kernel.values if isinstance(v, Compute) and not v.op.startswith(("round", "cast"))

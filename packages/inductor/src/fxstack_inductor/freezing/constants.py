@@ -1,11 +1,11 @@
-"""Cut a graph in two: what follows from the model's state alone, and the rest, which takes its results as further inputs."""
+"""Cut a graph in two: a part that depends on the model's state alone, and the rest, which uses its values."""
 
 from __future__ import annotations
 
 import math
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Graph
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 STATE = ("_parameters_", "_buffers_")
-"""What capture calls the tensors of modules: the way to them."""
+"""Prefixes that capture gives to the tensors of modules: the path to the tensor."""
 MOST_GROWTH = 1.25
-"""A result with more than so many times the bytes that it is made of is computed in each call, as dequantised weights are."""
+"""A result larger than this multiple of its sources (e.g. dequantised weights) is computed in each call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``constants`` takes the arguments at ``state`` and returns what ``rest`` takes behind the arguments at ``kept``.
+    """``constants`` takes the arguments ``state``; ``rest`` takes the arguments ``kept``, then its results.
 
-    ``compared``: the arguments among ``state`` whose versions do not tell of every change.
+    ``compared``: the arguments among ``state`` whose versions do not show every change.
     """
 
     constants: GraphModule
@@ -42,7 +42,7 @@ class Split:
 def is_state(node: FxNode) -> bool:
     """Whether a placeholder is, by its name, a parameter or buffer that the graph only reads.
 
-    A guess may be wrong: what is kept of such a tensor is checked in each call.
+    The guess may be wrong, so each call checks the tensors behind stored results.
     """
     value = node.meta.get("val")
     if not _is_plain(value):
@@ -51,37 +51,37 @@ def is_state(node: FxNode) -> bool:
     return (isinstance(value, torch.nn.Parameter) or named) and not any(map(_writes, node.users))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
         and value.device.type == "cpu"
-        and not value._has_symbolic_sizes_strides  # type: ignore[attr-defined]
+        and not value._has_symbolic_sizes_strides
     )
 
 
 def _changes_silently(node: FxNode) -> bool:
-    """Whether a tensor may be running statistics: a batch norm that trains changes them, and not their versions."""
+    """Whether a tensor may be running statistics: training batch norms change them without a new version."""
     value = node.meta["val"]
     parameter = isinstance(value, torch.nn.Parameter)
     return value.dim() == 1 and value.is_floating_point() and not parameter
 
 
 def _writes(user: FxNode) -> bool:
-    """Whether ``user`` may change its argument: by its schema, or as training statistics are, without saying so."""
+    """Whether ``user`` may change its argument: by its schema, or undeclared, as training batch norms do."""
     trains = "batch_norm" in str(user.target) and not is_evaluated_norm(user)
     return trains or mutates_tensor(user)
 
 
 def is_evaluated_norm(node: FxNode) -> bool:
-    """Whether a batch norm uses its running statistics and leaves them alone."""
+    """Whether a batch norm uses its running statistics without changing them."""
     if node.target is torch.ops.aten._native_batch_norm_legit_no_training.default:
         return True
     return node.target is torch.ops.aten.native_batch_norm.default and node.args[5] is False
 
 
 def constant_nodes(graph_module: GraphModule) -> set[FxNode]:
-    """What is computed from state, numbers and other such nodes, without effects."""
+    """Return the nodes computed without effects from state, numbers and other such nodes."""
     found: set[FxNode] = set()
     for node in graph_module.graph.nodes:
         if node.op == "placeholder":
@@ -100,11 +100,11 @@ def _is_pure(node: FxNode) -> bool:
 
 
 PACKED = "packed"
-"""Key of the metadata of nodes that call functions of this package, which have no schema."""
+"""Metadata key of nodes that call functions of this package, which have no schema."""
 
 
 def split(graph_module: GraphModule) -> Split | None:
-    """The two graphs; None if no call would save anything."""
+    """Return the two graphs; None if the split saves nothing."""
     known = constant_nodes(graph_module)
     own = known - _results(graph_module)
     found = [n for n in graph_module.graph.nodes if n in own and n.op != "placeholder"]
@@ -121,7 +121,7 @@ def split(graph_module: GraphModule) -> Split | None:
 
 
 def _results(graph_module: GraphModule) -> set[FxNode]:
-    """Results of the graph, and what they may be views of: each call returns memory of its own."""
+    """Return the graph's results and their possible bases: each call must return memory of its own."""
     (output,) = graph_module.graph.find_nodes(op="output")
     found: set[FxNode] = set()
     stack = list(output.all_input_nodes)
@@ -136,7 +136,7 @@ def _results(graph_module: GraphModule) -> set[FxNode]:
 
 
 def _behind(nodes: Iterable[FxNode]) -> list[FxNode]:
-    """``nodes`` and everything that they are computed from, in the graph's order."""
+    """Return ``nodes`` and all nodes that they are computed from, in the graph's order."""
     seen: dict[FxNode, None] = {}
     stack = list(nodes)
     while stack:
@@ -148,16 +148,16 @@ def _behind(nodes: Iterable[FxNode]) -> list[FxNode]:
 
 
 def _grows(node: FxNode) -> bool:
-    """Whether the result takes up notably more memory than the state that it is made of."""
+    """Whether the result needs notably more memory than the state it is computed from."""
     if PACKED in node.meta:
         return False
     made = sum(_bytes(n.meta["val"]) for n in _behind([node]) if n.op == "placeholder")
     return _bytes(node.meta["val"]) > MOST_GROWTH * made
 
 
-def _bytes(value: Any) -> float:
+def _bytes(value: object) -> float:
     if not isinstance(value, torch.Tensor):
-        return math.inf  # has to stay in the graph
+        return math.inf  # the value must stay in the graph
     if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):
         return math.inf
     last = sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
@@ -194,12 +194,12 @@ def _rest(
 
 
 def _removable(node: FxNode) -> bool:
-    """Whether what no result needs can be left out: what has no effect."""
+    """Whether a node without users can be removed, because it has no effect."""
     return node.op in {"placeholder", "get_attr"} or (node.op == "call_function" and _is_pure(node))
 
 
 def _without(output: FxNode, border: set[FxNode]) -> set[FxNode]:
-    """What results and effects need, where ``border`` is given."""
+    """Return the nodes that results and effects need, given the nodes ``border``."""
     effects = [n for n in output.graph.nodes if not _removable(n)]
     seen: set[FxNode] = set()
     stack = [output, *effects]

@@ -1,4 +1,4 @@
-"""A compiled graph whose constant part is computed when the model's tensors are not those that it was computed from."""
+"""A compiled graph whose constant part is recomputed when the model's tensors have changed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
     Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 
+# Limits: a write through .data, or by a direct call of a fused optimizer's operator, is not detected. Folded
+# and packed weights exist twice in memory, symbolic batch sizes have no packed products, and weights of
+# convolutions are not packed (slower in some layouts, 5% faster in others). Frozen programs are not kept on
+# disk.
+
 MOST_MISSES = 8
-"""After so many calls in a row with other weights the graph is compiled as it is: its weights are arguments, or being trained."""
+"""After this many consecutive calls with new weights, the whole graph is compiled: the weights vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Results of the constant part. ``state`` keeps the memory that they were made from, so that its address stays its own.
+    """Results of the constant part. ``state`` keeps the source memory alive, so its address is not reused.
 
-    ``copies`` are what the tensors that are compared by value were.
+    ``copies`` are the old values of the tensors that are compared by value.
     """
 
     stamp: Stamp
@@ -44,19 +49,20 @@ class Folded:
 
 @dataclass(eq=False)
 class Frozen:
-    """The callable. A tensor counts as unchanged while its address and its version are the same (running statistics: also their
-    values), and no optimizer has made a step.
+    """The callable of a frozen graph.
 
-    So writing to a parameter through ``.data`` is not seen; assigning to ``.data``, and every in-place operator on it, is.
+    A tensor counts as unchanged while its address and version (and the values of running statistics) are the
+    same and no optimizer has made a step. So a write through ``.data`` is not seen; assigning ``.data`` and
+    in-place operators are seen.
     """
 
     parts: Split
     run: Compiled
     plain: Callable[[], Compiled]
-    """Compiles the graph as it is, for tensors that have no version (of ``torch.inference_mode``)."""
+    """Compiles the whole graph, for tensors without versions (of ``torch.inference_mode``)."""
     folded: Folded | None = None
     misses: int = 0
-    """Calls in a row that each found other weights."""
+    """The number of consecutive calls that each found new weights."""
     unfrozen: list[Compiled] = field(default_factory=list)
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
@@ -73,7 +79,7 @@ class Frozen:
             self.misses = 0
         elif self.misses < MOST_MISSES:
             self.misses += 1
-            # Calls at the same time may each compute it; each uses its own.
+            # Concurrent calls may each compute the constants; each call uses its own results.
             folded = self.folded = self._fold(stamp, state, compared)
         else:
             self.folded = None
@@ -99,9 +105,10 @@ def _equal(found: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> bool:
 
 
 def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
-    """``graph_module`` compiled by ``compiler``, with what follows from the model's state computed once.
+    """Return ``graph_module`` compiled by ``compiler``; values that depend on state alone are computed once.
 
-    It has no gradients, and its parameters and buffers are placeholders named as capture names them.
+    The graph has no gradients, and its parameters and buffers are placeholders with the names that capture
+    gives.
     """
     copy = make_graph_module(graph_module, _copy(graph_module))
     for rewrite in (fold_norms, pack_products):
@@ -112,7 +119,7 @@ def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     watch_optimizers()
     run = compiler(parts.rest)
     made = Frozen(parts, run, lambda: compiler(graph_module))
-    made.lowered = getattr(run, "lowered", None)  # type: ignore[attr-defined]
+    vars(made)["lowered"] = getattr(run, "lowered", None)
     return made
 
 

@@ -1,4 +1,4 @@
-"""Batch norms of convolutions, by their running statistics, become part of the convolution's weights."""
+"""Fold batch norms with running statistics into the weights of the convolutions before them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def fold_norms(graph: Graph, known: set[FxNode]) -> None:
-    """Change ``graph`` in place; ``known`` are the nodes that follow from the model's state."""
+    """Change ``graph`` in place; ``known`` are the nodes that depend on the model's state alone."""
     for node in list(graph.nodes):
         if node.op == "call_function" and is_evaluated_norm(node) and _foldable(node, known):
             _fold(graph, node)
@@ -32,7 +32,7 @@ def _foldable(node: FxNode, known: set[FxNode]) -> bool:
     if transposed or len(convolution.users) != 1 or None in state[2:]:
         return False
     tensors = [v for v in (weight, bias, *state) if v is not None]
-    one_dtype = {v.meta["val"].dtype for v in tensors} | {convolution.meta["val"].dtype}  # type: ignore[union-attr]
+    one_dtype = {v.meta["val"].dtype for v in tensors} | {convolution.meta["val"].dtype}
     alone = all(u.target is operator.getitem and (u.args[1] == 0 or not u.users) for u in node.users)
     return alone and all(v in known for v in tensors) and len(one_dtype) == 1 and one_dtype <= set(DTYPES)
 
@@ -40,12 +40,12 @@ def _foldable(node: FxNode, known: set[FxNode]) -> bool:
 def _fold(graph: Graph, node: FxNode) -> None:
     convolution, gamma, beta, mean, variance = node.args[:5]
     eps = node.args[-1]
-    _, weight, bias = convolution.args[:3]  # type: ignore[union-attr]
-    with graph.inserting_before(convolution):  # type: ignore[arg-type]
+    _, weight, bias = convolution.args[:3]
+    with graph.inserting_before(convolution):
         scale = emit(graph, aten.rsqrt.default, emit(graph, aten.add.Scalar, variance, eps))
         if gamma is not None:
             scale = emit(graph, aten.mul.Tensor, scale, gamma)
-        shape = [-1, *([1] * (weight.meta["val"].dim() - 1))]  # type: ignore[union-attr]
+        shape = [-1, *([1] * (weight.meta["val"].dim() - 1))]
         column = emit(graph, aten.view.default, scale, shape)
         scaled = emit(graph, aten.mul.Tensor, weight, column)
         moved = emit(graph, aten.neg.default, mean)
@@ -54,16 +54,16 @@ def _fold(graph: Graph, node: FxNode) -> None:
         moved = emit(graph, aten.mul.Tensor, moved, scale)
         if beta is not None:
             moved = emit(graph, aten.add.Tensor, moved, beta)
-    convolution.update_arg(1, scaled)  # type: ignore[union-attr]
-    convolution.update_arg(2, moved)  # type: ignore[union-attr]
+    convolution.update_arg(1, scaled)
+    convolution.update_arg(2, moved)
     for user in list(node.users):
-        user.replace_all_uses_with(convolution)  # type: ignore[arg-type]
+        user.replace_all_uses_with(convolution)
         graph.erase_node(user)
     graph.erase_node(node)
 
 
 def emit(graph: Graph, target: Any, *args: Any) -> FxNode:
-    """A call with its fake value."""
+    """Return a new call with its fake value."""
     node = graph.call_function(target, args)
     values = [a.meta["val"] if isinstance(a, FxNode) else a for a in args]
     with values[0].fake_mode:

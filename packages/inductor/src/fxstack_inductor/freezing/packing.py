@@ -1,7 +1,7 @@
-"""Products with constant matrices, by oneDNN over a matrix that is stored in the order in which it is read.
+"""Replace products with constant matrices by oneDNN products over matrices stored in reading order.
 
-Whether that is faster than torch's product depends on the machine, the sizes and the dtype, so both are timed, once per process
-for each combination.
+Whether oneDNN is faster than torch's product depends on the machine, the sizes and the dtype, so both are
+timed, once per process for each combination.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16)
 SMALLEST = 1 << 14
-"""Matrices with fewer elements are not worth a call of another library."""
+"""Smaller matrices are not worth the call of another library."""
 ROUNDS = 5
 GAIN = 0.95
-"""A packed product is used if it takes at most this part of the time."""
+"""A packed product is used if it takes at most this fraction of the time."""
 
 
 def pack_products(graph: Graph, known: set[FxNode]) -> None:
-    """Change ``graph`` in place; ``known`` are the nodes that follow from the model's state."""
+    """Change ``graph`` in place; ``known`` are the nodes that depend on the model's state alone."""
     if not available():
         return
     for node in list(graph.nodes):
@@ -44,7 +44,7 @@ def pack_products(graph: Graph, known: set[FxNode]) -> None:
             continue
         with graph.inserting_before(node):
             packed = graph.call_function(pack, (matrix, rows))
-            # Nothing but oneDNN looks inside; what the rest of the graph is told is a tensor of as many bytes.
+            # Only oneDNN reads the packed matrix; its fake value is a tensor of equally many bytes.
             packed.meta.update(val=matrix.meta["val"], **{PACKED: True})
             arguments: tuple[Any, ...] = (x, packed, bias, "none", [], "")
             product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, arguments)
@@ -61,13 +61,13 @@ def available() -> bool:
 
 
 def pack(matrix: torch.Tensor, rows: int) -> torch.Tensor:
-    """``matrix`` (depth by columns) as oneDNN wants it for products with ``rows`` rows."""
+    """Return ``matrix`` (depth by columns) in oneDNN's format for products with ``rows`` rows."""
     made: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.t().contiguous(), rows)
     return made
 
 
 def _product(node: FxNode, known: set[FxNode]) -> tuple[FxNode | None, FxNode, FxNode] | None:
-    """Bias, left and right factor of a product that may be packed."""
+    """Return bias, left and right factor of a product that may be packed, or None."""
     if node.target not in {aten.mm.default, aten.addmm.default} or node.kwargs:
         return None
     bias, x, matrix = node.args if len(node.args) == 3 else (None, *node.args)

@@ -1,8 +1,9 @@
-"""What the loads, stores and values of an attention kernel are for.
+"""The roles of the loads, stores and values of an attention kernel.
 
-Such a kernel has the loops ``b`` (batch), ``h`` (query's head), ``m`` (query), ``n`` (key), ``d`` and ``e`` (elements of keys
-and of values), and others that only addresses mention. Its ``values`` hold the loads of whole tensors, which are read tile by
-tile, and what is computed on single scores; ``Attention`` says which is which, by position.
+Such a kernel has the loops ``b`` (batch), ``h`` (query's head), ``m`` (query), ``n`` (key), ``d`` and ``e``
+(elements of keys and of values), and other loops that occur only in addresses. Its ``values`` hold the loads
+of whole tensors, which are read tile by tile, and the computations on single scores. ``Attention`` maps each
+role to the position of a value.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
 
 SCORE, GRAD = "score", "grad"
-"""What a load of single scores, or of their gradients, names in the place of a buffer: they are in registers."""
+"""Pseudo-buffers of the loads of single scores and of their gradients, which are in registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The loop variables; ``k`` is a key's head, ``s`` a part of the keys, ``q`` and ``j`` a block's row and place in a table."""
+    """Loop variables; ``k``: key's head, ``s``: part of keys, ``q``, ``j``: row, entry of a block table."""
 
     b: Var
     h: Var
@@ -36,7 +36,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Positions of the loads of a block mask: how many blocks there are, and which; ``rows`` and ``columns`` of each."""
+    """Positions of a block mask's loads: (block count, block numbers); a block is ``rows`` by ``columns``."""
 
     partial: tuple[int, int]
     whole: tuple[int, int] | None
@@ -46,12 +46,13 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``kind`` is ``forward``, ``queries`` (their gradient) or ``keys`` (those of keys and values).
+    """Roles in an attention kernel. ``kind``: ``forward``, or gradients: ``queries``, ``keys`` (and values).
 
-    ``key_batches`` is 1 where all batches share keys. ``score`` and ``mask`` are the positions of results of single scores,
-    ``gradient`` that of the score's gradient. ``parts``: into how many parts keys are split. ``packed``: whether rows of a tile
-    are the queries of all the heads that share keys. Stores are the kernel's, in order: forward: result, base-2 logarithms of
-    sums, largest scores (where wanted); queries: their gradient, then additions to buffers; keys: those of keys and values.
+    ``key_batches`` is 1 where all batches share keys. ``score``, ``mask`` and ``gradient`` are the positions
+    of the results of the functions on single scores. ``parts`` is the number of parts of the keys. With
+    ``packed``, the rows of a tile are the queries of all heads that share keys. The kernel's stores, in
+    order: for ``forward`` the result, base-2 logarithms of sums and (if used) largest scores; for ``queries``
+    the gradient, then additions to buffers; for ``keys`` two gradients.
     """
 
     kind: str

@@ -1,28 +1,127 @@
 """Integer index expressions: polynomials over loop variables, sizes, quotients and remainders.
 
-Every coordinate, stride, offset and size in the loop IR is an ``Expr``. It is what sympy would be used
-for, restricted to what addressing needs and simplified eagerly by rules that are always valid on
-integers, which keeps building one in the microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``;
-an atom is a ``Var``, a ``FloorDiv``, a ``Mod`` or an ``Extremum``. ``Var.extent`` gives a loop variable's
-range ``[0, extent)``, which is what lets ``(i0 * 64 + i1) // 64`` become ``i0``.
+Every coordinate, stride, offset and size in the IR is an ``Expr``. ``Expr`` replaces sympy here: it supports
+only what addressing needs and simplifies at construction by rules that always hold for integers, so
+construction takes microseconds. An ``Expr`` is a sum of ``coefficient * atom * atom * ...``; an atom is a
+``Var``, ``FloorDiv``, ``Mod`` or ``Extremum``. ``Var.extent`` gives a loop variable's range ``[0, extent)``;
+the range lets ``(i0 * 64 + i1) // 64`` become ``i0``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Extremum, FloorDiv, Mod, Var, VarKind, parts
+from fxstack_inductor.ir.bounds import Bounds, VarKind, multiplied, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from fxstack_inductor.ir.atoms import Atom, Bounds, Monomial
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+    kind: VarKind
+    extent: Expr | None = None
+    definition: str = ""
+    """Python text from which the host computes a size that is not a polynomial of other sizes."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # names are unique in a kernel; an enum's hash is slow (Python code)
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether the variable is an argument of the kernels that use it."""
+        return self.kind in {VarKind.SIZE, VarKind.INTEGER}
+
+    def bounds(self) -> Bounds:
+        if self.kind is VarKind.SIZE:
+            return 0, None
+        if self.kind is not VarKind.LOOP or self.extent is None:
+            return None, None
+        upper = self.extent.bounds()[1]
+        return 0, None if upper is None else upper - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({_operand(self.num)} // {_operand(self.den)})"
+
+    def bounds(self) -> Bounds:
+        (low, high), den = self.num.bounds(), self.den.as_int()
+        if den is None or den <= 0:
+            return (0, high) if low is not None and low >= 0 and self.den.is_positive() else (None, None)
+        return (None if low is None else low // den), (None if high is None else high // den)
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    num: Expr
+    den: Expr
+
+    @property
+    def key(self) -> str:
+        return f"({_operand(self.num)} % {_operand(self.den)})"
+
+    def bounds(self) -> Bounds:
+        high = self.den.bounds()[1]
+        return 0, None if high is None else high - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """``max`` or ``min`` of two expressions."""
+
+    name: str
+    left: Expr
+    right: Expr
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}({self.left}, {self.right})"
+
+    def bounds(self) -> Bounds:
+        (la, ha), (lb, hb) = self.left.bounds(), self.right.bounds()
+        pick = max if self.name == "max" else min
+        low = None if la is None or lb is None else pick(la, lb)
+        high = None if ha is None or hb is None else pick(ha, hb)
+        return low, high
+
+
+Atom = Var | FloorDiv | Mod | Extremum
+Monomial = tuple[Atom, ...]
+
+
+def _operand(expr: Expr) -> str:
+    """Return the text of ``expr``, in parentheses where an operator beside it would change its meaning."""
+    known = expr.as_int()
+    simple = expr.as_var() is not None or (known is not None and known >= 0)
+    return expr.text if simple else f"({expr.text})"
+
+
+def parts(atom: Atom) -> tuple[Expr, ...]:
+    match atom:
+        case Var():
+            return ()
+        case FloorDiv(num, den) | Mod(num, den):
+            return num, den
+        case Extremum(_, left, right):
+            return left, right
 
 
 class Expr:
-    """An immutable polynomial with integer coefficients; ``terms`` is sorted, so equal sums are equal objects' values."""
+    """An immutable polynomial with integer coefficients; sorted ``terms`` make equal sums compare equal."""
 
     __slots__ = ("__dict__", "_hash", "terms")
 
@@ -31,7 +130,7 @@ class Expr:
         self._hash: int | None = None
 
     def __hash__(self) -> int:
-        found = self._hash  # most are parts of a sum that nothing looks up
+        found = self._hash  # hashed on demand: most expressions are never looked up
         if found is None:
             found = self._hash = hash(self.terms)
         return found
@@ -110,7 +209,7 @@ class Expr:
         return None
 
     def atoms(self) -> Iterator[Atom]:
-        """Every atom that occurs, the nested ones included."""
+        """Yield every atom, including nested ones."""
         for monomial, _ in self.terms:
             for atom in monomial:
                 yield atom
@@ -125,7 +224,7 @@ class Expr:
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in self.terms:
-            a, b = _scale_bounds(_monomial_bounds(monomial), coefficient)
+            a, b = scaled(multiplied([atom.bounds() for atom in monomial]), coefficient)
             low = None if low is None or a is None else low + a
             high = None if high is None or b is None else high + b
         return low, high
@@ -135,7 +234,7 @@ class Expr:
         return low is not None and low > 0
 
     def coefficient(self, var: Var) -> Expr | None:
-        """What ``var`` is multiplied by, if the expression is linear in it; else None."""
+        """Return the coefficient of ``var`` if the expression is linear in ``var``, else None."""
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             rest = [atom for atom in monomial if atom != var]
@@ -148,7 +247,7 @@ class Expr:
         return _from_dict(total)
 
     def subs(self, mapping: Mapping[Var, Expr]) -> Expr:
-        """Replace variables, simplifying again."""
+        """Replace variables and simplify the result."""
         var = self.as_var()
         if var is not None:
             return mapping.get(var, self)
@@ -163,7 +262,7 @@ class Expr:
         return recombine(total)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """The integer it denotes, given every variable by name."""
+        """Return the value of the expression; ``values`` gives every variable by name."""
         total = 0
         for monomial, coefficient in self.terms:
             product = coefficient
@@ -218,23 +317,6 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
             return pick(left.evaluate(values), right.evaluate(values))
 
 
-def _monomial_bounds(monomial: Monomial) -> Bounds:
-    low: int | None = 1
-    high: int | None = 1
-    for atom in monomial:
-        a, b = atom.bounds()
-        if a is None or a < 0 or low is None:
-            return (a, b) if len(monomial) == 1 else (None, None)
-        low *= a
-        high = None if high is None or b is None else high * b
-    return low, high
-
-
-def _scale_bounds(bounds: Bounds, scale: int) -> Bounds:
-    low, high = (None if b is None else b * scale for b in bounds)
-    return (low, high) if scale >= 0 else (high, low)
-
-
 @lru_cache(maxsize=1 << 12, typed=True)
 def integer(value: int) -> Expr:
     return Expr((((), value),)) if value else ZERO
@@ -249,7 +331,7 @@ def as_expr(value: Expr | int) -> Expr:
 
 
 def loop_var(name: str, extent: Expr | int) -> Expr:
-    """A loop variable; one that can only be 0 is the constant 0."""
+    """Return a loop variable; a variable with extent 1 is the constant 0."""
     extent = as_expr(extent)
     return ZERO if extent == 1 else of_atom(Var(name, VarKind.LOOP, extent))
 
@@ -266,7 +348,7 @@ def product(values: Iterable[Expr | int]) -> Expr:
 
 
 def _divide_terms(num: Expr, den: Expr) -> tuple[Expr, Expr]:
-    """``num == quotient * den + rest``, moving every term that is a multiple of ``den`` to the quotient."""
+    """Return (quotient, rest): ``num == quotient * den + rest``; no term of rest is a multiple of ``den``."""
     if len(den.terms) != 1:
         return (ONE, ZERO) if num == den else (ZERO, num)
     den_atoms, scale = den.terms[0]
@@ -306,7 +388,7 @@ def in_range(value: Expr, size: Expr) -> bool:
 
 
 def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
-    """``rest == k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``: what lets a digit be dropped."""
+    """Write ``rest`` as ``k * coarse + fine`` with ``0 <= fine < k`` and ``k`` a divisor of ``divisor``."""
     for _, coefficient in rest.terms:
         k = gcd(divisor, coefficient)
         if k <= 1:
@@ -319,7 +401,7 @@ def _coarse(rest: Expr, divisor: int) -> tuple[Expr, Expr, int] | None:
 
 
 def _constant_quotient(value: Expr, divisor: int) -> int | None:
-    """``value // divisor`` where the bounds of ``value`` leave only one."""
+    """Return ``value // divisor`` if the bounds of ``value`` allow only one result."""
     low, high = value.bounds()
     if low is None or high is None or low // divisor != high // divisor:
         return None
@@ -327,7 +409,7 @@ def _constant_quotient(value: Expr, divisor: int) -> int | None:
 
 
 def floordiv(num: Expr | int, den: Expr | int) -> Expr:
-    """Python's ``//``; ``den`` is positive."""
+    """Return ``num // den`` (Python's floor division); ``den`` must be positive."""
     num, den = as_expr(num), as_expr(den)
     if den == 1:
         return num
@@ -349,7 +431,7 @@ def floordiv(num: Expr | int, den: Expr | int) -> Expr:
 
 
 def mod(num: Expr | int, den: Expr | int) -> Expr:
-    """Python's ``%``; ``den`` is positive."""
+    """Return ``num % den`` (Python's modulo); ``den`` must be positive."""
     num, den = as_expr(num), as_expr(den)
     if den == 1:
         return ZERO
@@ -379,26 +461,8 @@ def extremum(name: str, left: Expr | int, right: Expr | int) -> Expr:
     return of_atom(Extremum(name, left, right))
 
 
-def decided(op: str, left: Expr, right: Expr) -> bool | None:
-    """The truth of ``left op right`` (eq, ne, lt, le, gt, ge), if the bounds of both decide it."""
-    low, high = (left - right).bounds()
-    match op:
-        case "lt" | "ge":
-            below = high is not None and high < 0
-            known = below or (low is not None and low >= 0)
-            return below == (op == "lt") if known else None
-        case "gt" | "le":
-            above = low is not None and low > 0
-            known = above or (high is not None and high <= 0)
-            return above == (op == "gt") if known else None
-        case _:
-            apart = (low is not None and low > 0) or (high is not None and high < 0)
-            known = apart or low == high == 0
-            return apart == (op == "ne") if known else None
-
-
 def recombine(expr: Expr) -> Expr:
-    """Undo a split: ``c*d*(x // d) + c*(x % d)`` is ``c*x``."""
+    """Undo a split: ``c*d*(x // d) + c*(x % d)`` becomes ``c*x``."""
     terms = dict(expr.terms)
     for monomial, coefficient in expr.terms:
         for position, atom in enumerate(monomial):
@@ -416,7 +480,10 @@ def recombine(expr: Expr) -> Expr:
 
 
 def _without_factor(term: Expr, den: Expr) -> Expr | None:
-    """``term // den`` where ``den``, which divides something and so is positive, is a factor of it, also as ``max(den, 1)``."""
+    """Return ``term // den`` if ``den``, or ``max(den, 1)``, is a factor of ``term``, else None.
+
+    ``den`` is the divisor of another atom and therefore positive, so ``max(den, 1)`` equals ``den``.
+    """
     ((monomial, coefficient),) = term.terms
     if len(den.terms) == 1:
         (atoms, scale), *_ = den.terms
@@ -425,16 +492,6 @@ def _without_factor(term: Expr, den: Expr) -> Expr | None:
             return Expr(((left, coefficient // scale),))
     left = _remove(monomial, (Extremum("max", den, ONE),))
     return None if left is None else Expr(((left, coefficient),))
-
-
-def contiguous_strides(shape: Sequence[Expr]) -> tuple[Expr, ...]:
-    strides: list[Expr] = []
-    running = ONE
-    for size in reversed(shape):
-        strides.append(running)
-        if size != 0:
-            running = running * (extremum("max", size, 1) if size.as_int() is None else size)
-    return tuple(reversed(strides))
 
 
 ZERO = Expr(())

@@ -1,14 +1,15 @@
-"""Index expressions as JSON: a number for itself, else the terms of the polynomial, each a coefficient and its atoms.
+"""Index expressions as JSON: an integer, or a list of terms; each term is a coefficient and its atoms.
 
-Terms are in the order that expressions keep them in, so what is read equals what was written.
+Terms keep the order in which ``Expr`` stores them, so the expression that is read equals the one that was
+written.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fxstack_inductor.ir.atoms import Atom, Extremum, FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import Expr, integer
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Atom, Expr, Extremum, FloorDiv, Mod, Var, integer
 from fxstack_interchange import LoadError, SaveError
 
 _QUOTIENTS: dict[str, type[FloorDiv | Mod]] = {"//": FloorDiv, "%": Mod}
@@ -18,7 +19,7 @@ def expr_to_json(expr: Expr) -> Any:
     """Return the JSON of ``expr``.
 
     Raises:
-        SaveError: it has a variable that is no size.
+        SaveError: ``expr`` has a variable that is not a size.
     """
     known = expr.as_int()
     if known is not None:
@@ -39,8 +40,8 @@ def _atom_to_json(atom: Atom) -> Any:
     raise SaveError(f"{atom} is no size")
 
 
-def expr_from_json(content: Any) -> Expr:
-    """Return the expression of ``expr_to_json``.
+def expr_from_json(content: object) -> Expr:
+    """Return the expression that ``expr_to_json`` wrote.
 
     Raises:
         LoadError: the content is malformed.

@@ -1,14 +1,15 @@
 """Loop-level IR: one fused kernel, independent of the target.
 
-A kernel runs over ``outer`` loops (independent points, to be spread over threads or blocks) and, inside each
-point, ``inner`` loops. ``values`` is a list in static-single-assignment order: an operand is the
-position of an earlier value. A ``Reduce`` combines its operand over all inner points into one value
-per outer point; what depends on it may be at the outer level or at the inner level again (a further
-pass over the inner loops). Values that mention no inner variable live at the outer level. ``stores``
-write values to buffers, at their own level.
+A kernel runs over ``outer`` loops (independent points, spread over threads or blocks) and, inside each point,
+``inner`` loops. ``values`` is a list in static single assignment order: an operand is the position of an
+earlier value. ``Reduce`` combines its operand over all inner points into one value per outer point. A user of
+that value may be at the outer level, or at the inner level again (a further pass over the inner loops).
+Values without inner variables are at the outer level. ``stores`` write values to buffers, at the level of the
+value.
 
-Addresses are offsets in elements: ``Load.index`` and ``Store.index`` are ``Expr`` over loop variables, sizes, and ``VALUE``
-variables named ``v<position>`` for a computed index. Loads of half-precision buffers give float32; stores round.
+Addresses are offsets in elements: ``Load.index`` and ``Store.index`` are ``Expr`` over loop variables, sizes,
+and ``VALUE`` variables named ``v<position>`` for a computed index. Loads of half-precision buffers give
+float32; stores round.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
     from fxstack_inductor.ir.attention import Attention
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """A kernel argument: a pointer to elements of ``dtype``, or, ``by_value``, the bits of one number."""
+    """A kernel argument: a pointer to elements of ``dtype``, or (``by_value``) the bits of one number."""
 
     name: str
     dtype: torch.dtype
@@ -44,7 +44,7 @@ class BufferRef:
 @dataclass(frozen=True, slots=True)
 class Constant:
     text: str
-    """``repr`` of the Python number: keeps -0.0, nan and True apart."""
+    """``repr`` of the Python number; distinguishes -0.0, nan and True."""
     dtype: torch.dtype
 
 
@@ -59,7 +59,7 @@ class IndexValue:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``buffer[index]``, or ``other`` (a value) where the value ``mask`` is false, without touching memory there."""
+    """``buffer[index]``; where the value ``mask`` is false, the value ``other`` without a memory access."""
 
     buffer: str
     index: Expr
@@ -70,9 +70,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The index ``arg``, checked against ``size``; 0 and the error flag set where it is out of range and ``mask`` holds.
+    """The checked index ``arg``: out of range of ``size`` (and ``mask`` true), 0, and the error flag is set.
 
-    Negative indices count from the end if ``wraps``.
+    With ``wraps``, negative indices count from the end.
     """
 
     arg: int
@@ -93,7 +93,7 @@ class Compute:
 class Reduce:
     """``op`` over the inner loops: sum, prod, max, min, any, all; argmax and argmin take (value, position).
 
-    ``dot`` is a sum of products of two values that a target with matrix instructions computes with them.
+    ``dot`` is a sum of products of two values; a target with matrix instructions computes it with these.
     """
 
     op: str
@@ -103,9 +103,9 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """``op`` over the inner points up to this one, in their order; the running value has dtype ``state``.
+    """``op`` over the inner points up to the current one, in order; the running value has dtype ``state``.
 
-    ``op`` is that of ``ir.ordered.Scan``; argmax and argmin take (value, position).
+    ``op`` is an operation of ``ir.ordered.Scan``; argmax and argmin take (value, position).
     """
 
     op: str
@@ -119,9 +119,10 @@ Value = Constant | IndexValue | Load | Check | Compute | Reduce | Scan
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``buffer[index] = value``, or that of ``op`` (add, mul, max, min) of the old element and ``value``.
+    """``buffer[index] = value``; with ``op`` (add, mul, max, min), ``op`` of the old element and ``value``.
 
-    Stores with an ``op`` (``set`` is a plain one) may meet in one element: the inner loops are walked in their order.
+    Stores with an ``op`` (``set`` overwrites) may write one element repeatedly, so the inner loops run in
+    order.
     """
 
     buffer: str
@@ -132,7 +133,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Kernel:
-    """See the module's docstring. ``origins`` are the names of the FX nodes computed here, ``comments`` the users' lines."""
+    """See the module's docstring. ``origins``: names of the computed FX nodes; ``comments``: user lines."""
 
     name: str
     outer: tuple[Loop, ...]
@@ -144,11 +145,11 @@ class Kernel:
     origins: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
     guarded: bool = False
-    """Whether nothing may be written once an index was out of range, in this kernel or before it."""
+    """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
-    """Whether who launches it sees to it that its index arithmetic fits into 32 bits (``codegen/index_width``)."""
+    """Whether the launcher ensures that index arithmetic fits into 32 bits (``codegen/index_width``)."""
     attention: Attention | None = None
-    """What its values are for if it is no nest of loops that a target may order as it likes."""
+    """The roles of the values, if the kernel is an attention and not a plain nest of loops."""
 
     @cached_property
     def written(self) -> frozenset[str]:
@@ -160,13 +161,13 @@ class Kernel:
 
     @cached_property
     def product(self) -> int | None:
-        """The position of the ``dot`` that the kernel computes, if it does."""
+        """The position of the ``dot`` that the kernel computes, or None."""
         found = (k for k, v in enumerate(self.values) if isinstance(v, Reduce) and v.op == "dot")
         return next(found, None)
 
     @cached_property
     def ordered(self) -> bool:
-        """Whether the inner loops must run in the order that they are in."""
+        """Whether the inner loops must run in their given order."""
         return self.scatters or any(isinstance(v, Scan) for v in self.values)
 
     @cached_property
@@ -179,7 +180,7 @@ class Kernel:
 
 
 def operands(value: Value) -> tuple[int, ...]:
-    """Positions of the values that ``value`` is computed from, through index expressions too."""
+    """Return the positions of the operands of ``value``, including those in index expressions."""
     match value:
         case Constant():
             return ()
@@ -195,7 +196,7 @@ def operands(value: Value) -> tuple[int, ...]:
 
 
 def index_variables(value: Value) -> frozenset[Var]:
-    """The variables in the index expression that ``value`` has, if it has one."""
+    """Return the variables of the index expression in ``value``, if there is one."""
     match value:
         case IndexValue(expr) | Load(_, expr):
             return expr.variables

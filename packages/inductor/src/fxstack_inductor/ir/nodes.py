@@ -1,12 +1,11 @@
-"""Tensor-level IR: what lowering makes of an ATen graph.
+"""Tensor-level IR: the result of lowering an ATen graph.
 
-Each node stands for one tensor. ``Pointwise`` and ``Reduction`` say how one element is computed, as a
-small expression (``Body``) over the coordinates ``i0, i1, ...`` of the element (and ``r0, ...`` of what is
-reduced); ``View`` renames the coordinates of its base; ``Extern`` is a call of an ATen kernel. Coordinates are logical
-(one per dimension); memory layout enters only when a kernel is built.
-
-Values of half-precision tensors are float32 inside bodies (``value_dtype``): rounding happens when a
-tensor is stored, and where a body says ``round`` explicitly.
+Each node stands for one tensor. ``Pointwise`` and ``Reduction`` describe one element by a small expression
+(``Body``) over the element's coordinates ``i0, i1, ...`` and the reduced coordinates ``r0, ...``. ``View``
+renames the coordinates of its base. ``Extern`` is the result of an ATen call. Coordinates are logical (one
+per dimension); memory layout matters only when a kernel is built. Elements of half-precision tensors are
+float32 inside bodies (``value_dtype``); a value is rounded when its tensor is stored and where a body has an
+explicit ``round`` operation.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, contiguous_strides, loop_var, product
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, loop_var, product
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +27,11 @@ Scalar = bool | int | float
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 FLOAT8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
-"""What a target may load and store beside them."""
+"""8-bit floats, which some targets can load and store."""
 
 
 def value_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that an element has in registers."""
+    """Return the dtype of an element in registers."""
     return torch.float32 if dtype in {*HALF_DTYPES, *FLOAT8_DTYPES} else dtype
 
 
@@ -74,9 +73,9 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Indirect:
-    """A coordinate that is computed, and must be within ``size``; negative ones count from the end if ``wraps``.
+    """A computed coordinate that must be within ``size``; with ``wraps``, negative ones count from the end.
 
-    It is not checked if it is ``known`` to be within.
+    With ``known``, the coordinate is certain to be in range and needs no check.
     """
 
     body: Body
@@ -102,7 +101,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar operation; the names are those of ``ir.scalar_ops``."""
+    """A scalar operation, named as in ``ir.scalar_ops``."""
 
     op: str
     args: tuple[Body, ...]
@@ -111,7 +110,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """``body`` where ``mask`` holds, else ``other``; nothing in ``body`` is read where it does not hold."""
+    """``body`` where ``mask`` is true, else ``other``; where ``mask`` is false, ``body`` reads nothing."""
 
     mask: Body
     body: Body
@@ -138,7 +137,7 @@ def children(body: Body) -> Iterator[Body]:
 
 
 def walk(body: Body) -> Iterator[Body]:
-    """Every part of ``body``, shared ones once."""
+    """Yield every part of ``body``; shared parts once."""
     seen: set[int] = set()
     stack = [body]
     while stack:
@@ -154,7 +153,7 @@ def walk(body: Body) -> Iterator[Body]:
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """One tensor. ``origin`` is the name of the FX node that it comes from, ``comment`` the user's line."""
+    """One tensor. ``origin`` is the name of its FX node, ``comment`` the user's line."""
 
     name: str
     layout: Layout
@@ -191,7 +190,7 @@ class Input(Node):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Extern(Node):
-    """One tensor returned by an ATen call; ``path`` selects it from the call's result. Only a ``strided`` one has strides."""
+    """A tensor in an ATen call's result, at ``path``. Only a ``strided`` one has strides."""
 
     call: ExternCall
     path: tuple[int, ...] = ()
@@ -200,7 +199,7 @@ class Extern(Node):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Argument(Extern):
-    """A number of the host's that kernels on a GPU take by value, as the bits of a 64-bit one; it has no memory."""
+    """A host number that GPU kernels take by value, as the bits of a 64-bit number; it has no memory."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -217,7 +216,7 @@ class Computed(Node):
 
     @property
     def parts(self) -> Iterator[Body]:
-        """Every part of what the elements are computed from."""
+        """Every part of the expressions that compute an element."""
         return walk(self.body)
 
     @cached_property
@@ -232,7 +231,7 @@ class Pointwise(Computed):
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Reduction(Computed):
-    """Element ``i0, i1, ...`` is ``op`` over ``r0, r1, ...`` in ``ranges`` of ``body``.
+    """Element ``i0, i1, ...`` is ``op`` of ``body`` over ``r0, r1, ...`` in ``ranges``.
 
     An arg-reduction gives the ``position`` of the element instead.
     """
@@ -255,8 +254,8 @@ class Reduction(Computed):
 class ExternCall:
     """A call that the host makes. ``args`` and ``kwargs`` hold nodes, ``Expr`` for sizes, and constants.
 
-    ``reads`` are the tensors it reads, ``effect`` is set when it must keep its place among the other effects (random
-    numbers, mutation, printing), ``alias`` when its result may share memory with an argument.
+    ``reads``: the tensors it reads. ``effect``: it must keep its order among effects (random numbers,
+    mutation, printing). ``alias``: its result may share memory with an argument.
     """
 
     name: str
@@ -269,11 +268,11 @@ class ExternCall:
     comment: str = ""
     outputs: list[Extern] = field(default_factory=list)
     numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    """Names for the numbers among the results, and where they are in them."""
+    """Names of the numbers among the results, with their paths in the result."""
 
 
 def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...]]:
-    """The tensor behind views, and the coordinates in it."""
+    """Return the tensor behind views, and the coordinates in that tensor."""
     current, position = node, tuple(coords)
     while isinstance(current, View):
         index = [expr.as_var() for expr in current.index]
@@ -290,8 +289,10 @@ def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...
 
 
 def _through_indirect(view: View, coords: tuple[Coord, ...]) -> tuple[Coord, ...] | None:
-    """Move computed coordinates through a view that only permutes or fixes dimensions, or drops others than theirs: a
-    coordinate that is dropped would not be checked.
+    """Move computed coordinates through a view; return None if that is impossible.
+
+    The view may only permute, fix or drop dimensions. A dropped computed coordinate would never be checked,
+    so it must be known.
     """
     by_var = {e.as_var(): c for e, c in zip(view.index, coords, strict=True) if e.as_var()}
     plain = {v: c for v, c in by_var.items() if isinstance(v, Var) and isinstance(c, Expr)}

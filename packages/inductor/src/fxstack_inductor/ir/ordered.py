@@ -1,4 +1,4 @@
-"""Tensors whose elements depend on an order: scatters write in one, scans carry a value along one."""
+"""Tensors with ordered elements: a scatter writes in order, a scan carries a value along an axis."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 PERSISTENT = 8192
-"""Longest inner extent that a program on a GPU holds in one tile."""
+"""The longest inner extent that a GPU program holds in one tile."""
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Scatter(Computed):
-    """``init``, into which the elements of a source are put one after the other.
+    """``init``, updated by the elements of a source one after the other.
 
-    For each point ``r0, r1, ...`` of ``ranges``, the last one fastest, element ``target`` becomes ``op`` of what it is and
-    of ``body``: ``set``, ``add``, ``mul``, ``max`` or ``min``. Both tensors are one piece of memory, so nothing else may
-    read ``init``.
+    For each point ``r0, r1, ...`` of ``ranges``, last dimension fastest, ``op`` combines element ``target``
+    with ``body``: ``set``, ``add``, ``mul``, ``max`` or ``min``. Both tensors use the same memory, so no
+    other node may read ``init``.
     """
 
     init: Node
@@ -42,7 +42,7 @@ class Scatter(Computed):
     @property
     def parts(self) -> Iterator[Body]:
         yield from walk(self.body)
-        # As a read of ``init``, the target has what its coordinates are computed from for parts.
+        # A read of ``init`` at ``target`` has the parts of the target's coordinates as its parts.
         yield from walk(Read(self.init, self.target))
 
     @cached_property
@@ -55,8 +55,8 @@ class Scatter(Computed):
 class Scan(Computed):
     """Element ``i0, i1, ...`` is ``op`` over ``body`` at all positions along ``axis`` up to its own.
 
-    ``op`` is ``sum``, ``prod``, ``max``, ``min``, ``logaddexp``, or ``argmax`` and ``argmin`` for the last position of the
-    extreme so far. The running value has dtype ``state``.
+    ``op`` is ``sum``, ``prod``, ``max``, ``min`` or ``logaddexp``; ``argmax`` and ``argmin`` give the last
+    position of the extreme so far. The running value has dtype ``state``.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""The loop IR as readable text."""
+"""Print the loop-level IR as readable text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_kernel(kernel: Kernel) -> str:
-    """A kernel as Python-like text, headed by the operators and the user's lines that it comes from."""
+    """Return a kernel as Python-like text, with its operators and user lines in leading comments."""
     lines = [f"# {', '.join(kernel.origins)}"]
     lines += [f"# {comment}" for comment in kernel.comments]
     arguments = [f"{ref.name}: {_dtype(ref.dtype)}[{ref.numel}]" for ref in kernel.buffers]

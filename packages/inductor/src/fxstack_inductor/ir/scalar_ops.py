@@ -1,7 +1,7 @@
-"""Scalar operations by name: what lowering, scheduling and both targets must know of them alike.
+"""The table of scalar operations: the properties that lowering, scheduling and both targets share.
 
-A row says what an operation is; how it is written in a target stands in that target's table (``codegen/c/ops.py``,
-``codegen/triton/ops.py``), where what a math library has under the same name needs no entry of its own.
+A row describes an operation. Its text for a target is in that target's table (``codegen/c/ops.py``,
+``codegen/triton/ops.py``); an operation that a math library has under the same name needs no entry there.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 class ScalarOp:
     name: str
     expensive: bool = False
-    """More than a few instructions: better kept than computed again."""
+    """More than a few instructions: keeping the result is cheaper than recomputing it."""
     library: bool = False
-    """C's math library and libdevice both have it under its name."""
+    """C's math library and libdevice both have a function of this name."""
     unary: bool = False
-    """ATen's operator of this name takes one tensor and gives floating point, whatever the number."""
+    """ATen's operator of this name takes one tensor and returns floating point for any dtype."""
 
 
 # fmt: off
@@ -69,13 +69,13 @@ INFIX = MappingProxyType(
         "rshift": ">>",
     }
 )
-"""Operations that C and Python write with the same symbol between the operands."""
+"""Operations that C and Python write with the same infix symbol."""
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 def identity(op: str, dtype: torch.dtype) -> bool | float | int | None:
-    """What changes nothing under ``op``; None where nothing does."""
+    """Return the neutral element of ``op``, or None if there is none."""
     if op in {"sum", "prod"}:
         return int(op == "prod")
     if op in {"any", "all"}:

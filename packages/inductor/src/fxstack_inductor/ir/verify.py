@@ -1,11 +1,11 @@
-"""Invariants of the loop IR, checked when a kernel is built and again after its loops were transformed."""
+"""Check the invariants of the loop-level IR, after a kernel is built and again after loop transformations."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.errors import VerificationError
-from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -22,8 +22,7 @@ from fxstack_inductor.ir.printer import show_kernel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Value
 
 REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
@@ -34,10 +33,10 @@ SCATTERS = frozenset({"", "set", "add", "mul", "max", "min"})
 
 
 def verify(kernel: Kernel, after: str) -> Kernel:
-    """``kernel``, if it is well formed.
+    """Return ``kernel`` if it is well formed.
 
     Raises:
-        VerificationError: naming the pass it comes from (``after``), the value and the rule, with the kernel's text.
+        VerificationError: with the pass before (``after``), the value, the broken rule and the kernel's text.
     """
     for problem in problems(kernel):
         raise VerificationError(f"after {after}: {problem}\n{show_kernel(kernel)}")
@@ -45,7 +44,7 @@ def verify(kernel: Kernel, after: str) -> Kernel:
 
 
 def problems(kernel: Kernel) -> Iterator[str]:
-    """Every broken rule, in words."""
+    """Yield a sentence for each broken rule."""
     loops = {loop.var for loop in (*kernel.outer, *kernel.inner)}
     buffers = {ref.name for ref in kernel.buffers}
     for position, value in enumerate(kernel.values):

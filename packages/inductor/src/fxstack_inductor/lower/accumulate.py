@@ -1,10 +1,11 @@
-"""Sums of matrix products, as the gradient of a weight that is used many times: each product is added into the same memory.
+"""Rewrite a sum of matrix products so that each product is added into the same memory.
 
-``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to what is
-there, so the products need no memory of their own, and the sum no kernel that reads them all (``schedule.memory`` gives
-the sums one place). It is done where every summand is a product that nothing else reads, in single and double precision;
-the sum is rounded as often as before, in another order. Products may be transposed, all or none: autograd transposes a
-weight's gradient twice, and a sum of transposed products is the transposed sum.
+Such a sum is, for example, the gradient of a weight that is used many times.
+``add(add(a @ b, c @ d), e @ f)`` becomes ``addmm(addmm(a @ b, c, d), e, f)``. BLAS adds a product to its
+output, so the products need no memory of their own and no kernel has to read all of them (``schedule.memory``
+gives the partial sums one buffer). The rewrite requires that every summand is a float32 or float64 CPU
+product that no other node reads. The sum is rounded as often as before, in another order. All products may be
+transposed, or none: a sum of transposed products is the transposed sum.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
+# Limits: BLAS rounds as often as eager does, but in another order.
+
 ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
     find_overload(f"{name}")
     for name in ("add.Tensor", "mm.default", "addmm.default", "t.default", "transpose.int", "permute.default")
@@ -32,7 +35,7 @@ ADD, MM, ADDMM, T, TRANSPOSE, PERMUTE = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A summand: the product ``node``, behind transposes that come to one if ``turned`` and to none if not."""
+    """A summand: the product ``node`` behind ``transposes``, which swap the dimensions if ``turned``."""
 
     node: FxNode
     turned: bool
@@ -41,14 +44,14 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a sum is made of: another sum (by its node) or a product, and the product that is added."""
+    """A sum: ``base`` (the node of another sum, or a product) plus ``product``."""
 
     base: FxNode | Product
     product: Product
 
 
 def accumulate_products(graph_module: GraphModule) -> GraphModule:
-    """The same program with such sums replaced, or ``graph_module`` itself if it has none; it is not changed."""
+    """Return a copy with sums of products rewritten, or ``graph_module`` itself if there are none."""
     sums: dict[FxNode, Sum] = {}
     for node in graph_module.graph.nodes:
         found = _sum(node, sums)
@@ -58,7 +61,7 @@ def accumulate_products(graph_module: GraphModule) -> GraphModule:
 
 
 def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
-    """``node`` as a sum of products; None if it is none."""
+    """Return ``node`` as a sum of products, or None if ``node`` is no such sum."""
     if node.target is not ADD or len(node.args) != 2 or node.kwargs:
         return None
     first, second = node.args
@@ -82,7 +85,7 @@ def _sum(node: FxNode, sums: Mapping[FxNode, Sum]) -> Sum | None:
 
 
 def _product(node: FxNode) -> Product | None:
-    """What is behind the transposes of ``node``, if it is a product and nothing else reads it."""
+    """Return the product behind the transposes of ``node``, or None; no other node may read any of them."""
     turned = False
     transposes: list[FxNode] = []
     while _owned(node):
@@ -93,23 +96,24 @@ def _product(node: FxNode) -> Product | None:
             return None
         turned ^= swaps
         transposes.append(node)
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     return None
 
 
 def _swaps(node: FxNode) -> bool | None:
-    """Whether ``node`` swaps the dimensions of a matrix; None if it is no transpose."""
+    """Whether ``node`` swaps the dimensions of a matrix; None if ``node`` is no transpose."""
     if node.target is T:
         return True
     if node.target is TRANSPOSE:
-        return (node.args[1] - node.args[2]) % 2 == 1  # type: ignore[operator, no-any-return]
+        result: bool | None = (node.args[1] - node.args[2]) % 2 == 1
+        return result
     if node.target is PERMUTE:
-        return [d % 2 for d in node.args[1]] == [1, 0]  # type: ignore[union-attr, operator]
+        return [d % 2 for d in node.args[1]] == [1, 0]
     return None
 
 
 def _owned(value: object) -> bool:
-    """Whether ``value`` is a node that only one other reads."""
+    """Whether ``value`` is a node with exactly one user."""
     return isinstance(value, FxNode) and len(value.users) == 1
 
 
@@ -129,7 +133,7 @@ def _alike(*nodes: FxNode) -> bool:
 def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphModule:
     graph = Graph()
     copies: dict[FxNode, FxNode] = {}
-    """By nodes of the given graph; of a sum of turned products that another one adds to, the sum before it is turned."""
+    """New nodes by old nodes. An inner sum of transposed products maps to the untransposed sum."""
     bases = {found.base for found in sums.values()}
     products = [found.product for found in sums.values()]
     dropped = {node for product in products for node in (product.node, *product.transposes)}
@@ -141,7 +145,7 @@ def _rewritten(graph_module: GraphModule, sums: Mapping[FxNode, Sum]) -> GraphMo
             found = sums[node]
             turned, final = found.product.turned, node not in bases
             base = found.base.node if isinstance(found.base, Product) else found.base
-            factors = (copies[factor] for factor in found.product.node.args)  # type: ignore[index]
+            factors = (copies[factor] for factor in found.product.node.args)
             name = f"{node.name}_turned" if turned and final else node.name
             made = graph.create_node("call_function", ADDMM, (copies[base], *factors), {}, name)
             made.meta = {**node.meta, "val": _value(node, turned=turned)}

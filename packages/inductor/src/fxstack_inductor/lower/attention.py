@@ -1,7 +1,8 @@
-"""Attention operators as calls that become kernels of their own (``schedule.attention`` builds them).
+"""Lower attention operators to calls that become kernels (built by ``schedule.attention``).
 
-The functions of a score are lowered by the rules of all other graphs, on 0-d tensors; what they come to is written into the
-kernel. A forward with few queries and many keys is split into parts of the keys, which ordinary loops join.
+The ordinary rules lower the score functions on 0-d tensors; the resulting IR is written into the attention
+kernel. A forward with few queries and many keys is split into parts of the keys; ordinary loops join the
+parts.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ F32 = torch.float32
 WIDEST = 256
 """The longest row of a query, key or value that kernels hold in registers."""
 WANTED = 264
-"""Programs that fill a large GPU twice."""
+"""The number of Triton programs that fills a large GPU twice."""
 FEW = 64
-"""Rows of queries (of all heads that share keys) up to which the keys are split."""
+"""The number of query rows (of all heads that share keys) below which the keys are split."""
 PART = 256
-"""Keys that a part has at least."""
+"""The smallest number of keys in a part."""
 MOST = 32
 
 
 @dataclass(frozen=True)
 class Modifier:
-    """A function of a score: its tensor-level IR, and what stands for its inputs (nodes, or integers) behind the first ones."""
+    """A lowered score function. ``given`` maps each input behind the leading ones to a node or an integer."""
 
     program: Program
     given: Mapping[str, Node | Expr]
@@ -68,7 +69,7 @@ class Modifier:
 
 @dataclass(eq=False, slots=True)
 class AttentionCall(ExternCall):
-    """One kernel of attention, in the place of a call. ``tensors`` are what it reads by role; see ``ir.attention``."""
+    """One attention kernel, in place of a call. ``tensors`` maps roles (``ir.attention``) to tensors."""
 
     attention: Attention | None = None
     kind: str = ""
@@ -78,13 +79,13 @@ class AttentionCall(ExternCall):
     mask: Modifier | None = None
     gradient: Modifier | None = None
     additions: tuple[Node, ...] = ()
-    """For each addition to a buffer, the tensor that takes it."""
+    """For each addition to a buffer, the tensor that receives the addition."""
     parts: int = 1
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is common to the kernels of one operator."""
+    """The values that all kernels of one attention operator share."""
 
     ctx: Context
     node: FxNode
@@ -112,7 +113,7 @@ class Setting:
         return own
 
     def made(self, call: AttentionCall, number: int, layout: Layout) -> Extern:
-        """Memory that ``call`` writes its result ``number`` to."""
+        """Return the memory to which ``call`` writes its result ``number``."""
         name = f"{call.name}_out{number}"
         out = Extern(
             name=name, layout=layout, origin=self.node.name, call=call, path=(number,), comment=call.comment
@@ -126,14 +127,14 @@ def _base(node: Node) -> Node:
 
 
 def attend(setting: Setting, layouts: Sequence[Layout]) -> tuple[Node, ...]:
-    """The forward: result, base-2 logarithms of the sums, largest scores."""
+    """Return the forward's results: the output, base-2 logarithms of the sums, largest scores."""
     parts = parts_of(setting)
     if parts == 1:
         call = setting.call("", "forward", {}, tables=_of_keys(setting))
         used = {user.args[1] for user in setting.node.users}
         kept = layouts if 2 in used else layouts[:2]
         made = [setting.made(call, k, layout) for k, layout in enumerate(kept)]
-        return (*made, *made[1 : 4 - len(made)])  # what nobody reads may be anything
+        return (*made, *made[1 : 4 - len(made)])  # the largest scores have no user here
     return _joined(setting, layouts, parts)
 
 
@@ -146,7 +147,7 @@ def _of_queries(setting: Setting) -> tuple[Node, ...]:
 
 
 def parts_of(setting: Setting) -> int:
-    """Into how many parts the keys are split: enough to fill a GPU where queries are few."""
+    """Return the number of parts of the keys: enough parts to fill a GPU where queries are few."""
     (batch, heads, queries, _), keys = setting.query.shape, setting.key.shape[2].as_int()
     sharing = (heads.as_int() or 1) // (setting.key.shape[1].as_int() or 1)
     rows = (queries.as_int() or FEW) * sharing
@@ -158,7 +159,7 @@ def parts_of(setting: Setting) -> int:
 
 
 def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[Node, ...]:
-    """Parts of the keys apart, each with its own sum, and the sum of the parts in proportion to these."""
+    """Compute each part of the keys with its own sum, then add the parts weighted by their sums."""
     ctx = setting.ctx
     whole = as_expr(parts)
     call = setting.call("_parts", "forward", {}, parts=parts, tables=_of_keys(setting))
@@ -174,8 +175,9 @@ def _joined(setting: Setting, layouts: Sequence[Layout], parts: int) -> tuple[No
     top = ctx.reduction("max", shape[:-1], (whole,), F32, of_part(largest))
 
     def weight(part: Expr, index: Sequence[Expr]) -> Body:
-        """How much a part counts: 2 to the power of the logarithm of its sum, less the largest one."""
+        """Return the weight of a part: 2 ** (base-2 logarithm of its sum, minus the largest logarithm)."""
         own, most = read(sums, (part, *index)), read(high, index)
+        # A part whose keys are all masked has the sum 0, so its logarithm is -inf and its weight is 0.
         nothing = Call("eq", (own, Const(-math.inf, F32)), torch.bool)
         power = Call("exp2", (Call("sub", (own, most), F32),), F32)
         return Call("where", (nothing, Const(0.0, F32), power), F32)
@@ -206,7 +208,7 @@ def differentiate(  # noqa: PLR0917
     setting: Setting, saved: Sequence[Node], grad_sums: Node | None, layouts: Sequence[Layout],
     places: Sequence[int], buffers: Sequence[Node],
 ) -> tuple[Node, ...]:  # fmt: skip
-    """The backward: gradients of query, key, value, and of the buffers at ``places``, which start as zeros."""
+    """Return the gradients of query, key, value and of the buffers at ``places`` (which start at zero)."""
     ctx, (out, sums, grad_out) = setting.ctx, saved
     shape = out.shape
 
@@ -238,7 +240,7 @@ def differentiate(  # noqa: PLR0917
 
 
 def _zeros(setting: Setting, place: int, like: Node) -> Extern:
-    """Memory that gradients are added to, in float32, which GPUs add in memory."""
+    """Return zeroed float32 memory that gradients are added to; GPUs add float32 atomically."""
     device, name = setting.query.device, f"{setting.node.name}_sum{place}"
     layout = contiguous_layout(like.shape, F32, device)
     kwargs = {"dtype": F32, "device": device}
@@ -246,7 +248,7 @@ def _zeros(setting: Setting, place: int, like: Node) -> Extern:
 
 
 def _after(setting: Setting, written: Node, zeros: Extern, like: Node) -> Node:
-    """``zeros`` once the kernel that makes ``written`` has added to it."""
+    """Return ``zeros`` as it is after the kernel of ``written`` has added to it."""
     alias = torch.ops.aten.alias.default
     name = f"{zeros.name}_done"
     done = _called(setting, alias, name, zeros.layout, (zeros,), {}, after=(written,))
@@ -256,7 +258,7 @@ def _after(setting: Setting, written: Node, zeros: Extern, like: Node) -> Node:
 
 
 def _called(  # noqa: PLR0917
-    setting: Setting, target: Any, name: str, layout: Layout, args: tuple[Any, ...],
+    setting: Setting, target: object, name: str, layout: Layout, args: tuple[Any, ...],
     kwargs: dict[str, Any], after: tuple[Node, ...] = (),
 ) -> Extern:  # fmt: skip
     reads = (*(arg for arg in args if isinstance(arg, Node)), *after)
@@ -278,14 +280,17 @@ def modifier(  # noqa: PLR0917
     lower: Callable[[GraphModule], Program],
     dtype: torch.dtype,
 ) -> Modifier:
-    """``module``, of 0-d ``leading`` and of buffers and integers (fake values, and what they are), lowered; it gives ``dtype``.
+    """Lower ``module``, a score function whose result has ``dtype``.
+
+    The first inputs are the 0-d ``leading``. ``rest`` lists the other inputs (buffers and integers) with
+    their fake values.
 
     Raises:
-        NotLowered: it comes to more than elements of loops.
+        NotLowered: ``module`` needs more than pointwise loops and views.
     """
     number = torch.empty((), dtype=torch.int64, device="meta")
     mode = FakeTensorMode(
-        shape_env=leading[0].fake_mode.shape_env,  # type: ignore[attr-defined]
+        shape_env=leading[0].fake_mode.shape_env,
         allow_non_fake_inputs=True,  # constants of the graph
     )
     device = leading[0].device
@@ -307,7 +312,7 @@ def modifier(  # noqa: PLR0917
 
 
 def require_supported(query: Node, key: Node, value: Node) -> None:
-    """Raise ``NotLowered`` for what kernels are not made for: sizes of heads must be known, dtypes equal."""
+    """Raise ``NotLowered`` for unsupported inputs: head sizes must be known, queries half or float32."""
     sizes = [query.shape[3], value.shape[3]]
     known = [*sizes, query.shape[1], key.shape[1], value.shape[1]]
     if any(size.as_int() is None for size in known) or query.dtype not in {*HALF_DTYPES, F32}:
@@ -327,7 +332,7 @@ def require_supported(query: Node, key: Node, value: Node) -> None:
 def attention_rule(
     node: FxNode, lower: Callable[[GraphModule], Program], decompositions: Mapping[Any, Any]
 ) -> Callable[..., tuple[Node, ...]]:
-    """The rule for ``node``, which calls an operator of ``fxstack_interchange.operators.attention_operators``."""
+    """Return the rule for ``node``, a call of ``fxstack_interchange.operators.attention_operators``."""
     found = attention_of(node.target)
     assert found is not None
     attention, is_backward = found
@@ -338,10 +343,10 @@ def attention_rule(
     ) -> tuple[Node, ...]:  # fmt: skip
         require_supported(query, key, value)
         shared: list[Node | Expr] = [*buffers, *(ctx.size(number) for number in numbers)]
-        arguments: Sequence[Any] = node.args[4]  # type: ignore[assignment]
+        arguments: Sequence[Any] = node.args[4]
         fakes = [arg.meta["val"] for arg in arguments] + [None] * len(numbers)
         rest = list(zip(fakes, shared, strict=True))
-        number = node.args[0].meta["val"].new_zeros  # type: ignore[union-attr]
+        number = node.args[0].meta["val"].new_zeros
         score = number((), dtype=F32)
         where = [number((), dtype=torch.int64) for _ in range(POSITIONS)]
 

@@ -1,4 +1,4 @@
-"""What a lowering rule works with: it makes nodes, reads elements and broadcasts."""
+"""The tools of a lowering rule: ``Context`` makes nodes; functions read elements and broadcast."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostScalar:
-    """A float that the host computes at run time, a step size say; ``tensor`` is the 0-d float64 tensor that holds it."""
+    """A float that the host computes at run time (e.g. a step size), in the 0-d float64 ``tensor``."""
 
     tensor: Node
 
 
 TensorOrScalar = Node | bool | int | float | Expr | HostScalar
-"""An operand: a tensor, a number, a symbolic integer, or a number of the host's."""
+"""An operand: a tensor, a number, a symbolic integer, or a number that the host computes."""
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Context:
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
 
-    def size(self, value: Any) -> Expr:
-        """An int, SymInt or ``Expr`` as an ``Expr``."""
+    def size(self, value: object) -> Expr:
+        """Return an int, SymInt or ``Expr`` as an ``Expr``."""
         return value if isinstance(value, Expr) else size_expr(value)
 
     def sizes(self) -> tuple[Expr, ...]:
-        """The shape of the current FX node's value."""
+        """Return the shape of the current FX node's value."""
         return tuple(self.size(size) for size in self.value.shape)
 
     def _common(self, layout: Layout) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Context:
     def pointwise(
         self, shape: Sequence[Expr], dtype: torch.dtype, make_body: Callable[[tuple[Expr, ...]], Body]
     ) -> Pointwise:
-        """A tensor of ``dtype`` whose element at the given coordinates is ``make_body(coordinates)``."""
+        """Make a tensor of ``dtype`` whose element at some coordinates is ``make_body(coordinates)``."""
         layout = contiguous_layout(shape, dtype, self.device)
         node = Pointwise(**self._common(layout), body=Const(0, value_dtype(dtype)))
         node.body = make_body(node.index)
@@ -94,11 +94,11 @@ class Context:
         dtype: torch.dtype,
         make_body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Body],
     ) -> Reduction:
-        """Reduce ``make_body(coordinates, reduced coordinates)`` with ``op``."""
+        """Make the reduction of ``make_body(coordinates, reduced coordinates)`` with ``op``."""
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
         node = Reduction(**self._common(layout), body=placeholder, op=op, ranges=tuple(ranges))
-        if ZERO not in ranges:  # of nothing, nothing is read
+        if ZERO not in ranges:  # an empty reduction reads no element
             node.body = make_body(node.index, node.reduced)
         self.nodes.append(node)
         return node
@@ -110,7 +110,10 @@ class Context:
         ranges: Sequence[Expr],
         make: Callable[[tuple[Expr, ...]], tuple[Sequence[Coord], Body]],
     ) -> Scatter:
-        """``init``, which nothing else may read, changed by ``op`` at ``(coordinates, value)`` for each point of ``ranges``."""
+        """Make a scatter: ``init``, changed by ``op`` at (coordinates, value) for each point of ``ranges``.
+
+        No other node may read ``init``, because the scatter changes the memory of ``init``.
+        """
         if self.options.target == "cuda" or self.device.type != "cpu":
             _require_atomics(op, init.dtype)
         node = Scatter(
@@ -135,7 +138,7 @@ class Context:
         if self.options.target == "cuda" or self.device.type != "cpu":
             length, total = shape[axis].as_int(), product(shape)
             if total == shape[axis] and (length is None or length > PERSISTENT):
-                # One program would do it all; torch's kernel spreads it over the device.
+                # One Triton program would compute the whole scan; torch's kernel uses the whole GPU.
                 raise NotLowered(f"a scan over more than {PERSISTENT} elements in one row on a GPU")
         layout = contiguous_layout(shape, dtype, self.device)
         placeholder = Const(0, value_dtype(dtype))
@@ -154,7 +157,7 @@ class Context:
 
 
 def read(node: Node, coords: Sequence[Coord]) -> Body:
-    """The element of ``node`` at ``coords``, through its views."""
+    """Return the element of ``node`` at ``coords``, resolved through views."""
     base, position = resolve(node, coords)
     if isinstance(base, View):
         raise NotLowered(f"computed index into the view {base.name}")
@@ -165,7 +168,7 @@ def read(node: Node, coords: Sequence[Coord]) -> Body:
 
 
 def _varies(node: Node, dim: int) -> bool:
-    """Whether the elements of ``node`` are loaded, or computed from their place along ``dim``."""
+    """Whether the elements of ``node`` are loaded, or computed from the coordinate along ``dim``."""
     seen: set[tuple[int, int]] = set()
     stack = [(node, dim)]
     while stack:
@@ -196,7 +199,7 @@ def cast(body: Body, dtype: torch.dtype) -> Body:
 
 
 def round_to(body: Body, dtype: torch.dtype) -> Body:
-    """Round a float32 value to a dtype of half precision, or of 8 bits, as storing it would."""
+    """Round a float32 value to ``dtype`` (16 or 8 bits), as storing the value in ``dtype`` would."""
     if isinstance(body, Const):
         return Const(torch.tensor(float(body.value), dtype=dtype).item(), torch.float32)
     return Call(f"round_{ROUNDED[dtype]}", (body,), torch.float32)
@@ -208,11 +211,11 @@ ROUNDED = {
     torch.float8_e4m3fn: "e4m3fn",
     torch.float8_e5m2: "e5m2",
 }
-"""Dtypes that are computed with in float32."""
+"""Dtypes whose values are computed in float32, with the suffix of the rounding operation."""
 
 
 def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
-    """The shape that eager broadcasting gives. Sizes of different form are taken as equal: tracing has guarded so."""
+    """Return eager's broadcast shape. Sizes of different form count as equal, as tracing has guarded."""
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Expr] = [as_expr(1)] * rank
     for shape in shapes:
@@ -223,26 +226,27 @@ def broadcast_shapes(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
 
 
 def broadcast_coords(shape: Sequence[Expr], index: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Coordinates in a tensor of ``shape`` that is broadcast to the loop ``index``."""
+    """Return the coordinates in a tensor of ``shape`` that is broadcast to the loop ``index``."""
     offset = len(index) - len(shape)
     return tuple(ZERO if size == 1 else index[offset + k] for k, size in enumerate(shape))
 
 
 def read_broadcast(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dtype) -> Body:
-    """An operand of a broadcasting operator as ``dtype``."""
+    """Return the element of a broadcast operand, converted to ``dtype``."""
     if isinstance(value, Node):
         return cast(read(value, broadcast_coords(value.shape, index)), dtype)
     return constant(value, dtype)
 
 
 def operand(value: TensorOrScalar, index: Sequence[Expr], dtype: torch.dtype) -> Body:
-    """The same where eager converts all operands to ``dtype`` first: to half precision, numbers and integers are rounded."""
+    """Return the operand's element, converted to ``dtype`` as eager does (possibly rounded to half)."""
     body = read_broadcast(value, index, value_dtype(dtype))
     if dtype == value_dtype(dtype) or (isinstance(value, Node) and value.dtype in _FIT_HALF | {dtype}):
         return body
     return round_to(body, dtype)
 
 
+# Every value of these dtypes is exact in half precision, so no rounding is needed.
 _FIT_HALF = frozenset({torch.bool, torch.int8, torch.uint8})
 
 
@@ -255,7 +259,7 @@ def constant(value: Scalar | Expr | HostScalar, dtype: torch.dtype) -> Body:
 
 
 def number(value: Scalar, dtype: torch.dtype) -> Const:
-    """``value`` as eager converts a Python number to ``dtype``."""
+    """Return ``value`` converted to ``dtype`` as eager converts a Python number (integers wrap around)."""
     if dtype.is_floating_point:
         return Const(float(value), dtype)
     if dtype is torch.bool:
@@ -271,11 +275,11 @@ ATOMICS = frozenset(
         *((op, t) for op in ("max", "min") for t in (torch.int32, torch.int64)),
     }
 )
-"""What a GPU combines in memory as torch does: extremes of floats would lose NaN."""
+"""The (op, dtype) pairs that GPU atomics combine as torch does. Atomic float extremes would lose NaN."""
 
 
 def _require_atomics(op: str, dtype: torch.dtype) -> None:
-    """On a GPU elements are combined in any order, as torch's kernels do, unless a fixed one is asked for."""
+    """Raise ``NotLowered`` unless atomics, which run in any order (as in torch's kernels), are allowed."""
     if torch.are_deterministic_algorithms_enabled():
         raise NotLowered("a scatter on a GPU, whose order must be fixed (deterministic algorithms)")
     if op != "set" and (op, dtype) not in ATOMICS:

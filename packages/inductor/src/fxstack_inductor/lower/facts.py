@@ -1,4 +1,4 @@
-"""What FX nodes and their fake values say about themselves, asked while a graph is lowered."""
+"""Predicates and queries about FX nodes and their fake values, used while a graph is lowered."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FLOAT8_TARGETS = frozenset(
         torch.ops.aten.unsqueeze.default,
     }
 )
-"""What kernels on a GPU do with 8-bit floats: convert them; and views that never copy."""
+"""Operators that GPU kernels apply to 8-bit floats: conversions, and views that never copy."""
 
 
-def handled(operator: Any, target: str) -> frozenset[torch.dtype]:
-    """The dtypes of tensors for which kernels of ``target`` can do what ``operator`` does."""
+def handled(operator: object, target: str) -> frozenset[torch.dtype]:
+    """Return the tensor dtypes that kernels of ``target`` accept for ``operator``."""
     if target == "cuda" and operator in FLOAT8_TARGETS:
         return REGISTER_DTYPES.union(FLOAT8_DTYPES)
     return REGISTER_DTYPES
@@ -45,8 +45,8 @@ def is_dense(value: torch.Tensor, dtypes: Container[torch.dtype] = REGISTER_DTYP
     )
 
 
-def symbolic(value: Any) -> Iterator[torch.SymInt]:
-    """The symbolic integers that a fake value is, or has in its layout."""
+def symbolic(value: object) -> Iterator[torch.SymInt]:
+    """Yield the symbolic integers of a fake value: itself, or its sizes, strides and storage offset."""
     if isinstance(value, torch.SymInt):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -58,13 +58,13 @@ def symbolic(value: Any) -> Iterator[torch.SymInt]:
             yield from symbolic((*value.stride(), value.storage_offset()))
 
 
-def has_tensor(value: Any) -> bool:
+def has_tensor(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(has_tensor(v) for v in value)
     return isinstance(value, torch.Tensor)
 
 
-def tensors(value: Any) -> list[Node]:
+def tensors(value: object) -> list[Node]:
     if isinstance(value, Node):
         return [value]
     if isinstance(value, dict):
@@ -92,21 +92,21 @@ def has_effect(node: FxNode) -> bool:
 
 
 def may_alias(node: FxNode) -> bool:
-    """Whether a result may share memory with an argument; anything that is not a plain ATen overload might."""
+    """Whether a result may share memory with an argument; an operator outside ATen always may."""
     schema = _schema(node)
-    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:  # type: ignore[union-attr]
+    if schema is None or node.target.namespace not in {"aten", "prims", "mkldnn"}:
         return True
     if any(result.alias_info is not None for result in schema.returns):
         return True
-    return str(node.target._schema.name) in MAYBE_VIEWS  # type: ignore[union-attr]
+    return str(node.target._schema.name) in MAYBE_VIEWS
 
 
 MAYBE_VIEWS = frozenset({"aten::reshape", "aten::contiguous", "aten::to", "aten::expand_as", "aten::flatten"})
-"""Operators that return a view or a copy, without saying so in their schemas."""
+"""Operators that return a view or a copy; their schemas do not declare the alias."""
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a tensor on CPU that eager takes for the number that it holds, beside tensors on a GPU."""
+    """Whether ``value`` is a 0-d CPU tensor; eager uses such a tensor as a number beside GPU tensors."""
     return (
         isinstance(value, torch.Tensor)
         and (value.dim(), value.device.type) == (0, "cpu")
@@ -116,14 +116,14 @@ def is_number(value: object) -> bool:
 
 
 def user_line(node: FxNode) -> str:
-    """The last line of the user's stack trace, for comments in generated code."""
+    """Return the last line of the user's stack trace, for comments in generated code."""
     trace = node.meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.strip().splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def is_first_use(target: FxNode, node: FxNode) -> bool:
-    """Whether ``target`` is a tensor with memory of its own that nothing but ``node`` has looked at so far."""
+    """Whether ``target`` has memory of its own and ``node`` is the first node that uses ``target``."""
     schema = getattr(target.target, "_schema", None)
     if schema is None or any(result.alias_info is not None for result in schema.returns):
         return False

@@ -74,10 +74,10 @@ def lower_graph(
     device: str = "cpu",
     chosen: Mapping[str, Callable[..., Any]] = NO_RULES,
 ) -> Program:
-    """Tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
+    """Return the tensor-level IR of ``graph_module``, whose nodes carry fake values in ``meta["val"]``.
 
-    Tensors on devices of type ``device`` become loops; what touches another one is a call of its ATen kernel. ``chosen``: rules
-    for single nodes, by name.
+    Operators on tensors of device type ``device`` become loops; an operator on another device calls its ATen
+    kernel. ``chosen`` maps names of single nodes to rules that replace the rules of their operators.
     """
     lowering = Lowering(graph_module, rules, options, device, chosen)
     for node in graph_module.graph.nodes:
@@ -87,7 +87,7 @@ def lower_graph(
 
 
 class Lowering:
-    """State of one run: what each FX node has become."""
+    """State of one lowering run: the lowered value of each FX node."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Lowering:
         self.copies: Counter[str] = Counter()
         self.symbols = Symbols(self.program)
         self.given: list[Any] = []
-        """Values of placeholders, whose sizes are defined once all placeholders are known."""
+        """Values of placeholders. Their sizes are defined when all placeholders are known."""
         self.numbers = HostNumbers(self.program, device)
         self.asserted = asserted_numbers(graph_module.graph)
         self.unsimplified: dict[FxNode, HostValue] = {}
-        """Numbers that assertions are about, and what the host computes for them."""
+        """Numbers that assertions use, with the host value that is computed without simplification."""
         self.updates: dict[FxNode, Node] = {}
-        """Placeholders that an operator with a rule has changed, and what they are now."""
+        """Placeholders that an operator with a rule has changed, with their current values."""
 
     def run(self, node: FxNode) -> None:
         if node.op == "output":
@@ -195,7 +195,7 @@ class Lowering:
         return self._extern(node)
 
     def _launch(self, node: FxNode, launch: FunctionalLaunch) -> Any:
-        """A user's own kernel, on copies of what it writes to where these are needed."""
+        """Lower a launch of a user's Triton kernel, on copies of written arguments where needed."""
         found = launch_arguments(node, launch, self.values.__getitem__)
         if found is None:
             return self._extern(node)
@@ -215,17 +215,17 @@ class Lowering:
         return self._outputs(call, node.meta["val"], ())
 
     def _attention(self, node: FxNode) -> Callable[..., Any] | None:
-        """The rule for an attention on a GPU."""
+        """Return the rule for an attention operator on a GPU, or None."""
         if self.context.options.target != "cuda" or attention_of(node.target) is None:
             return None
         lower = partial(lower_graph, rules=self.rules, options=self.context.options, device=self.device)
         return attention_rule(node, lower, decompositions())
 
     def _report(self, node: FxNode, error: Exception) -> None:
-        """A defect of a rule must not cost the user the program: ATen computes the same."""
+        """Record a failed rule as a fallback to ATen: a defect of a rule must not make compilation fail."""
         inputs = [self.values[arg] for arg in node.all_input_nodes]
         if isinstance(error, TypeError) and any(isinstance(v, HostValue) for v in inputs):
-            reason = "a number that only the host knows"  # the rule must know it to decide something
+            reason = "a number that only the host knows"  # the rule needs the value while compiling
             self.program.fallbacks.append(Fallback(node.name, str(node.target), reason))
             return
         if self.context.options.raise_failures:
@@ -239,22 +239,22 @@ class Lowering:
         except NotLowered:
             return False
 
-    def _measures(self, value: Any) -> bool:
-        """Whether all sizes in ``value`` are known before the call is made."""
+    def _measures(self, value: object) -> bool:
+        """Whether all sizes in ``value`` are known before the call runs."""
         results = value if isinstance(value, (tuple, list)) else (value,)
         shapes = (tuple(x.shape) for x in results if isinstance(x, torch.Tensor))
         return all(map(self._is_bound, symbolic(tuple(shapes))))
 
     def _getitem(self, node: FxNode) -> Any:
-        container = self.values[node.args[0]]  # type: ignore[index]
+        container = self.values[node.args[0]]
         if isinstance(container, HostValue):
             return self._host(node)
         return container[node.args[1]]
 
     def _loopable(self, node: FxNode) -> bool:
-        """Whether all tensors are dense, of dtypes that kernels handle, and on one device of the kernels' type.
+        """Whether all tensors are dense, of dtypes that kernels handle, on one device of the kernels' type.
 
-        Beside tensors on a GPU, those of one number on CPU count as numbers, as in eager.
+        Beside GPU tensors, a 0-d CPU tensor counts as a number, as in eager.
         """
         taken = [arg.meta.get("val") for arg in node.all_input_nodes]
         if self.device != "cpu":
@@ -287,8 +287,8 @@ class Lowering:
             self._update(node.args[position], changed)
         return result
 
-    def _operands(self, value: Any) -> Any:
-        """A rule's arguments: the host's floats as something that kernels can read."""
+    def _operands(self, value: object) -> Any:
+        """Return a rule's arguments with host floats replaced by values that kernels can read."""
         if isinstance(value, HostValue):
             return self.numbers.scalar(value, self.context.device)
         if isinstance(value, Node) and value.device.type != self.device:
@@ -309,13 +309,13 @@ class Lowering:
                 raise NotLowered("an update of what may be known under another name")
 
     def _update(self, target: Any, changed: Node) -> None:
-        """From here on ``target`` stands for ``changed``; a placeholder takes it when the graph ends."""
+        """Replace ``target`` by ``changed`` from here on; placeholders are written when the graph ends."""
         if target.op == "placeholder":
             self.updates[target] = changed
         self.values[target] = changed
 
-    def _finish(self, node: FxNode, result: Any) -> None:
-        """Give results the layout (strides above all) that eager gives them, and check them against it."""
+    def _finish(self, node: FxNode, result: object) -> None:
+        """Give results the layout (above all the strides) of eager's results, and check shape and dtype."""
         value = node.meta["val"]
         results = result if isinstance(result, tuple) else (result,)
         values = value if isinstance(value, (tuple, list)) else (value,)
@@ -351,7 +351,7 @@ class Lowering:
         self.program.steps.append(call)
         return self._outputs(call, value, ())
 
-    def _outputs(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
+    def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
         if isinstance(value, torch.Tensor):
             name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
@@ -370,8 +370,8 @@ class Lowering:
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
         return self._number(call, value, path) if path and symbolic(value) else value
 
-    def _number(self, call: ExternCall, value: Any, path: tuple[int, ...]) -> Any:
-        """A number among the results of ``call``."""
+    def _number(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
+        """Return a number among the results of ``call`` as a size expression or a host value."""
         made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
         call.numbers.append((made.name, path))
         if isinstance(value, torch.SymInt):
@@ -397,14 +397,14 @@ class Lowering:
             return expr
         return HostValue(node.name)
 
-    def _map(self, value: Any, tensor: Callable[[Node], Node]) -> Any:
-        """Arguments with FX nodes replaced by what they have become."""
+    def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
+        """Return ``value`` with FX nodes replaced by their lowered values."""
         if isinstance(value, FxNode):
             return self._map(self.values[value], tensor)
         if isinstance(value, Node):
             return tensor(value)
         if isinstance(value, (tuple, list)):
-            return type(value)(self._map(v, tensor) for v in value)  # immutable_list included
+            return type(value)(self._map(v, tensor) for v in value)  # keeps immutable_list
         if isinstance(value, dict):
             return {k: self._map(v, tensor) for k, v in value.items()}
         if isinstance(value, slice):
@@ -414,7 +414,7 @@ class Lowering:
     # --- memory ---------------------------------------------------------------------------------------
 
     def materialise(self, node: Node) -> Node:
-        """``node`` as something that has memory of its own or is a strided view of such memory."""
+        """Return ``node`` if it has memory of its own or is a strided view of memory; else return a copy."""
         if not isinstance(node, View) or strided_view(node) is not None:
             return node
         if node not in self.materialised:
@@ -425,7 +425,7 @@ class Lowering:
         base, coords = resolve(view, view.index)
         body = Read(base, coords)
         name = f"{view.name}_copy"
-        self.copies[name] += 1  # views that one operator gives may have one name
+        self.copies[name] += 1  # several views of one operator may have the same name
         if self.copies[name] > 1:
             name += str(self.copies[name])
         copy = Pointwise(name=name, layout=view.layout, origin=view.origin, comment=view.comment, body=body)
@@ -439,8 +439,8 @@ class Lowering:
         return isinstance(target, FxNode) and target.op == "placeholder"
 
     def _mutation(self, node: FxNode) -> Any:
-        target = self.program.inputs[node.args[0].name]  # type: ignore[union-attr]
-        value = self.values[node.args[1]]  # type: ignore[index]
+        target = self.program.inputs[node.args[0].name]
+        value = self.values[node.args[1]]
         self.program.mutations.append(Mutation(target, self.materialise(value)))
         return target
 

@@ -1,8 +1,9 @@
-"""Launches of users' own Triton kernels: what they write to is copied only where somebody else still needs it.
+"""Lower launches of users' Triton kernels; copy a written argument only where its old value is still needed.
 
-A functional overload (``fxstack_interchange.operators.kernel_operators``) is lowered to a launch in place. An argument that is
-written to is given as it is where the launch is the last to look at it (fresh memory, the result of another launch, an
-input that takes the new value anyway), else as a copy, which is a kernel of this package and fuses with what makes the value.
+A functional overload (``fxstack_interchange.operators.kernel_operators``) is lowered to a launch in place.
+The launch writes to an argument directly if no later node reads the old value: fresh memory, the result of
+another launch, or an input that receives the new value anyway. Otherwise the launch writes to a copy. The
+copy is a kernel of this package and fuses with the producer of the value.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.nodes import Node
 
+# Limits: under TRITON_INTERPRET=1 every tensor counts as written. Launches go through Triton's own dispatch,
+# except in recorded CUDA graphs; a saved graph refers to the kernels of the process that made it.
+
 RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 COPY = torch.ops.aten.copy_.default
 
@@ -29,9 +33,10 @@ __all__ = ["functional_launch_of", "launch_arguments"]
 def launch_arguments(
     node: FxNode, launch: FunctionalLaunch, value_of: Callable[[FxNode], Node]
 ) -> tuple[tuple[Any, ...], list[Pointwise]] | None:
-    """FX nodes, or copies in their place, for a launch in place; and these copies, which are to be computed.
+    """Return the arguments (FX nodes or copies) for a launch in place, and the copies to compute first.
 
-    None where a copy would have another layout: the kernel relies on the strides that the program gave it.
+    Return None where a copy would have another layout: the user's kernel relies on the strides that the
+    program passed.
     """
     arguments: list[Any] = list(node.args)
     copies: list[Pointwise] = []
@@ -57,7 +62,7 @@ def _copy(value: Node, name: str, node: FxNode) -> Pointwise:
 
 
 def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]) -> bool:
-    """Whether nothing but ``node`` sees the memory of ``source``, at ``group`` of its arguments, from here on."""
+    """Whether only ``node`` uses the memory of ``source`` from here on, at argument positions ``group``."""
     if any(arg is source for k, arg in enumerate(node.args) if k not in group):
         return False
     if source.op == "placeholder":
@@ -66,12 +71,12 @@ def _may_overwrite(source: FxNode, node: FxNode, launch: FunctionalLaunch, group
     while source.op == "call_function" and set(source.users) == {reader}:
         if source.target not in RENAMES:
             return _owns_memory(source)
-        reader, source = source, source.args[0]  # type: ignore[assignment]
+        reader, source = source, source.args[0]
     return False
 
 
 def _owns_memory(source: FxNode) -> bool:
-    """Whether the result is a tensor of its own, not a view and not one of several results that read each other."""
+    """Whether the result owns its memory: no view, and not one of several results that read each other."""
     launch = functional_launch_of(source.target)
     if launch is not None:
         return len(launch.places) == 1
@@ -93,11 +98,11 @@ FRESH = frozenset(
         *("zeros.default", "ones.default", "clone.default"),
     )
 )
-"""Operators whose results are memory that is made for them."""
+"""Operators that allocate memory for their results."""
 
 
 def _takes_result(source: FxNode, node: FxNode, launch: FunctionalLaunch, group: tuple[int, ...]) -> bool:
-    """Whether an input is read by nothing else, and takes what the launch makes of it."""
+    """Whether an input has no other reader and receives the launch's result through ``copy_``."""
     others = [user for user in source.users if user is not node]
     if len(others) != 1 or others[0].target is not COPY or others[0].args[0] is not source:
         return False

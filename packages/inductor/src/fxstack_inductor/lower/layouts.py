@@ -1,4 +1,4 @@
-"""Layouts: what the graph says about a result's strides, and which views are strided windows of memory."""
+"""Layouts: read result strides from the graph, and recognise views that are strided windows of memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from fxstack_inductor.errors import VerificationError
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, recombine
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
 
 if TYPE_CHECKING:
     from torch.fx import Node as FxNode
+
+
+# Limits: strides of dimensions of size 1 may differ from eager's in results of empty_like, in results of
+# operators that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic
+# sizes, the operators of fxstack_interchange.eager_facts.layouts have the strides of torch's fake kernels.
 
 
 def layout_of(value: torch.Tensor) -> Layout:
@@ -38,7 +43,7 @@ def check_layout(node: FxNode, made: Node, layout: Layout) -> None:
 
 
 def set_layout(made: Node, layout: Layout) -> None:
-    """Adopt ``layout``; a view that re-adds reduced dimensions hands the strides on to its base."""
+    """Set the layout of ``made``; a view that re-adds reduced dimensions also sets its base's strides."""
     shape = tuple(known if known == 1 else size for size, known in zip(made.shape, layout.shape, strict=True))
     made.layout = Layout(shape, layout.stride, layout.dtype, layout.device)
     if isinstance(made, Scatter):
@@ -56,7 +61,7 @@ def set_layout(made: Node, layout: Layout) -> None:
 
 
 def strided_view(view: View) -> tuple[Node, Expr] | None:
-    """The memory that ``view`` is a strided window of, and the offset in it; None if it is not one with its own strides."""
+    """Return base and offset of ``view`` as a strided window of memory; None if the strides differ."""
     base, coords = resolve(view, view.index)
     if isinstance(base, View):
         return None

@@ -1,8 +1,8 @@
-"""Matrix products as reductions of the loop IR, for targets that compute them with matrix instructions.
+"""Lower matrix products to reductions of the loop IR, for targets with matrix instructions.
 
-``mm`` is the reduction ``dot`` over ``k`` of ``a[m, k] * b[k, n]``, operands rounded to the dtype of the product. As a reduction
-it fuses with what reads it, and with what its operands are computed from. These rules apply to the nodes that a target
-chooses (``schedule.fusion.templates``); all other products are calls of ATen.
+``mm`` becomes the reduction ``dot`` over ``k`` of ``a[m, k] * b[k, n]``; operands are rounded to the dtype of
+the product. The reduction fuses with its readers and with the producers of its operands. These rules apply
+only to nodes that a target chooses (``schedule.fusion.templates``); every other product is a call of ATen.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def bmm(ctx: Context, a: Node, b: Node) -> Node:
     return _product(ctx, a, b)
 
 
-def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
-    """``beta * added + alpha * (a @ b)``; with ``beta`` 0 ``added`` is not looked at, as in eager."""
+def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
+    """Lower ``beta * added + alpha * (a @ b)``; with ``beta`` 0, ``added`` is not read, as in eager."""
     product = _product(ctx, a, b)
     shape = ctx.sizes()
 
@@ -49,7 +49,7 @@ def addmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: 
     return ctx.pointwise(shape, ctx.value.dtype, body)
 
 
-def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
+def baddbmm(ctx: Context, added: Node, a: Node, b: Node, *, beta: object = 1, alpha: object = 1) -> Node:
     return addmm(ctx, added, a, b, beta=beta, alpha=alpha)
 
 
@@ -76,9 +76,10 @@ def _product(ctx: Context, a: Node, b: Node) -> Node:
 
 
 def precision(node: Node) -> torch.dtype:
-    """The narrowest floating dtype that is known to hold all elements: that of the tensor that ``node`` is a conversion of.
+    """Return the narrowest float dtype known to hold all elements: the dtype that ``node`` converts from.
 
-    Products of half-precision numbers are exact in float32, so matrix instructions for these compute a float32 product of them.
+    The product of two half-precision numbers is exact in float32. So matrix instructions for half precision
+    also compute the float32 product of converted half-precision operands.
     """
     while isinstance(node, View) or (isinstance(node, Pointwise) and isinstance(node.body, Read)):
         if node.dtype in HALF_DTYPES:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostValue:
-    """A value that is no tensor and no size expression, computed by the host under ``name``."""
+    """A value that the host computes under ``name``; the value is neither a tensor nor a size expression."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """Python that the host runs between kernels: ``name = target(*args, **kwargs)``."""
+    """A Python call that the host makes between kernels: ``name = target(*args, **kwargs)``."""
 
     name: str
     target: Any
@@ -32,7 +32,7 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class SymbolBinding:
-    """``symbol`` is the size (or stride) ``dim`` of input ``source``, or the input itself when ``dim`` is None, less ``rest``."""
+    """``symbol`` is size (or stride) ``dim`` of input ``source``, or the input itself, minus ``rest``."""
 
     symbol: str
     source: str
@@ -42,13 +42,13 @@ class SymbolBinding:
 
     @property
     def less(self) -> str:
-        """What is written behind the size, in Python and in C."""
+        """Return the text behind the size, in Python and in C: the subtraction of ``rest``."""
         return f" - ({self.rest})" if self.rest else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """``target`` takes the elements of ``value`` after everything else has read it."""
+    """``target`` receives the elements of ``value`` after all other nodes have read ``target``."""
 
     target: Input
     value: Node
@@ -56,7 +56,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """An operator that has a rule and is called through ATen all the same; ``defect`` if the rule failed instead of declining."""
+    """An operator whose rule was not used, so ATen runs it. ``defect``: the rule failed, not declined."""
 
     node: str
     target: str

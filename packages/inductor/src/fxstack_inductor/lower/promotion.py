@@ -41,7 +41,7 @@ def _join(dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
 
 
 def promote(*values: TensorOrScalar) -> torch.dtype:
-    """The dtype that eager computes in: tensors with dimensions first, then 0-d tensors, then numbers."""
+    """Return eager's computation dtype: ranked tensors decide first, then 0-d tensors, then numbers."""
     ranked = [value.dtype for value in values if isinstance(value, Node) and value.shape]
     zero_d = [value.dtype for value in values if isinstance(value, Node) and not value.shape]
     scalars = [_scalar_dtype(value) for value in values if not isinstance(value, Node)]
@@ -61,5 +61,5 @@ def promote(*values: TensorOrScalar) -> torch.dtype:
 
 
 def float_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a floating-point function computes in when given ``dtype``."""
+    """Return the dtype that a floating-point function computes in for an argument of ``dtype``."""
     return dtype if dtype.is_floating_point else torch.get_default_dtype()

@@ -1,7 +1,8 @@
-"""The table of lowering rules: an ATen overload finds the function that lowers it.
+"""The table of lowering rules, from ATen overload to the function that lowers the overload.
 
-A rule has the operator's own signature, after the ``Context``: tensors arrive as IR nodes, sizes as ``Expr``. It
-returns a node, a tuple of nodes, or ``Updates``, or raises ``NotLowered`` to have the ATen kernel called instead.
+A rule takes a ``Context`` and then the operator's own arguments: tensors are IR nodes, sizes are ``Expr``. A
+rule returns a node, a tuple of nodes, or ``Updates``. A rule that raises ``NotLowered`` leaves the operator
+to the ATen kernel.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What a rule returns for an operator that changes arguments: ``changes`` are their positions and new values."""
+    """The result of a rule for a mutating operator; ``changes`` are argument positions and new values."""
 
     results: tuple[Node, ...]
     changes: tuple[tuple[int, Node], ...]
 
 
 class Registry:
-    """Rules by overload. Each ``lower`` file fills one at import, and ``rules.RULES`` joins them."""
+    """Rules by overload. Each module of rules fills one registry at import; ``rules.RULES`` joins them."""
 
     def __init__(self) -> None:
         self._rules: dict[Any, Rule] = {}
 
     def rule(self, *names: str) -> Callable[[F], F]:
-        """Register for overloads given as ``"add.Tensor"`` (or ``"prims::x.default"``); ones this torch lacks are skipped."""
+        """Register a rule for overloads like ``"add.Tensor"`` or ``"prims::x.default"``, if they exist."""
 
         def register(function: F) -> F:
             for name in names:
@@ -61,7 +62,7 @@ class Registry:
 
 
 def find_overload(name: str) -> Any:
-    """The overload called ``name`` (``[namespace::]op.overload``), or None if this torch has none."""
+    """Return the overload called ``name`` (``[namespace::]op.overload``), or None if this torch lacks it."""
     namespace, _, rest = name.rpartition("::")
     op, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace or "aten"), op, None)

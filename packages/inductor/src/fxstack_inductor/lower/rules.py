@@ -1,4 +1,4 @@
-"""Every lowering rule: the union of the registries."""
+"""The table of all lowering rules: the union of the modules' registries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from fxstack_inductor.lower.elementwise import activations, creation, pointwise,
 from fxstack_inductor.lower.indexing import joins as indexing
 from fxstack_inductor.lower.indexing import resample, scatters, views
 from fxstack_inductor.lower.reductions import batches, normalisation, reductions, scans, windows
+
+# Limits: these stay calls of ATen: sort, topk, bilinear and bicubic interpolation, matrix products,
+# convolutions, attention, pooling windows of more than 25 positions, interpolation by fractional factors,
+# embedding gradients scaled by frequency, updates of batch statistics that are no inputs, and complex
+# numbers.
 
 MODULES = (
     pointwise,

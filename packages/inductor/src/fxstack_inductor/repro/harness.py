@@ -1,4 +1,4 @@
-"""The fixed part of a script: made-up inputs, the compiler's call, the comparison and the clock.
+"""The fixed part of a script: generated inputs, compilation, comparison and timing.
 
 The text of this file is part of every script, so it uses torch and the standard library only.
 """
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float32: 2e-5, torch.float64: 1e-9}
-"""Of the largest element of a tensor, by dtype; the other dtypes have to be equal."""
+"""Allowed difference relative to the largest element, by dtype; other dtypes must be equal."""
 CONSTANTS = (inf, nan, math, operator, partial)
-"""What the generated part may name."""
+"""Names that the generated part of a script may use."""
 
 
 def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements of memory a tensor spans."""
+    """Return the number of memory elements that a tensor spans."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
 
 
 def exact(
     values: Sequence[Any], shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """A tensor over these elements of memory."""
+    """Return a tensor over memory with these elements."""
     return torch.tensor(values, dtype=dtype).as_strided(shape, stride)
 
 
@@ -56,7 +56,7 @@ def made(
     std: float = 1.0,
     ordered: bool = False,
 ) -> torch.Tensor:
-    """Random elements: integers between ``low`` and ``high``, true in ``mean`` of all cases, or normal and clamped."""
+    """Return random elements: integers in a range, booleans with mean ``mean``, clamped normal floats."""
     count, last = extent(shape, stride), 2**63 - 2
     if dtype is torch.bool:
         flat = torch.rand(count) < mean
@@ -70,7 +70,7 @@ def made(
 
 
 def attributes(values: Mapping[str, Any]) -> SimpleNamespace:
-    """An object with these attributes; names may have dots."""
+    """Return an object with these attributes; names may contain dots."""
     root = SimpleNamespace()
     for name, value in values.items():
         *path, last = name.split(".")
@@ -84,7 +84,7 @@ def attributes(values: Mapping[str, Any]) -> SimpleNamespace:
 
 
 def compiled(source: str, flags: Sequence[str], libraries: Sequence[str]) -> ctypes.CDLL:
-    """``source`` as a loaded library, with the OpenMP runtime that torch has loaded."""
+    """Return ``source`` as a loaded library, linked with the OpenMP runtime that torch has loaded."""
     names = ("gcc", "cc", "clang")
     compiler = os.environ.get("FXSTACK_CC") or next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
@@ -101,15 +101,15 @@ def compiled(source: str, flags: Sequence[str], libraries: Sequence[str]) -> cty
 
 
 def kernel(library: ctypes.CDLL, name: str, arguments: int) -> Any:
-    """A kernel, which takes pointers and 64-bit integers."""
+    """Return a kernel function, which takes pointers and 64-bit integers."""
     function = library[name]
     function.argtypes = [ctypes.c_int64] * arguments
     function.restype = None
     return function
 
 
-def copied(value: Any) -> Any:
-    """The same elements elsewhere, strides kept."""
+def copied(value: object) -> Any:
+    """Return the same elements in other memory, with the same strides."""
     if not isinstance(value, torch.Tensor):
         return value
     memory = value.as_strided((extent(value.shape, value.stride()),), (1,)).clone()
@@ -120,16 +120,16 @@ def tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def results_of(value: Any) -> Sequence[Any]:
-    """A graph's results; one that returns a single tensor has one."""
+def results_of(value: object) -> Sequence[Any]:
+    """Return a graph's results as a sequence; a single tensor is one result."""
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
 def difference(actual: Any, expected: Any) -> float:
-    """The largest difference of two results, as a part of the largest element.
+    """Return the largest difference of two results, relative to the largest element.
 
     Raises:
-        AssertionError: they differ by more than rounding.
+        AssertionError: the results differ by more than rounding.
     """
     if not isinstance(expected, torch.Tensor):
         assert actual == expected, f"{actual!r} instead of {expected!r}"
@@ -149,7 +149,7 @@ def difference(actual: Any, expected: Any) -> float:
 
 
 def check(call: Callable[..., Any], reference: Callable[..., Any], inputs: Sequence[Any]) -> bool:
-    """Run both from the same random state on copies, compare results and inputs, and print what was found."""
+    """Run both on copies from the same random state, compare results and inputs, and print the outcome."""
     mine, theirs = [copied(x) for x in inputs], [copied(x) for x in inputs]
     torch.manual_seed(0)
     expected = [*results_of(reference(*theirs)), *theirs]
@@ -168,7 +168,7 @@ def check(call: Callable[..., Any], reference: Callable[..., Any], inputs: Seque
 
 
 def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats: int) -> None:
-    """Print the median time of a call, and what that makes of the bytes of inputs and outputs."""
+    """Print the median time of a call, and the resulting rate of input and output bytes."""
     own = [copied(x) for x in inputs]
     for _ in range(3):
         results = results_of(call(*own))
@@ -184,7 +184,7 @@ def measure(name: str, call: Callable[..., Any], inputs: Sequence[Any], repeats:
 
 
 def main(call: Callable[..., Any], reference: Callable[..., Any] | str, inputs: Sequence[Any]) -> None:
-    """Check, measure, and exit with status 1 if the results are wrong. ``reference`` may be why there is none."""
+    """Check, measure, and exit with 1 for wrong results. ``reference`` may be a reason for its absence."""
     parser = argparse.ArgumentParser(description="Run compiled kernels, check and time them.")
     parser.add_argument("--repeats", type=int, default=100, help="timed calls, at least 1")
     repeats = max(1, parser.parse_args().repeats)

@@ -1,4 +1,4 @@
-"""The host program as readable Python that names torch's operators, and the memory it runs in."""
+"""The host program as readable Python with torch's operator names, and its memory."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class ScriptWriter(HostWriter):
-    """Operators and dtypes are named where they are used; ``foreign`` are those that torch does not have by itself."""
+    """Writes operators and dtypes by name at their use; ``foreign``: operators not registered by torch."""
 
     foreign: set[str] = field(default_factory=set)
 
-    def function(self, target: Any) -> Any:
+    def function(self, target: object) -> Any:
         name = foreign(target)
         if name is not None:
             self.foreign.add(name)
         return target
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         if isinstance(value, torch.Tensor):
             return super().constant(value)
         text = text_of(value)
-        # Graphs have no input named torch, but may have one named operator.
+        # Graphs have no input named torch, but may have an input named operator.
         return text if text.startswith("torch.") else super().constant(value)
 
     def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - a script draws by ATen
@@ -43,13 +43,13 @@ class ScriptWriter(HostWriter):
 
 
 def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:
-    """The constants that are neither helpers nor the graph's attributes."""
+    """Return the constants that are neither helpers nor attributes of the graph."""
     attributes = {identifier(name) for name in plan.program.constants}
     return {k: v for k, v in program.constants.items() if k not in HELPERS and k not in attributes}
 
 
 def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> list[str]:
-    """``take`` and ``give``, for the sizes of these inputs."""
+    """Return the lines of ``take`` and ``give``, for the sizes of these inputs."""
     if not program.slots:
         return []
     sizes = symbol_values(plan, inputs)
@@ -77,7 +77,7 @@ def memory_lines(program: HostProgram, plan: Plan, inputs: Sequence[Any]) -> lis
 
 
 def symbol_values(plan: Plan, inputs: Sequence[Any]) -> Mapping[str, int]:
-    """The values of symbolic sizes that the inputs decide."""
+    """Return the values of the symbolic sizes that the inputs determine."""
     given = dict(zip(plan.program.parameters, inputs, strict=True)) | plan.program.constants
     found = {}
     for binding in plan.program.bindings:

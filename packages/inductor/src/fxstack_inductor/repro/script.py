@@ -1,4 +1,4 @@
-"""``write_repro``: a graph's generated code as a script that needs nothing but torch and a C compiler."""
+"""``write_repro``: write a graph's generated code as a script that needs only torch and a C compiler."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constant
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
-from fxstack_inductor.targets.c_target import Lowered, load_c, lower_c
+from fxstack_inductor.targets.c_target import load_c, lower_c
+from fxstack_inductor.targets.lowered_c import Lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+# Limits: CPU graphs only. Floats are drawn from a normal distribution clamped to the observed range, without
+# NaN and infinities; integer tensors of more than 64 elements are drawn between their extremes; tensors that
+# shared memory do not share memory in the script. A failure before code generation leaves no script.
 
 HEADER = '''"""Kernels that fxstack-inductor generated{origin}: compile, check against eager torch, and time them.
 
@@ -51,14 +56,14 @@ def write_repro(
     """Write a script that compiles, checks and times the kernels of one graph, without this package.
 
     Args:
-        compiled_or_graph: What ``compile_graph`` returned, or a graph as it takes it.
-        example_inputs: The graph's inputs. Scripts have random tensors of their layouts and ranges (integer tensors of
-            up to 64 elements are kept). Without them, or where they are fake, nothing is known about elements.
+        compiled_or_graph: A result of ``compile_graph``, or a graph that ``compile_graph`` accepts.
+        example_inputs: The graph's inputs. The script has random tensors with their layouts and ranges (integer
+            tensors of up to 64 elements are kept). Without inputs, or with fake inputs, ranges are unknown.
         path: The file to write.
-        options: For a graph; a compiled one has its own.
+        options: Options for a graph; a compiled graph has its own options.
 
     Raises:
-        ReproError: for code on a GPU, and for constants and inputs that cannot be written down.
+        ReproError: the code is for a GPU, or a constant or input cannot be written as text.
         OSError: the file cannot be written.
     """
     target = Path(path)
@@ -66,7 +71,7 @@ def write_repro(
     return target
 
 
-def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
+def _lowered(source: object, options: InductorOptions | None) -> Lowered:
     if isinstance(source, GraphModule):
         return lower_c(source, options_from_environment() if options is None else options)
     lowered = getattr(source, "lowered", None)
@@ -79,7 +84,7 @@ def _lowered(source: Any, options: InductorOptions | None) -> Lowered:
 
 
 def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
-    """The text of the script."""
+    """Return the text of the script."""
     graph = lowered.graph
     inputs = list(example_inputs) or _traced(graph)
     writer = ScriptWriter(lowered.plan, lowered.functions)
@@ -107,7 +112,7 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
 
 
 def _traced(graph: GraphModule) -> list[Any]:
-    """What the graph was traced with."""
+    """Return the values with which the graph was traced."""
     return [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
 
 
@@ -117,7 +122,7 @@ def _code_of_harness() -> str:
 
 
 def _imports(graph: GraphModule, called: set[str]) -> str:
-    """Which operators the reader has to import."""
+    """Return a comment that names the operators whose modules the reader must import."""
     found = called | {n for n in map(foreign, (node.target for node in graph.graph.nodes)) if n}
     if not found:
         return ""
@@ -132,7 +137,7 @@ def _functions(arguments: dict[str, int]) -> str:
 
 
 def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
-    """The graph's tensors, for the host program by name and for the ATen graph as attributes of ``SELF``."""
+    """Return the graph's tensors: names for the host program, attributes of ``SELF`` for the ATen graph."""
     names = {node.name: node.target for node in graph.graph.nodes if node.op == "get_attr"}
     lines = [f"{identifier(name)} = {text_of(value)}" for name, value in constants.items()]
     pairs = (f"{names[n]!r}: {identifier(n)}" for n in constants if n in names)
@@ -140,7 +145,7 @@ def _attributes(constants: dict[str, torch.Tensor], graph: GraphModule) -> str:
 
 
 def _reference(graph: GraphModule) -> str:
-    """The ATen graph as a function, or why there is none."""
+    """Return the ATen graph as a function, or the reason for its absence."""
     modules = [n for n, _ in graph.named_modules() if n]
     if any(node.op == "get_attr" and node.target in modules for node in graph.graph.nodes):
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
@@ -149,11 +154,11 @@ def _reference(graph: GraphModule) -> str:
         names = "\n".join(_global(name, value) for name, value in code.globals.items())
     except ReproError as error:
         return f"REFERENCE = {str(error)!r}"
-    # The names are those of FX's printer.
+    # FX's printer chooses the names.
     return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
 
 
-def _global(name: str, value: Any) -> str:
+def _global(name: str, value: object) -> str:
     if isinstance(value, ModuleType):
         return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
     if value is torch.device:
@@ -164,7 +169,7 @@ def _global(name: str, value: Any) -> str:
 
 
 def write_into(folder: str | Path, lowered: Lowered, inputs: Sequence[Any]) -> Path | None:
-    """Write ``graph_N.py`` with the next number; a program goes on, after a warning, if that is not possible."""
+    """Write ``graph_N.py`` with the next free number; on failure only warn, so that the program continues."""
     try:
         text = script(lowered, inputs)
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -190,11 +195,11 @@ def _numbered(folder: Path, text: str) -> Path:
 def recorded(
     graph: GraphModule, options: InductorOptions, folder: str | Path, *, boxed: bool
 ) -> Callable[..., Any]:
-    """The compiled graph, which writes its script to ``folder`` at its first call: then there are data to look at.
+    """Return the compiled graph; its first call, which has real data, writes its script to ``folder``.
 
     Raises:
-        CompilerFailedError: the kernels do not compile; the script is written all the same.
-        NoCompilerError: if kernels are needed and there is no C compiler.
+        CompilerFailedError: the kernels do not compile; the script is written nevertheless.
+        NoCompilerError: kernels are needed and there is no C compiler.
     """
     try:
         call = load_c(graph, options, boxed=boxed)
@@ -203,7 +208,7 @@ def recorded(
         error.args = (f"{error}\nwritten: {written}",)
         error.script = written
         raise
-    lowered = call.lowered  # type: ignore[attr-defined]
+    lowered = vars(call)["lowered"]
     pending = [lowered]
 
     def run(*args: Any) -> Any:
@@ -211,7 +216,7 @@ def recorded(
             write_into(folder, pending.pop(), args[0] if boxed else args)
         return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     if boxed:
-        run.boxed = True  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
     return run

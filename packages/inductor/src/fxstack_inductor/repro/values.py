@@ -1,4 +1,4 @@
-"""Values as Python text: constants of a graph, and tensors as something that makes tensors like them."""
+"""Values as Python text: constants of a graph, and calls that make tensors similar to given ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fxstack_inductor.torch_compat import FakeTensor
 from fxstack_inductor.torch_compat import get_qualified_name as _get_qualified_name
 
 EXACT = 64
-"""Integer tensors that span up to this many elements are written as they are: they hold lengths, offsets and counts."""
+"""Integer tensors of at most this many elements are written exactly: they hold lengths, offsets, counts."""
 OPERATOR_PACKAGES = frozenset({"aten", "prims", "prim", "higher_order"})
-"""Namespaces of operators that torch has from the start."""
+"""Namespaces of the operators that torch itself registers."""
 
 
-def text_of(value: Any) -> str:
-    """A Python expression for ``value`` in a script that has imported torch, operator and math.
+def text_of(value: object) -> str:
+    """Return a Python expression for ``value`` in a script that has imported torch, operator and math.
 
     Raises:
-        ReproError: for what cannot be written down.
+        ReproError: ``value`` cannot be written.
     """
     match value:
         case torch.Tensor():
@@ -52,14 +52,14 @@ def text_of(value: Any) -> str:
     return _function(value)
 
 
-def _operator(value: Any) -> str:
+def _operator(value: object) -> str:
     if isinstance(value, torch_compat.HigherOrderOperator):
         return f"torch.ops.higher_order.{value.name()}"
     return f"torch.ops.{str(value).replace('::', '.')}"
 
 
-def _function(value: Any) -> str:
-    """The name of a function of torch, operator, math or builtins."""
+def _function(value: object) -> str:
+    """Return the name of a function of torch, operator, math or builtins."""
     if isinstance(value, type):
         known = str(value.__name__)
         if getattr(builtins, known, None) is value:
@@ -73,8 +73,8 @@ def _function(value: Any) -> str:
     )
 
 
-def foreign(value: Any) -> str | None:
-    """The name of an operator that a user's module registers, which a script has to import."""
+def foreign(value: object) -> str | None:
+    """Return the name of an operator that a user's module registers and a script must import, or None."""
     if not isinstance(value, torch_compat.OpOverload) or value.namespace in OPERATOR_PACKAGES:
         return None
     return str(value)
@@ -88,15 +88,15 @@ def _hint(value: Any) -> Any:
 
 
 def whole(sizes: Any) -> tuple[int, ...]:
-    """Sizes as numbers; a symbolic one is what the graph was traced with."""
+    """Return sizes as numbers; a symbolic size has its traced value."""
     return tuple(int(_hint(s)) if isinstance(s, torch.SymInt) else int(s) for s in sizes)
 
 
 def tensor_text(tensor: torch.Tensor) -> str:
-    """A call of the harness's ``made`` (or ``exact``) that gives a tensor like this: layout, dtype and distribution.
+    """Return a call of ``made`` or ``exact`` for a tensor of equal layout and dtype, and similar values.
 
     Raises:
-        ReproError: for tensors that are not strided, or not on CPU.
+        ReproError: the tensor is not strided, or not on CPU.
     """
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         raise ReproError(f"scripts have strided tensors on CPU, not {tensor.layout} on {tensor.device}")
@@ -118,7 +118,7 @@ def _written(memory: torch.Tensor) -> bool:
 
 
 def _unseen(dtype: torch.dtype) -> str:
-    """Without data: a normal distribution, even bools, and indices that are in range for every size but 1."""
+    """Return arguments without data: normal floats, even booleans, indices in range for every size but 1."""
     if dtype.is_floating_point or dtype.is_complex:
         return "low=-inf, high=inf"
     return "low=0, high=1, mean=0.5"

@@ -1,10 +1,11 @@
 """Compiled kernels on disk, by content.
 
-An entry is a directory named by the hash of everything that decides its contents; it holds the C source, the
-shared library and ``entry.json`` with the library's hash. Entries are written to a temporary directory and renamed into
-place, so a reader sees a whole entry or none, whatever happens to the writer; writers of the same entry agree, and the second
-one's is dropped. An entry whose library does not match its hash is removed and built again. What a killed writer leaves
-behind goes with the next eviction, an hour later. A directory that can only be read is read.
+An entry is a directory named by the hash of everything that decides its contents. The entry holds the C
+source, the shared library, and ``entry.json`` with the library's hash. A writer fills a temporary directory
+and renames it, so a reader sees a whole entry or none, even if the writer dies. Two writers of one entry
+write equal contents; the second writer's result is dropped. An entry whose library does not match its hash is
+removed and rebuilt. Remains of killed writers are removed by an eviction at least an hour later. A read-only
+directory is only read.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SOURCE = "kernels.c"
 ENTRY = "entry.json"
 WRITING = ".writing-"
 CHECKED = ".checked"
-"""Its time of change is when somebody looked for what to evict."""
+"""A file whose modification time is the last check for eviction."""
 _MINUTE = 60
 _UNCHECKED: dict[Path, int] = {}
-"""Bytes that this process has written since, by directory."""
+"""Bytes that this process has written since the last check, by directory."""
 _USED: Final[dict[Path, dict[str, None]]] = {}
 """Keys of the entries that this process has read or written, in order, by directory."""
 
@@ -56,7 +57,7 @@ class Cache:
         return self.root / key[:2] / key
 
     def find(self, key: str) -> Path | None:
-        """The library of a valid entry; a damaged one is removed."""
+        """Return the library of a valid entry, or None; remove a damaged entry."""
         directory = self.directory(key)
         try:
             entry = json.loads((directory / ENTRY).read_text())
@@ -64,7 +65,7 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError):
             intact = False
         if intact:
-            with suppress(OSError):  # read-only, or just evicted
+            with suppress(OSError):  # a read-only directory, or an entry evicted just now
                 os.utime(directory)
             self._note(key)
             return directory / LIBRARY
@@ -73,7 +74,7 @@ class Cache:
         return None
 
     def build(self, key: str, source: str, compile_: Callable[[Path, Path], None]) -> Path:
-        """The library for ``key``, compiled from ``source`` unless it is there."""
+        """Return the library for ``key``, compiled from ``source`` unless it exists."""
         found = self.find(key)
         if found is not None:
             return found
@@ -89,7 +90,7 @@ class Cache:
             try:
                 temporary.rename(directory)
             except OSError:
-                # Another process was faster; its entry has the same contents.
+                # Another process finished first; its entry has the same contents.
                 if self.find(key) is None:
                     raise
         finally:
@@ -102,7 +103,7 @@ class Cache:
         _USED.setdefault(self.root, {})[key] = None
 
     def put(self, key: str, files: Mapping[str, bytes]) -> bool:
-        """Make an entry of the files of another cache's; False if they are damaged, or it is there already."""
+        """Add an entry from files of another cache; return False if they are damaged or the entry exists."""
         if self.find(key) is not None or not _is_whole(files):
             return False
 
@@ -113,7 +114,7 @@ class Cache:
         return True
 
     def _grown_by(self, size: int) -> None:
-        """Evict when a twentieth of the limit was written, or nobody has looked for a minute: looking costs a call per file."""
+        """Evict after a twentieth of the limit was written or after a minute: a check scans all files."""
         unchecked = _UNCHECKED[self.root] = _UNCHECKED.get(self.root, 0) + size
         checked = self.root / CHECKED
         try:
@@ -123,7 +124,7 @@ class Cache:
         if recent and unchecked * 20 < self.limit:
             return
         _UNCHECKED[self.root] = 0
-        with suppress(OSError):  # a full disk, or another process that clears it
+        with suppress(OSError):  # a full disk, or another process clears the directory
             checked.touch()
             self.evict()
 
@@ -131,7 +132,7 @@ class Cache:
         return [path for path in self.root.glob("??/*") if path.is_dir()]
 
     def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
-        """What writers have not renamed or removed after ``age`` seconds: they were killed."""
+        """Return the temporary directories of killed writers: directories older than ``age`` seconds."""
         return [path for path in self.root.glob(WRITING + "*") if time.time() - path.stat().st_mtime >= age]
 
     def size(self) -> int:
@@ -162,7 +163,7 @@ class Cache:
 
 
 def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Keys and files of the entries that this process has used and that are still there."""
+    """Yield keys and files of the existing entries that this process has used."""
     for root, keys in [*_USED.items()]:
         for key in [*keys]:
             directory = Cache(root, 0).directory(key)
@@ -186,10 +187,10 @@ def file_hash(path: Path) -> str:
 
 
 def entry_size(directory: Path) -> int:
-    """Bytes of the files of an entry."""
+    """Return the total bytes of an entry's files."""
     return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
 
 
 def _is_ours(directory: Path) -> bool:
-    """Whether the entry belongs to this user: code is not loaded from what others may write."""
+    """Whether the entry belongs to this user: code is not loaded from files that other users may write."""
     return not hasattr(os, "getuid") or directory.stat().st_uid == os.getuid()

@@ -1,6 +1,6 @@
-"""Machine code of generated Triton kernels: from the disk cache, or compiled, in parallel processes where it pays.
+"""Machine code of generated Triton kernels: from the disk cache, or compiled, possibly in parallel.
 
-A hit needs no Triton: importing it takes longer than everything else that a warm compilation does.
+A cache hit does not import Triton, because the import takes longer than the rest of a warm compilation.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 
 ALONE = 3
-"""Kernels that one process compiles in the time that starting another takes."""
+"""The number of kernels that one process compiles in the time of starting another process."""
 WORKER = Path(__file__).with_name("triton_worker.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """One kernel's machine code. ``parameters`` counts what the kernel takes, Triton's scratch pointers included."""
+    """The machine code of one kernel. ``parameters``: their number, with Triton's scratch pointers."""
 
     symbol: str
     image: bytes
@@ -46,11 +46,11 @@ class Cubin:
 
 
 def load_cubins(source: TritonSource, capability: int, options: InductorOptions) -> dict[str, Cubin]:
-    """The kernels of ``source`` by name, for ``sm_<capability>``.
+    """Return the kernels of ``source`` by name, for ``sm_<capability>``.
 
     Raises:
-        TritonMissing: they are not in the cache, and Triton is not installed.
-        CompilerFailedError: Triton rejects a kernel: a defect of this package.
+        TritonMissing: the kernels are not in the cache, and Triton is not installed.
+        CompilerFailedError: Triton rejects a kernel, which is a defect of this package.
     """
     found = _archive(source, capability, options, compile_archive)
     return {name: cubin for name, cubin in found.items() if isinstance(cubin, Cubin)}
@@ -59,10 +59,10 @@ def load_cubins(source: TritonSource, capability: int, options: InductorOptions)
 def compiled_or_not(
     source: TritonSource, capability: int, options: InductorOptions
 ) -> dict[str, Cubin | str]:
-    """The same, with the compiler's words in place of kernels that it rejects.
+    """Return the kernels by name, with the compiler's message in place of each kernel that Triton rejects.
 
     Raises:
-        TritonMissing: some are not in the cache, and Triton is not installed.
+        TritonMissing: some kernels are not in the cache, and Triton is not installed.
     """
     return _archive(source, capability, options, compile_what_can_be)
 
@@ -83,7 +83,7 @@ def _archive(
 
 
 def request_entry(kernel: TritonKernel) -> dict[str, Any]:
-    """What a worker is told of one kernel."""
+    """Return the worker's request for one kernel."""
     return {
         "name": kernel.name,
         "signature": kernel.signature,
@@ -95,7 +95,7 @@ def request_entry(kernel: TritonKernel) -> dict[str, Any]:
 
 
 def triton_version() -> str:
-    """The installed Triton's version, without importing it where its metadata is there."""
+    """Return the installed Triton's version, without importing Triton if package metadata exists."""
     try:
         return importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -108,7 +108,7 @@ def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]],
     """Compile ``entries`` of the module in ``text`` and write one archive of all.
 
     Raises:
-        CompilerFailedError: Triton rejects one.
+        CompilerFailedError: Triton rejects an entry.
     """
     compile_what_can_be(text, output, entries, capability)
     for found in read_archive(output).values():
@@ -121,7 +121,7 @@ def compile_archive(text: Path, output: Path, entries: Sequence[dict[str, Any]],
 
 
 def compile_what_can_be(text: Path, output: Path, entries: Sequence[dict[str, Any]], capability: int) -> None:
-    """The same, with the compiler's words in place of kernels that it rejects."""
+    """Compile ``entries`` into an archive, with the compiler's message for each rejected kernel."""
     if importlib.util.find_spec("triton") is None:
         raise TritonMissing(TRITON_HINT)
     module = text.with_name("kernels.py")
@@ -133,7 +133,7 @@ def compile_what_can_be(text: Path, output: Path, entries: Sequence[dict[str, An
     with zipfile.ZipFile(output, "w") as archive:
         for process, share, part in zip(running, shares, parts, strict=True):
             died = _finish(process)
-            if died:  # of what Python cannot catch
+            if died:  # killed, or failed in a way that Python cannot catch
                 for entry in share:
                     archive.writestr(f"{entry['name']}.failed", died)
                 continue
@@ -149,7 +149,7 @@ def _start(
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, "-P", str(WORKER)],  # its folder holds names of the standard library
+        [sys.executable, "-P", str(WORKER)],  # its folder contains module names of the standard library
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -165,7 +165,7 @@ def _start(
 
 
 def _finish(process: subprocess.Popen[str]) -> str:
-    """Wait; what it printed if it failed, else nothing."""
+    """Wait for the process; return its output if it failed, else an empty string."""
     printed, _ = process.communicate()
     return "" if process.returncode == 0 else printed or f"status {process.returncode}"
 

@@ -1,4 +1,4 @@
-"""The CUDA driver through ctypes: load machine code and make launchable kernels. Needs neither torch's CUDA nor Triton."""
+"""The CUDA driver through ctypes: loads machine code and makes kernels, without torch.cuda or Triton."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SOURCE = (files("fxstack_inductor.runtime") / "launch.c").read_text()
 MOST_ARGUMENTS = 254
-"""What ``launch.c`` has room for."""
+"""The largest number of arguments that ``launch.c`` supports."""
 STATIC_SHARED = 48 * 1024
-"""Shared memory, in bytes, that a kernel gets without asking."""
+"""Bytes of shared memory that a kernel gets without a request."""
 MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
 
@@ -42,26 +42,26 @@ class Record(ctypes.Structure):
 
 @dataclass
 class Launchers:
-    """Kernels of one graph on their devices. ``error`` holds the driver's first error code until it is read."""
+    """Kernels of one graph on their devices. ``error`` keeps the driver's first error code for ``check``."""
 
     driver: Driver
     options: InductorOptions
     error: ctypes.c_int32 = field(default_factory=lambda: ctypes.c_int32(0))
     records: list[Record] = field(default_factory=list)
-    """Kept alive: the launch functions hold their addresses."""
+    """Records, kept alive because the launch functions hold their addresses."""
 
     def add(self, cubin: Cubin, arguments: int, device: int) -> tuple[int, Any]:
-        """Load ``cubin``; returns the record's address and the function to call with it, a stream, a grid and arguments.
+        """Load ``cubin``; return its record's address and the function(record, stream, grid, *arguments).
 
         Raises:
-            CudaError: the driver rejects the machine code, or the kernel needs what a launch does not give it.
+            CudaError: the driver rejects the machine code, or a launch cannot provide the kernel's needs.
         """
         record = self.record(cubin, arguments, device)
         name = "fxstack_launch"
         return record, load_functions(SOURCE, {name: arguments + 3}, self.options)[name]
 
     def record(self, cubin: Cubin, arguments: int, device: int) -> int:
-        """The address of what ``launch.c`` launches ``cubin`` by; raises like ``add``."""
+        """Return the address of the record with which ``launch.c`` launches ``cubin``; raise like ``add``."""
         if cubin.scratch or arguments > MOST_ARGUMENTS or cubin.parameters < arguments:
             raise CudaError(
                 f"kernel {cubin.symbol}: {arguments} arguments for {cubin.parameters} parameters and "
@@ -83,10 +83,10 @@ class Launchers:
         return ctypes.addressof(record)
 
     def check(self) -> None:
-        """Raise the error that a launch since the last call met, if any.
+        """Raise the error that a launch since the last check met, if any.
 
         Raises:
-            CudaError: with the driver's name for it.
+            CudaError: with the driver's name of the error.
         """
         if self.error.value:
             code, self.error.value = self.error.value, 0
@@ -96,14 +96,14 @@ class Launchers:
         """Raise the error ``code`` of a launch.
 
         Raises:
-            CudaError: with the driver's name for it.
+            CudaError: with the driver's name of the error.
         """
         raise CudaError(f"a kernel could not be launched: {self.driver.describe(code)}")
 
 
 @dataclass(frozen=True)
 class Driver:
-    """``libcuda``, or a library with its functions."""
+    """``libcuda``, or another library with the same functions."""
 
     path: str = "libcuda.so.1"
 
@@ -122,20 +122,20 @@ class Driver:
         return ctypes.cast(self.library[name], ctypes.c_void_p).value or 0
 
     def version(self) -> int:
-        """The newest CUDA that the driver knows, 13000 for 13.0."""
+        """Return the newest CUDA version that the driver supports, as 13000 for 13.0."""
         found = ctypes.c_int()
         self._check(self.library.cuDriverGetVersion(ctypes.byref(found)))
         return found.value
 
     def context(self, device: int) -> int:
-        """The primary context of device number ``device``, the one that torch uses."""
+        """Return the primary context of device number ``device``, which torch uses too."""
         handle, context = ctypes.c_int(), ctypes.c_void_p()
         self._check(self.library.cuDeviceGet(ctypes.byref(handle), device))
         self._check(self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle))
         return context.value or 0
 
     def load(self, cubin: Cubin, context: int) -> int:
-        """The kernel's function in ``context``; its module stays loaded."""
+        """Return the kernel's function in ``context``; the kernel's module stays loaded."""
         module, function, previous = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         library = self.library
         self._check(library.cuCtxPushCurrent_v2(ctypes.c_void_p(context)))

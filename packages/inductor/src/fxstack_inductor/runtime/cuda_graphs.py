@@ -1,13 +1,13 @@
-"""Record a compiled call as a CUDA graph and replay it: one launch for the whole call (``mode="reduce-overhead"``).
+"""Record a compiled call as a CUDA graph: one launch for the whole call (``mode="reduce-overhead"``).
 
-A recording reads and writes fixed addresses. Inputs that come at the same few addresses (parameters, what other recordings
-return, of which a program that holds its last results keeps two going) are read where they are; the rest are copied to where the
-recording expects them. Results lie in memory
-of the recording, and the next replay overwrites them: so a recording is replayed only when nobody holds its last results any
-more, and otherwise another recording is made, or, after ``MOST`` of them, the call runs without one. Results are
-therefore always the caller's own, as in eager.
+A recording reads and writes fixed addresses. An input that appears at the same few addresses is read in
+place: a parameter, or a result of another recording (a program that holds its last results keeps two
+recordings in use). Other inputs are copied to the recording's addresses. Results lie in memory of the
+recording, and the next replay overwrites them. So a recording is replayed only when nobody holds its last
+results; otherwise another recording is made, or, after ``MOST`` recordings, the call runs without a
+recording. Results therefore always belong to the caller, as in eager.
 
-What waits for a replay is known only to the stream that it was launched on, so each stream has recordings of its own.
+Only the stream of a replay orders later work after the replay, so each stream has recordings of its own.
 """
 
 from __future__ import annotations
@@ -27,26 +27,30 @@ if TYPE_CHECKING:
 
     Call = Callable[..., tuple[Any, ...]]
     Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
-    """Records what a function does on the device: its results, and what does it again."""
+    """Records a function's device work; returns the function's results and a replay function."""
+
+# Limits: a dropped result may be overwritten while another stream (record_stream) still reads the result. A
+# graph that waits for the device, uses CPU tensors or spans devices is not recorded, and a warning gives the
+# reason.
 
 MOST = 8
-"""Recordings of one graph."""
+"""The largest number of recordings of one graph."""
 PLACES = 2
-"""Addresses of one input for which there are recordings of their own."""
+"""The largest number of addresses of one input for which recordings are made."""
 KNOWN = 64
-"""Sizes, numbers and streams whose last addresses are remembered."""
+"""The largest number of (stream, sizes) keys whose last addresses are remembered."""
 SMALL = 1 << 16
-"""Results of at most so many bytes are copied out, which is cheaper than another recording."""
+"""Results of at most this many bytes are copied, which is cheaper than another recording."""
 COPIED = 4
-"""Results that are copied out at most: the first ones, which a program may keep; what a backward needs comes behind them."""
+"""The largest number of copied results: the first ones, which programs may keep; saved tensors follow."""
 _PLACE = "cuda"
 _RECORDING = threading.RLock()
-"""One thread records at a time: another's wait for the device would end the recording."""
+"""One thread records at a time: a device synchronisation of another thread would end the recording."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A result that is (a view of) the input number ``source``: it is taken from the input of each call."""
+    """A result that is (a view of) input number ``source``; each call takes the result from its own input."""
 
     source: int
     shape: tuple[int, ...]
@@ -78,9 +82,9 @@ class Result:
 
 @dataclass
 class Recording:
-    """One recorded call: addresses of the inputs that it reads in place, by position, and its copies of the others.
+    """One recorded call: addresses of the inputs read in place, by position, and copies of the other inputs.
 
-    It holds no input: what another recording returned must become free again.
+    The recording holds no input, because results of other recordings must become free again.
     """
 
     addresses: dict[int, int]
@@ -89,7 +93,7 @@ class Recording:
     replay: Callable[[], None]
     storages: tuple[Any, ...] = ()
     counts: tuple[int, ...] = ()
-    """How often each storage of results is held by the recording itself."""
+    """The number of references to each result storage that the recording itself holds."""
 
     def __post_init__(self) -> None:
         held = {
@@ -106,7 +110,7 @@ class Recording:
         return all(_uses(storage) <= count for storage, count in pairs)
 
     def moved(self, addresses: dict[int, int]) -> bool:
-        """Whether an input that is read in place is not where it was."""
+        """Whether an input that is read in place has another address now."""
         return any(address != addresses[k] for k, address in self.addresses.items())
 
     def run(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -122,27 +126,27 @@ def _uses(storage: Any) -> int:
 
 @dataclass
 class GraphedCall:
-    """``call`` through recordings. ``mutated`` are the positions of inputs that it writes, which are never copied."""
+    """``call`` through recordings. ``mutated``: positions of written inputs, which are never copied."""
 
     call: Call
     capture: Capture
     mutated: frozenset[int] = frozenset()
     symbolic: bool = False
-    """Whether sizes are arguments, so that recordings are for one set of sizes each."""
+    """Whether sizes are arguments, so that each recording serves one set of sizes."""
     stream: Callable[[], int | None] = lambda: 0
-    """The stream of the call; None where the program is recording it, into a graph of its own."""
+    """Returns the stream of the call, or None while the program records the call into its own CUDA graph."""
     recordings: dict[Any, list[Recording]] = field(default_factory=dict)
     seen: dict[Any, dict[int, int]] = field(default_factory=dict)
-    """Addresses of the last call, by sizes."""
+    """Addresses of the last call, by stream and sizes."""
     places: dict[int, set[int]] = field(default_factory=dict)
-    """Addresses of inputs, but for those of first calls, by position."""
+    """Addresses of each input, by position; addresses of first calls are not counted."""
     restless: set[int] = field(default_factory=set)
-    """Inputs that have been at more than ``PLACES``."""
+    """Inputs that have had more than ``PLACES`` addresses."""
     attempts: int = 0
     lock: Any = field(default_factory=threading.RLock)
-    """Between a replay and the handing out of its results nobody may replay it again."""
+    """Prevents a second replay between a replay and the return of its results."""
 
-    def __call__(self, *args: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: object) -> tuple[Any, ...]:
         stream = self.stream()
         if stream is None:
             return self.call(*args)
@@ -160,7 +164,7 @@ class GraphedCall:
             self.seen.clear()
         self.seen[key] = addresses
         if before is None:
-            # The first call also lets the libraries make their workspaces, which a recording must not.
+            # The first call also lets libraries allocate workspaces, which is not allowed during a recording.
             return self.call(*args)
         for k, address in addresses.items():
             places = self.places.setdefault(k, set())
@@ -175,12 +179,12 @@ class GraphedCall:
         return self._record(key, args)
 
     def _forget(self) -> None:
-        """Drop the recordings that wait for an input to come back to where it was."""
+        """Drop the recordings that require a fixed address of a restless input."""
         for key, made in self.recordings.items():
             kept = [r for r in made if self.restless.isdisjoint(r.addresses)]
             self.recordings[key] = kept
 
-    def _record(self, key: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _record(self, key: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
         tensors = {k: a for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
         owned = {k: _home(a) for k, a in tensors.items() if k in self.restless}
         inputs = tensors | owned
@@ -212,11 +216,11 @@ def _sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _home(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory for an input that moves, laid out as it is."""
+    """Return memory for a moving input, with the input's layout."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
+def _result(value: object, owners: dict[int, int], inputs: dict[int, torch.Tensor]) -> Result:
     if not isinstance(value, torch.Tensor):
         return Result(value)
     source = owners.get(value.untyped_storage()._cdata)
@@ -227,7 +231,7 @@ def _result(value: Any, owners: dict[int, int], inputs: dict[int, torch.Tensor])
 
 
 def stream_of(device: int) -> Callable[[], int | None]:
-    """A function that gives the current stream of ``device``, or None while the program records it."""
+    """Return a function: the current stream of ``device``, or None while the program records the stream."""
 
     def current() -> int | None:
         if torch.cuda.is_current_stream_capturing():
@@ -238,11 +242,12 @@ def stream_of(device: int) -> Callable[[], int | None]:
 
 
 def capture_on_device(run: Callable[[], tuple[Any, ...]]) -> tuple[tuple[Any, ...], Callable[[], None]]:
-    """Record by torch's CUDA graphs, on the current device, into a memory pool of the recording's own.
+    """Record with torch's CUDA graphs, on the current device, into a memory pool of the recording's own.
 
-    ``torch.cuda.graph`` has one stream, of the device that was current when it was first used, and leaves it as the current one
-    where a recording fails. Libraries have a workspace for each stream, whose address is recorded: what is replayed on several
-    streams of the program at a time must have been recorded on as many.
+    ``torch.cuda.graph`` uses one stream, of the device that was current at its first use, and leaves that
+    stream current if a recording fails. Libraries have a workspace per stream, and a recording contains the
+    workspace's address. So recordings that are replayed concurrently on several streams must be recorded on
+    as many streams.
     """
     device = torch.cuda.current_device()
     stream = _side_stream(device, int(torch_compat.cuda_getCurrentRawStream(device)))
@@ -269,20 +274,20 @@ def _recorded(graph: torch.cuda.CUDAGraph, run: Callable[[], tuple[Any, ...]]) -
 
 
 @lru_cache(maxsize=64)
-def _side_stream(device: int, caller: int) -> torch.cuda.Stream:  # noqa: ARG001 - one for each
+def _side_stream(device: int, caller: int) -> torch.cuda.Stream:  # noqa: ARG001 - one stream per caller stream
     return torch.cuda.Stream(device)
 
 
 def _abandon(graph: torch.cuda.CUDAGraph) -> None:
-    """End a recording in which something failed."""
+    """End a failed recording."""
     try:
         graph.capture_end()
-    except RuntimeError:  # what failed is known already
+    except RuntimeError:  # the first error is known already
         _record_nothing()
 
 
 def _record_nothing() -> None:
-    """Torch's generators take a recording that did not end for one that goes on, and refuse to draw: a whole one ends it."""
+    """Record an empty graph: torch's generators refuse to draw until a recording has ended successfully."""
     graph = torch.cuda.CUDAGraph()
     place = torch.empty(1, device=_PLACE)
     graph.capture_begin(capture_error_mode="thread_local")

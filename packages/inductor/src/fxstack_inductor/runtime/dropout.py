@@ -1,9 +1,9 @@
-"""Random numbers that are eager's, bit for bit, made faster than eager makes them.
+"""Draw eager's random numbers, bit for bit, faster than eager does.
 
-On CPU, ``bernoulli`` (dropout) draws from a Mersenne twister one word at a time; a third of a dropout layer's time goes there.
-The generated C makes whole blocks as vectors and leaves torch's generator in the state that eager leaves it in.
-torch builds that draw in another way (with MKL's generators on Intel CPUs) are recognised by comparing once, and keep
-eager's own.
+On CPU, ``bernoulli`` (dropout) draws from a Mersenne twister one word at a time, which takes a third of a
+dropout layer's time. The generated C computes whole blocks as vectors and leaves torch's generator in eager's
+state. Builds of torch that draw in another way (MKL's generators on Intel CPUs) are detected by one
+comparison and use eager's operator.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Limits: torch builds that draw with MKL's generators (Intel CPUs) keep eager's kernel.
+
 DRAW, DRAW_ARGUMENTS = "mersenne_bernoulli", 4
-"""The C function, and how many arguments it takes."""
+"""The C function, and its number of arguments."""
 FEWEST = 2048
-"""With fewer elements, fetching and restoring the generator's state costs more than is won."""
+"""With fewer elements, fetching and restoring the generator's state costs more than the fast draw saves."""
 
 _DRAWING = Lock()
 
 
 def bernoulli(draw: Callable[..., None]) -> Callable[[torch.Tensor, float], torch.Tensor]:
-    """``aten.bernoulli.p`` for contiguous float32 tensors on CPU, by the C function ``draw`` where that is exact."""
+    """Return ``aten.bernoulli.p`` for contiguous float32 CPU tensors, using ``draw`` if ``draw`` is exact."""
     eager = torch.ops.aten.bernoulli.p
     if not _draws_alike(draw):
-        return eager  # type: ignore[no-any-return]
+        result: Callable[[torch.Tensor, float], torch.Tensor] = eager
+        return result
 
     def fast(x: torch.Tensor, p: float) -> torch.Tensor:
-        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)  # type: ignore[no-any-return]
+        return eager(x, p) if x.numel() < FEWEST else _draw(draw, x, p)
 
     return fast
 
@@ -49,13 +52,13 @@ def _draw(draw: Callable[..., None], x: torch.Tensor, p: float) -> torch.Tensor:
 
 
 def threshold(p: float) -> int:
-    """The number of 53-bit fractions below ``p``."""
+    """Return the number of 53-bit fractions below ``p``."""
     return math.ceil(p * 2**53)
 
 
 @lru_cache(maxsize=1)
 def _expected() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """What eager draws from seed 0, and the generator's state after it; the generator is left as it was."""
+    """Return eager's draws from seed 0 with the generator's state after each; restore the generator."""
     generator: Any = torch.default_generator
     before = generator.get_state()
     found = []

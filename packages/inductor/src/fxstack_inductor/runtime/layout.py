@@ -1,8 +1,6 @@
-"""Inputs, and results of ATen's operators, that come otherwise than the graph was compiled for."""
+"""Convert inputs and operator results whose layout differs from the compiled graph's."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
@@ -12,10 +10,10 @@ from fxstack_inductor.errors import UnexpectedResult
 def restride(
     tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], mutated: bool
 ) -> torch.Tensor:
-    """``tensor`` with the strides that kernels expect: itself if they differ only where they do not matter, else a copy.
+    """Return ``tensor`` with the expected strides: itself if only irrelevant strides differ, else a copy.
 
     Raises:
-        ValueError: for another shape, or if the graph writes to the tensor, which a copy would hide.
+        ValueError: another shape, or other strides of a mutated tensor (a copy would hide the writes).
     """
     if tuple(tensor.shape) != tuple(shape):
         raise ValueError(
@@ -34,12 +32,12 @@ def restride(
 
 
 def as_planned(
-    result: Any, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
+    result: object, dtype: torch.dtype, shape: tuple[int, ...] | None, stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """``result`` of an operator as the program was planned for: copied where only its strides differ. ``shape`` may be unknown.
+    """Return an operator's ``result`` as planned, copied if only strides differ. ``shape`` may be unknown.
 
     Raises:
-        UnexpectedResult: another dtype or shape, or no tensor. What the graph says was wrong when it was compiled.
+        UnexpectedResult: another dtype or shape, or no tensor: the graph was wrong when it was compiled.
     """
     if not isinstance(result, torch.Tensor):
         raise UnexpectedResult(f"an operator returned {result!r}, the graph says a tensor")
@@ -54,7 +52,7 @@ def as_planned(
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides at an address that the allocator aligned, for kernels to read instead of a slice."""
+    """Return a copy with equal strides at an aligned address, in place of an unaligned slice."""
     return _copy(tensor, tensor.stride())
 
 

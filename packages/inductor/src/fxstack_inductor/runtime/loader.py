@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:
-    """The functions of ``source`` by name, each taking the given number of pointers and 64-bit integers."""
+    """Return the functions of ``source`` by name; each takes that many pointers and 64-bit integers."""
     return functions_of(load_library(source, options), arguments)
 
 
 def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
-    """``source`` compiled, from the disk cache if it is there, and loaded.
+    """Compile ``source``, or find it in the disk cache, and load it.
 
-    Where the cache cannot hold it (a directory that cannot be written, a full disk, an entry that another process takes
-    away), it is compiled for this process alone, with a warning.
+    If the cache cannot hold the library (a read-only directory, a full disk, an entry that another process
+    removes), the source is compiled for this process alone, with a warning.
     """
     toolchain = find_toolchain(options)
     failed: CompilerFailedError | None = None
@@ -54,7 +54,7 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
             "with room that is not mounted noexec, in the environment variable FXSTACK_INDUCTOR_CACHE_DIR or TMPDIR"
         ) from error
     if failed is not None:
-        # Compilers fail on full disks, too: the source compiles elsewhere, so the directory is to blame.
+        # Compilers fail on full disks, too. The source compiles elsewhere, so the directory is the cause.
         not_kept(root, failed.reason)
     return library
 
@@ -64,12 +64,12 @@ def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
         directory = Path(name)
         (directory / SOURCE).write_text(source)
         toolchain.compile(directory / SOURCE, directory / LIBRARY)
-        # The file may go once it is mapped.
+        # The file may be deleted after it is mapped.
         return ctypes.CDLL(str(directory / LIBRARY))
 
 
 def writable(directory: Path) -> bool:
-    """Whether ``directory`` can hold a cache, with a warning if it cannot: compiling works without one."""
+    """Whether ``directory`` can hold a cache; only warn if it cannot: compilation works without a cache."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if os.access(directory, os.W_OK | os.X_OK):

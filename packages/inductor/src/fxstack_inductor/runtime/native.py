@@ -1,9 +1,9 @@
-"""What native host programs (``codegen.host.h``) are linked with, and whether this process allows them.
+"""The functions that native host programs (``codegen/host.h``) need, and whether this process has them.
 
-They use functions of CPython's stable ABI, of torch's C shim, and one C++ function of torch's Python bindings by its mangled
-name, which says its signature. That a Python tensor holds an ``at::Tensor`` at a fixed offset is no promise of torch's: the
-offset is found by comparing with what torch says of several tensors, and if anything is not as expected, host programs are
-Python.
+The functions are CPython's stable ABI, torch's C shim, and one C++ function of torch's Python bindings by its
+mangled name (which fixes its signature). torch does not promise that a Python tensor holds an ``at::Tensor``
+at a fixed offset. So the offset is found by comparison with several tensors; if anything is unexpected, host
+programs are Python.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 HEADER = (files("fxstack_inductor.codegen") / "host.h").read_text()
 FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
-"""The table's functions, in order."""
+"""The functions of the table, in order."""
 MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
 STREAM = "aoti_torch_get_current_cuda_stream"
 OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace", STREAM])
-"""A null pointer stands for one that this torch lacks, as for an operator of the shim."""
+"""Functions that a torch may lack: a null pointer in the table, as for an operator of the shim."""
 ENTRY = "fxstack_bind"
 _WORD = struct.calcsize("P")
 _OFFSETS = range(2 * _WORD, 8 * _WORD, _WORD)
@@ -38,14 +38,14 @@ _OFFSETS = range(2 * _WORD, 8 * _WORD, _WORD)
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why host programs are not native here."""
+    """The reason why host programs are not native here."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``fx_api`` of the header. ``offset`` is where a Python tensor has its ``at::Tensor``."""
+    """The header's ``fx_api``. ``offset`` is the position of the ``at::Tensor`` in a Python tensor."""
 
     memory: Any
     offset: int
@@ -53,7 +53,7 @@ class Table:
 
 @lru_cache(maxsize=1)
 def native_table() -> Table | Refused:
-    """The table of this process, or why there is none."""
+    """Return the table of this process, or the reason for its absence."""
     offset = tensor_offset()
     if offset is None:
         return Refused("Python tensors do not have the expected layout")
@@ -67,12 +67,12 @@ def native_table() -> Table | Refused:
 
 
 def has_function(name: str) -> bool:
-    """Whether the table has ``name``, and this torch's shim too."""
+    """Whether the table has ``name``, and this torch's shim has it too."""
     return name in FUNCTIONS and bool(_address(name))
 
 
 def tensor_offset() -> int | None:
-    """Where Python tensors hold their ``TensorImpl`` pointer, which is all that an ``at::Tensor`` is."""
+    """Return the offset in Python tensors of the ``TensorImpl`` pointer, the content of an ``at::Tensor``."""
     base = torch.zeros(3)
     samples = [base, base[1:], torch.nn.Parameter(base), torch.zeros(2, dtype=torch.int64)]
     if any(_word(id(t) + _WORD) != id(type(t)) for t in samples):
@@ -82,7 +82,7 @@ def tensor_offset() -> int | None:
 
 
 def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
-    """The host program of a loaded library, as a built-in function that holds ``state``. There must be a table."""
+    """Return a loaded library's host program as a built-in function that holds ``state``; needs a table."""
     table = native_table()
     assert isinstance(table, Table)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)(
@@ -92,7 +92,7 @@ def bind(library: ctypes.CDLL, state: tuple[Any, ...]) -> Any:
 
 
 def pack(addresses: Sequence[int], tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """What a native program takes of a block: addresses and handles as arrays of words, and the tensors to keep them alive."""
+    """Return a native program's view of a block: arrays of addresses and of handles, and the tensors."""
     table = native_table()
     assert isinstance(table, Table)
     handles = [id(tensor) + table.offset for tensor in tensors]
@@ -121,7 +121,7 @@ def _address(name: str) -> int:
 
 
 def torch_library(name: str) -> ctypes.CDLL:
-    """The loaded library that has function ``name`` of the table."""
+    """Return the loaded library that has function ``name`` of the table."""
     if name.startswith("Py"):
         return ctypes.pythonapi
     file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"

@@ -1,4 +1,4 @@
-"""Numbers of the host's as kernels on a GPU take them: as the bits of a 64-bit number, in a 64-bit integer."""
+"""Convert host numbers to kernel arguments on a GPU: the bits of a 64-bit number in a 64-bit integer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
 
 def number_bits(value: float) -> int:
-    """The bits of ``value`` in double precision, as a signed integer."""
+    """Return the bits of ``value`` in double precision, as a signed integer."""
     found: int = _INTEGER.unpack(_DOUBLE.pack(value))[0]
     return found
 
 
 def tensor_bits(tensor: torch.Tensor) -> int:
-    """The bits of the one element of ``tensor``, which is on CPU: of a double if it is floating, else of an integer."""
+    """Return the bits of the CPU ``tensor``'s single element: as a double if floating, else as an integer."""
     value = tensor.item()
     if tensor.dtype.is_floating_point:
         return number_bits(value)

@@ -1,4 +1,4 @@
-"""Many expressions of few symbols, evaluated at once: each different one is computed a single time."""
+"""Evaluate many expressions of few symbols at once; equal expressions are computed once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Sizes:
-    """``sizes(values)`` are the values of ``exprs`` where ``symbols`` have ``values``."""
+    """``sizes(values)`` returns the values of ``exprs`` for the given ``values`` of ``symbols``."""
 
     symbols: Sequence[str]
     exprs: Sequence[Expr]

@@ -1,4 +1,4 @@
-"""Find a C compiler, and know everything about it that decides what it produces."""
+"""Find a C compiler, and everything about it that decides its output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CANDIDATES = ("gcc", "cc", "clang")
 
 INVERSE_FUNCTIONS = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-"""What C compilers know identities of. ``prelude.h`` declares them."""
+"""Functions for which C compilers know identities; ``prelude.h`` declares them."""
 
 FLAGS = (
     "-march=native",
@@ -34,14 +34,14 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-fopenmp",
-    "-fwrapv",  # integers wrap around, as tensors' do
+    "-fwrapv",  # integers wrap around, as in tensors
     "-fno-math-errno",
     "-fno-trapping-math",
-    # Without errno GCC computes sin(atan(x)) by a square root, which makes numbers of NaN.
+    # Without errno GCC replaces sin(atan(x)) by a square root, which turns NaN into numbers.
     *(f"-fno-builtin-{name}{kind}" for name in INVERSE_FUNCTIONS for kind in ("", "f")),
     "-ffp-contract=off",  # a*b + c rounds twice, as in eager
     "-fno-semantic-interposition",
-    "-fno-strict-aliasing",  # tiles are turned over as words, whatever their type
+    "-fno-strict-aliasing",  # tiles are transposed as words, whatever their type
     "-w",
 )
 VECTOR_FLAGS = ("-mprefer-vector-width=512",)
@@ -65,7 +65,7 @@ REPAIR_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """``identity`` changes whenever the same source might give another binary."""
+    """A compiler with flags; ``identity`` changes whenever the same source might give another binary."""
 
     path: str
     flags: tuple[str, ...]
@@ -76,8 +76,8 @@ class Toolchain:
         """Compile ``source`` into the library ``output``.
 
         Raises:
-            NoCompilerError: the compiler does not compile anything here.
-            CompilerFailedError: it rejects this source.
+            NoCompilerError: the compiler cannot compile any program here.
+            CompilerFailedError: the compiler rejects this source.
         """
         parts = parts_of(source.read_text())
         if min(len(parts), processors()) > 1 and self._compile_parts(parts, output):
@@ -101,7 +101,7 @@ class Toolchain:
         )
 
     def _compile_parts(self, parts: list[str], output: Path) -> bool:
-        """Compile ``parts`` side by side and link them; False where that fails: the whole says why."""
+        """Compile ``parts`` in parallel and link them; return False on failure (the whole file shows it)."""
         flags = [flag for flag in self.flags if flag != "-shared"]
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
 
@@ -122,7 +122,7 @@ class Toolchain:
         return [self.path, *self.flags, str(source), "-o", str(output), *self.libraries]
 
     def _broken(self) -> str | None:
-        """Why not even a trivial program compiles, if it does not."""
+        """Return the reason why not even a trivial program compiles, or None."""
         try:
             with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
                 source = Path(name) / "probe.c"
@@ -137,10 +137,10 @@ class Toolchain:
 
 
 def find_toolchain(options: InductorOptions) -> Toolchain:
-    """The compiler that ``options`` name, or the first of ``CANDIDATES`` on PATH.
+    """Return the compiler that ``options`` name, or the first of ``CANDIDATES`` on PATH.
 
     Raises:
-        NoCompilerError: if there is none.
+        NoCompilerError: there is no compiler.
     """
     names = (options.compiler,) if options.compiler else CANDIDATES
     for name in names:
@@ -163,7 +163,7 @@ def _describe(real: str, path: str, optimization: int) -> Toolchain:
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -174,7 +174,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags on this machine, and libraries beside OpenMP's."""
+    """Return the flags for this machine, and the libraries beside OpenMP's."""
     flags: tuple[str, ...] = (f"-O{optimization}", *FLAGS)
     if platform.machine() != "x86_64":
         return flags, ("-lm",)
@@ -186,7 +186,7 @@ def compiler_flags(optimization: int) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def glibc_version() -> int | None:
-    """``235`` for glibc 2.35; None with another C library."""
+    """Return 235 for glibc 2.35; None with another C library."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (ValueError, OSError, AttributeError):
@@ -198,13 +198,13 @@ def glibc_version() -> int | None:
 
 
 def openmp_libraries() -> tuple[str, ...]:
-    """The OpenMP runtime that torch has loaded, so that no second one is."""
+    """Return the OpenMP runtime that torch has loaded, so that no second runtime is loaded."""
     found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
     return tuple(str(path) for path in found[:1])
 
 
 def cpu_features() -> str:
-    """What ``-march=native`` depends on."""
+    """Return the CPU features on which ``-march=native`` depends."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):

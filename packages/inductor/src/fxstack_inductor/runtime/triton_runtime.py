@@ -1,6 +1,7 @@
-"""Everything that needs Triton itself: loading generated modules, launching, compiling ahead of time, interpreting.
+"""The code that needs Triton: loading generated modules, compiling ahead of time, interpreting.
 
-Triton is an optional dependency (``fxstack-inductor[cuda]``); this is the only module that imports it.
+Triton is an optional dependency (``fxstack-inductor[cuda]``). Beside the worker ``triton_worker``, only this
+module imports it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def load_module(text: str, folder: Path) -> Any:
-    """Import generated source; Triton reads it back from a file, which is named by its content.
+    """Import generated source from a file named by its content; Triton reads the source back from the file.
 
-    In a process where Triton was imported with ``TRITON_INTERPRET=1`` the kernels run in its interpreter, on CPU.
+    If Triton was imported with ``TRITON_INTERPRET=1``, kernels run in Triton's interpreter, on CPU.
     """
     name = f"fxstack_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
     path = folder / f"{name}.py"
@@ -40,7 +41,7 @@ def load_module(text: str, folder: Path) -> Any:
         _write_whole(path, text)
     module = import_file(path, name)
     if triton.knobs.runtime.interpret:
-        module.libdevice = NumpyLibdevice()  # type: ignore[attr-defined]
+        module.libdevice = NumpyLibdevice()
         _mend_comparisons()
         _mend_products()
         _mend_bounds()
@@ -48,7 +49,7 @@ def load_module(text: str, folder: Path) -> Any:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """A reader sees the whole file or none, whatever happens to the writer."""
+    """Write a file such that a reader sees the whole file or none, even if the writer dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     with os.fdopen(handle, "w") as file:
@@ -58,11 +59,11 @@ def _write_whole(path: Path, text: str) -> None:
 
 @lru_cache(maxsize=1)
 def _mend_comparisons() -> None:
-    """A comparison of scalars is of type int1 on a GPU; the interpreter's keeps its operands' type, and breaks later on."""
+    """Give scalar comparisons type int1, as on a GPU; the interpreter's keep the operands' type."""
     builder = interpreter_builder
     original = builder.binary_op
 
-    def binary_op(left: Any, right: Any, op: Any) -> Any:
+    def binary_op(left: object, right: object, op: object) -> Any:
         made = original(left, right, op)
         if np.asarray(made.data).dtype == np.bool_:
             return type(made)(made.data, triton.language.int1)
@@ -73,11 +74,11 @@ def _mend_comparisons() -> None:
 
 @lru_cache(maxsize=1)
 def _mend_products() -> None:
-    """The interpreter keeps bfloat16 as the integers of its bits, and multiplies matrices of those."""
+    """Multiply bfloat16 matrices as numbers; the interpreter multiplies the integers of their bits."""
     builder = interpreter_builder
     original = builder.create_dot
 
-    def create_dot(left: Any, right: Any, *rest: Any) -> Any:
+    def create_dot(left: object, right: object, *rest: object) -> Any:
         return original(_widened(left), _widened(right), *rest)
 
     builder.create_dot = create_dot
@@ -85,10 +86,10 @@ def _mend_products() -> None:
 
 @lru_cache(maxsize=1)
 def _mend_bounds() -> None:
-    """A bound of a loop is an array of one element, which NumPy from 2.4 on does not take for a number; newer Tritons know."""
+    """Make loop bounds integers: NumPy 2.4 and later rejects arrays of one element (newer Tritons know)."""
     original = interpreter._patch_lang_tensor
 
-    def patch(tensor: Any, *rest: Any) -> None:
+    def patch(tensor: torch.Tensor, *rest: object) -> None:
         original(tensor, *rest)
         tensor.__index__ = lambda self: int(np.asarray(self.handle.data).item())
 
@@ -103,7 +104,7 @@ def _widened(handle: Any) -> Any:
 
 
 def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
-    """A callable of the kernel's tensors and sizes that runs it in Triton's interpreter."""
+    """Return a callable of the kernel's tensors and sizes that runs in Triton's interpreter."""
     buffers, sizes = len(kernel.kernel.buffers), kernel.kernel.sizes
     constants, warps = kernel.constants, kernel.config.num_warps
 
@@ -115,17 +116,17 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
     return launch
 
 
-def _bytes(argument: Any) -> Any:
-    """8-bit floats are bytes to kernels."""
+def _bytes(argument: object) -> Any:
+    """Return the argument for a kernel: 8-bit floats are passed as bytes."""
     if not isinstance(argument, torch.Tensor) or argument.dtype not in NAMES:
         return argument
     return argument.view(torch.uint8)
 
 
-def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[str, Any]:
-    """Every kernel compiled for ``sm_<capability>`` without a GPU: Triton's compiled kernels by name.
+def compile_ahead(source: TritonSource, module: object, capability: int) -> dict[str, Any]:
+    """Compile every kernel for ``sm_<capability>`` without a GPU; return Triton's compiled kernels by name.
 
-    ``asm["cubin"]`` and ``asm["ptx"]`` of each hold the machine code.
+    ``asm["cubin"]`` and ``asm["ptx"]`` of a compiled kernel hold the machine code.
     """
     kernels = {k.name: k for k in source.functions.values()}
     return {
@@ -135,7 +136,7 @@ def compile_ahead(source: TritonSource, module: Any, capability: int) -> dict[st
 
 
 class NumpyLibdevice:
-    """libdevice for Triton's interpreter, which has none: the same functions of NumPy (or torch) on its arrays."""
+    """libdevice for Triton's interpreter, which has none: functions of NumPy (or torch) on arrays."""
 
     _SPECIAL = MappingProxyType(
         {"erf": torch.erf, "erfc": torch.erfc, "lgamma": torch.lgamma, "rsqrt": torch.rsqrt}
@@ -155,7 +156,7 @@ class NumpyLibdevice:
     )
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def function(*args: Any) -> Any:
+        def function(*args: object) -> Any:
             tensors = [arg if hasattr(arg, "handle") else None for arg in args]
             model = next(t for t in tensors if t is not None)
             arrays = [
@@ -174,7 +175,7 @@ class NumpyLibdevice:
 
 
 def _like(model: Any, array: Any) -> Any:
-    """An interpreter tensor of the element type of ``model`` around a NumPy array."""
+    """Return an interpreter tensor with the element type of ``model`` around a NumPy array."""
     handle = type(model.handle)(np.asarray(array).astype(model.handle.data.dtype), model.handle.dtype)
     kind = model.dtype
     shape = list(np.shape(array))

@@ -1,6 +1,7 @@
-"""Compile the kernels of one generated module with Triton: JSON on stdin, a zip archive of cubins as the result.
+"""Compile the kernels of one generated module with Triton: JSON on stdin, a zip archive of cubins as result.
 
-Also run as a script, in processes of its own, so that kernels compile in parallel; it imports nothing but Triton for that.
+The module also runs as a script in worker processes, so that kernels compile in parallel; it imports nothing
+but Triton.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)", re.DOTALL)
 
 
 def import_file(path: Path, name: str) -> Any:
-    """The module in ``path``; Triton reads kernels' source back from the file."""
+    """Return the module in ``path``; Triton reads kernels' source back from the file."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -34,11 +35,11 @@ def import_file(path: Path, name: str) -> Any:
     return module
 
 
-def compile_kernel(function: Any, entry: Mapping[str, Any], capability: int) -> Any:
-    """Triton's compiled kernel of ``function`` for ``sm_<capability>``, without a GPU.
+def compile_kernel(function: object, entry: Mapping[str, Any], capability: int) -> Any:
+    """Return Triton's compiled kernel of ``function`` for ``sm_<capability>``, without a GPU.
 
-    ``entry`` holds ``signature``, ``constants`` (by name), ``warps``, ``stages``, ``debug``. All pointers are promised to be
-    multiples of 16 bytes, which is what gives 16-byte accesses.
+    ``entry`` holds ``signature``, ``constants`` (by name), ``warps``, ``stages``, ``debug``. All pointers are
+    declared to be multiples of 16 bytes, which enables 16-byte accesses.
     """
     names = list(entry["signature"])
     kinds = entry["signature"]
@@ -61,7 +62,7 @@ def compile_kernel(function: Any, entry: Mapping[str, Any], capability: int) -> 
 
 
 def facts(compiled: Any) -> dict[str, Any]:
-    """What a launcher must know of a compiled kernel."""
+    """Return the facts about a compiled kernel that a launcher needs."""
     found = ENTRY.search(compiled.asm["ptx"])
     assert found is not None
     metadata = compiled.metadata
@@ -76,13 +77,13 @@ def facts(compiled: Any) -> dict[str, Any]:
 
 
 def compile_entries(path: Path, entries: Iterable[Mapping[str, Any]], capability: int, output: Path) -> None:
-    """Write ``<name>.cubin`` and ``<name>.json`` of each kernel into the archive ``output``, or ``<name>.failed``."""
+    """Write ``<name>.cubin`` and ``<name>.json``, or ``<name>.failed``, of each kernel into ``output``."""
     module = import_file(path, path.stem)
     with zipfile.ZipFile(output, "w") as archive:
         for entry in entries:
             try:
                 compiled = compile_kernel(getattr(module, entry["name"]), entry, capability)
-            except Exception:  # Triton's compiler raises anything
+            except Exception:  # Triton's compiler may raise any exception
                 archive.writestr(f"{entry['name']}.failed", traceback.format_exc())
                 continue
             archive.writestr(f"{entry['name']}.cubin", compiled.asm["cubin"])

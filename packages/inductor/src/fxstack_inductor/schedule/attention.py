@@ -1,4 +1,4 @@
-"""Write an attention as one loop-level kernel: loads of whole tensors, and what is computed on single scores."""
+"""Build an attention as one loop-level kernel: loads of whole tensors, and computations on single scores."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, in_range, mod, of_atom, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, mod, of_atom, value_var
 from fxstack_inductor.ir.kernel import Check, Constant, IndexValue, Kernel, Load, Loop, Store
 from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
 from fxstack_inductor.schedule.build import Builder, address
-from fxstack_inductor.schedule.fusion.groups import Group
+from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from fxstack_inductor.lower.attention import AttentionCall, Modifier
 
 PACKED = 64
-"""Rows of all heads that share keys, up to which a tile has them together."""
+"""The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""
 LETTERS = ["b", "h", "k", "m", "n", "d", "e", "s", "q", "j"]
 
 
 def attention_step(call: AttentionCall) -> KernelStep:
-    """The launch of ``call``."""
+    """Return the launch of ``call``."""
     maker = _Maker(call)
     kernel = maker.kernel()
     stored = tuple(call.outputs)
@@ -38,14 +38,14 @@ def attention_step(call: AttentionCall) -> KernelStep:
 
 
 class _All:
-    """Every pointwise tensor: nothing of a function of a score is in memory."""
+    """The set of all pointwise tensors: score functions keep no intermediate tensor in memory."""
 
     def __contains__(self, node: object) -> bool:
         return isinstance(node, Pointwise)
 
 
 class _Builder(Builder):
-    """A builder in which inputs of the functions stand for what they are given."""
+    """A builder that replaces the inputs of score functions by their given values."""
 
     def __init__(self) -> None:
         inlined: Collection[Node] = _All()  # type: ignore[assignment]
@@ -54,7 +54,7 @@ class _Builder(Builder):
         self.constants: dict[str, torch.Tensor] = {}
 
     def single(self, modifier: Modifier, leading: Sequence[int | Expr]) -> list[int]:
-        """Positions of the results of ``modifier``."""
+        """Return the positions of the results of ``modifier``, applied to ``leading``."""
         program = modifier.program
         names = program.parameters[: len(leading)]
         self.given = {**modifier.given, **dict(zip(names, leading, strict=True))}
@@ -84,7 +84,7 @@ class _Builder(Builder):
         return self.given.get(node.name)
 
     def index(self, position: int, size: Expr) -> Expr:
-        """The value at ``position`` as a coordinate within ``size``; negative ones count from the end."""
+        """Return value ``position`` as a coordinate within ``size``; negative values count from the end."""
         value = self.values[position]
         if isinstance(value, IndexValue) and in_range(value.expr, size):
             return value.expr
@@ -148,7 +148,7 @@ class _Maker:
         return find_sizes(kernel)
 
     def _packed(self) -> bool:
-        """Whether few queries are worth having all heads that share keys in one tile."""
+        """Whether one tile should hold the queries of all heads that share keys, because queries are few."""
         queries = self.queries.as_int()
         few = self.group > 1 and queries is not None and queries * self.group <= PACKED
         alike = all(table.shape[1] == 1 for table in self.call.tables)
@@ -227,7 +227,7 @@ class _Maker:
         return Tables((found[0], found[1]), whole, rows, columns)
 
     def _table(self, table: Node) -> int:
-        """The load of an element; a mask may be the same for all batches, or heads."""
+        """Return the load of a table element; a mask may be shared by batches or by heads."""
         at = self.at
         batches, heads = table.shape[:2]
         b = at["b"] if batches == self.batch else mod(at["b"], batches)

@@ -1,8 +1,9 @@
-"""Loops without decisions: a kernel taken apart where its conditions on coordinates change.
+"""Split a kernel's loops where conditions on coordinates change, so that the parts have no conditions.
 
-A concatenation, a padding or a rotation asks, for each element, which of its parts it is in. Between two borders the answer is
-the same, so ``segments`` splits the last loop there, and ``assume`` fixes a condition that this loop does not change. In the
-parts that remain, conditions are constants and what they exclude is gone.
+A concatenation, padding or rotation decides for each element which of its parts the element belongs to.
+Between two borders the decision is constant. ``segments`` splits the last loop at borders; ``assume`` fixes a
+condition that does not depend on the last loop. In the resulting parts conditions are constants, and excluded
+values are gone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.atoms import Extremum, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import Expr, decided, integer, of_atom, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Extremum, Mod, Var, integer, of_atom, value_var
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.kernel import (
     FALSE,
     TRUE,
@@ -36,11 +38,11 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Value
 
 MOST = 8
-"""Into more parts than this a loop is not split."""
+"""The largest number of parts of a loop."""
 
 
 def segments(kernel: Kernel) -> list[Kernel]:
-    """``kernel`` in parts, each over a range of its last outer loop, in which the conditions on that loop are decided."""
+    """Split ``kernel`` into ranges of its last outer loop where all conditions on that loop are decided."""
     loop = kernel.outer[-1] if kernel.outer else None
     size = None if loop is None else loop.extent.as_int()
     if loop is None or size is None:
@@ -59,12 +61,12 @@ def _part(kernel: Kernel, loop: Loop, start: int, stop: int) -> Kernel:
 
 
 def assume(kernel: Kernel, position: int, *, holds: bool) -> Kernel:
-    """``kernel`` where the condition ``position`` is known."""
+    """Return ``kernel`` simplified for a known value of the condition at ``position``."""
     return _folded(kernel, {}, {position: TRUE if holds else FALSE})
 
 
 def invariant_condition(kernel: Kernel, needed: list[int]) -> int | None:
-    """A condition on coordinates among the values ``needed`` that selects, and that the last loop does not change."""
+    """Return a condition that a selection in ``needed`` uses and the last loop does not change."""
     used = {k for position in needed for k in _selectors(kernel.values[position])}
     for position in needed:
         changes = not isinstance(kernel.values[position], Constant)
@@ -138,7 +140,7 @@ def _atom_cuts(index: Expr, var: Var) -> Iterator[int]:
 
 
 def _changes(op: str, difference: Expr, var: Var) -> Iterator[int]:
-    """Values of ``var`` from which on ``difference op 0`` may be another truth."""
+    """Yield the values of ``var`` at which the truth of ``difference op 0`` may change."""
     slope = difference.coefficient(var)
     step = None if slope is None else slope.as_int()
     if not step:
@@ -160,7 +162,7 @@ def _changes(op: str, difference: Expr, var: Var) -> Iterator[int]:
 
 
 def _folded(kernel: Kernel, loops: Mapping[Var, Expr], known: Mapping[int, Constant]) -> Kernel:
-    """``kernel`` with loop variables replaced and values known; values keep their positions, what is not needed stays unused."""
+    """Return ``kernel`` with loop variables and known values replaced; all positions stay."""
     values: list[Value] = []
     same: dict[int, int] = {}
     mapping = dict(loops)
@@ -182,7 +184,7 @@ def _name(position: int) -> Var:
 
 
 def _moved(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -> Value:
-    """``value`` under other names."""
+    """Return ``value`` with renamed variables and positions."""
 
     def at(position: int | None) -> int | None:
         return None if position is None else same.get(position, position)
@@ -201,7 +203,7 @@ def _moved(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -
 
 
 def _fold(value: Value, values: list[Value]) -> Value | int:
-    """``value`` in simpler form: a constant, an earlier value by position, or itself."""
+    """Return ``value`` simplified: a constant, the position of an earlier value, or ``value`` itself."""
     match value:
         case Load(_, _, _, mask, other) if mask is not None:
             if values[mask] == TRUE:
@@ -225,7 +227,7 @@ def _truth(op: str, left: Value, right: Value) -> bool | None:
 
 
 def _number(value: Constant) -> float:
-    """The number as its dtype holds it."""
+    """Return the number as its dtype stores it."""
     text = {"True": "1", "False": "0"}.get(value.text, value.text)
     if not value.dtype.is_floating_point:
         return int(text)

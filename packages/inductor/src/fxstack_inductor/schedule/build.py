@@ -1,4 +1,4 @@
-"""Write a group of tensors as one loop-level kernel."""
+"""Build one loop-level kernel from a group of tensors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, contiguous_strides, in_range, recombine, value_var
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, recombine, value_var
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.kernel import (
     FALSE,
     TRUE,
@@ -48,16 +49,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.schedule.fusion.groups import Group, Placed
+    from fxstack_inductor.schedule.fusion.state import Group, Placed
 
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})
 DEEP = 4
-"""Tensors of one kernel from which on they are evaluated in order: one may be behind all others, and Python's stack is finite."""
+"""Larger groups are evaluated in order: a tensor may depend on all others, and Python's stack is finite."""
 
 
 class Builder:
-    """Builds one kernel; equal values are made once."""
+    """Builds one kernel; equal values are emitted once."""
 
     def __init__(self, group: Group, inlined: Collection[Node]) -> None:
         self.group = group
@@ -68,10 +69,10 @@ class Builder:
         self.buffers: dict[str, Node] = {}
         self.stores: list[Store] = []
         self.bodies: dict[tuple[int, int, int | None], tuple[object, object, int]] = {}
-        """Values of bodies by identity (of the body and its environment, kept alive here): a body may share parts."""
+        """Values of bodies, by identity of body and environment (kept alive here): bodies may share parts."""
 
     def references(self) -> tuple[BufferRef, ...]:
-        """What the kernel takes, in the order in which it was met."""
+        """Return the kernel's buffers in the order of first use."""
         return tuple(
             BufferRef(node.name, node.dtype, extent(node), isinstance(node, Argument))
             for node in self.buffers.values()
@@ -84,7 +85,7 @@ class Builder:
         return self.positions[value]
 
     def in_order(self) -> None:
-        """Evaluate what the kernel computes from the first tensor to the last, not from what it stores backwards."""
+        """Evaluate the group's tensors first to last, instead of recursively from the stored ones."""
         for node, place in self.group.placed.items():
             self.node(node, place.coords, None)
 
@@ -111,10 +112,10 @@ class Builder:
     # --- evaluation -----------------------------------------------------------------------------------
 
     def node(self, node: Node, coords: Sequence[Expr | int], mask: int | None) -> int:
-        """The value of one element; an ``int`` coordinate is the position of a computed index.
+        """Return an element's value by position; an ``int`` coordinate is the position of a computed index.
 
-        An element that exists in any case needs no mask. Without this a tensor that a chain of writes reads inside and
-        outside of each write would be evaluated once for each combination of them.
+        An element that certainly exists needs no mask. Otherwise a tensor that a chain of writes reads inside
+        and outside of each write would be evaluated once for each combination of masks.
         """
         if mask is not None and _exists(node, coords):
             mask = None
@@ -148,7 +149,7 @@ class Builder:
         value = self.body(node.body, environment, None)
         dtype = value_dtype(node.dtype)
         if not any(e.variables for e in placed.reduced):
-            # A single element: nothing to combine.
+            # One element: there is nothing to combine.
             single = node.op in ARG_REDUCTIONS
             return self.emit(IndexValue(ZERO, torch.int64)) if single else value
         if node.op not in ARG_REDUCTIONS:
@@ -163,7 +164,7 @@ class Builder:
         along = placed.coords[node.axis]
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
         if not along.variables:
-            # A single element: nothing comes before it.
+            # One element: there is no previous element.
             return self.emit(IndexValue(ZERO, torch.int64)) if positional else value
         args = (value, self.emit(IndexValue(along, torch.int64))) if positional else (value,)
         return self.emit(ScanValue(node.op, args, dtype, node.state))
@@ -194,8 +195,8 @@ class Builder:
         if op == "where" and values[1:] == [TRUE, FALSE]:
             return args[0]
         if op in COMPARISONS and all(_is_narrow(value) for value in values):
-            # Twice as many coordinates fit into a vector, and their masks are those of floats.
-            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)  # type: ignore[type-var]
+            # Twice as many int32 coordinates fit into a vector; their masks have the width of float masks.
+            args = tuple(self.emit(replace(v, dtype=torch.int32)) for v in values)
         return self.emit(Compute(op, args, dtype))
 
     def _masked(
@@ -215,7 +216,7 @@ class Builder:
             value = self.values[index]
             size = self._index(coord.size, {})
             if isinstance(value, IndexValue) and in_range(value.expr, size):
-                return value.expr  # a position that needs no check, and that the loop passes understand
+                return value.expr  # in range, so no check; loop passes can analyse the expression
             if coord.known:
                 return as_expr(int(value.text)) if isinstance(value, Constant) else index
             return self.emit(Check(index, size, torch.int64, mask, coord.wraps))
@@ -233,7 +234,7 @@ class Builder:
 
 
 def _is_narrow(value: Value) -> bool:
-    """Whether a coordinate, or number, fits into 32 bits."""
+    """Whether a coordinate or number fits into 32 bits."""
     match value:
         case IndexValue(expr, torch.int64):
             low, high = expr.bounds()
@@ -245,7 +246,7 @@ def _is_narrow(value: Value) -> bool:
 
 
 def _exists(node: Node, coords: Sequence[Expr | int]) -> bool:
-    """Whether the coordinates are certain to be inside of the tensor."""
+    """Whether the coordinates are certainly inside the tensor."""
     return all(
         isinstance(coord, Expr) and in_range(coord, size)
         for coord, size in zip(coords, node.shape, strict=True)
@@ -258,12 +259,12 @@ def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | i
 
 
 def address(node: Node, coords: Sequence[Expr]) -> Expr:
-    """Offset in elements of an element of ``node``'s memory."""
+    """Return the memory offset, in elements, of an element of ``node``."""
     return recombine(sum((c * s for c, s in zip(coords, node.layout.stride, strict=True)), ZERO))
 
 
 def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: Collection[Node]) -> Kernel:
-    """The kernel that computes ``group``, whose tensors are in the graph's order, and stores ``stored``."""
+    """Return the kernel that computes ``group`` (tensors in the graph's order) and stores ``stored``."""
     builder = Builder(group, inlined)
     if len(group.placed) > DEEP:
         builder.in_order()
@@ -286,7 +287,7 @@ def build_kernel(name: str, group: Group, stored: Sequence[Computed], inlined: C
 
 
 def _in_order(group: Group) -> list[Var]:
-    """The loop variables; those that a scan goes along from its highest digit to its lowest."""
+    """Return the loop variables; the variables along a scan come last, from highest digit to lowest."""
     for node, place in group.placed.items():
         if isinstance(node, Scan):
             along = (digits(place.coords[node.axis]) or [])[::-1]
@@ -295,7 +296,7 @@ def _in_order(group: Group) -> list[Var]:
 
 
 def extent(node: Node) -> Expr:
-    """Elements of memory from the first to the last."""
+    """Return the number of memory elements from the first to the last."""
     if any(size == 0 for size in node.shape):
         return ZERO
     spans = ((s - 1) * t for s, t in zip(node.shape, node.layout.stride, strict=True))

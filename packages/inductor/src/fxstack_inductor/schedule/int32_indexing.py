@@ -1,4 +1,4 @@
-"""Kernels of symbolic sizes that index with 32 bits: what must hold of the sizes is asked before the program runs."""
+"""Let kernels of symbolic sizes index with 32 bits; a check before the program runs guards the sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def small_kernels(
     kernels: Sequence[Kernel], program: Program, hints: Mapping[str, int]
 ) -> tuple[list[Kernel], tuple[Expr, ...]]:
-    """The kernels, those that may be ``small``, and what they promise; ``hints`` are the sizes that were traced."""
+    """Return the kernels (``small`` where possible) and the expressions to guard; ``hints``: traced sizes."""
     known = {b.symbol for b in _early(program)} & hints.keys()
     made: list[Kernel] = []
     promised: dict[Expr, None] = {}
@@ -41,12 +41,12 @@ def _plain(kernel: Kernel) -> bool:
 
 
 def _early(program: Program) -> list[SymbolBinding]:
-    """Those that the inputs tell."""
+    """Return the bindings whose source is a graph input."""
     return [b for b in program.bindings if b.source in program.parameters]
 
 
 def _largest(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
-    """Of multiples of the same product the largest."""
+    """Keep only the largest of the multiples of one product."""
     found: dict[Any, tuple[int, Expr]] = {}
     for expr in exprs:
         if len(expr.terms) == 1:
@@ -60,7 +60,7 @@ def _largest(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
 
 
 def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any]], bool]:
-    """A function of the program's inputs: whether one of ``exprs`` does not fit."""
+    """Return a function of the program's inputs: whether one of ``exprs`` exceeds 32 bits."""
     wanted = {v.name for expr in exprs for v in expr.variables}
     places = {name: k for k, name in enumerate(program.parameters)}
     lines = ["def check(inputs):"]

@@ -1,12 +1,12 @@
-"""Loop transformations: order, merge and rename the loops of a kernel, and find the sizes it needs."""
+"""Loop transformations: split, order, merge and rename a kernel's loops, and find the sizes it needs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import ONE, Expr, integer, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def normalise(kernel: Kernel) -> Kernel:
-    """The pipeline of loop passes."""
+    """Run all loop passes."""
     for step in PASSES:
         kernel = step(kernel)
     return kernel
@@ -38,7 +38,7 @@ def split_loops(kernel: Kernel) -> Kernel:
 
 
 def _split_candidate(kernel: Kernel) -> tuple[Var, int] | None:
-    """A loop variable and the divisor to split it by: the smallest, so that larger ones still divide the rest."""
+    """Return a loop variable and its smallest divisor in use; larger divisors then still divide the rest."""
     loops = {loop.var for loop in (*kernel.outer, *kernel.inner)}
     best: tuple[Var, int] | None = None
     for expr in _expressions(kernel):
@@ -63,7 +63,7 @@ def _replace_loop(loops: tuple[Loop, ...], var: Var, parts: tuple[Var, ...]) -> 
 
 
 def order_loops(kernel: Kernel) -> Kernel:
-    """Loops from the largest to the smallest stride, judged by the kernel's largest store (or load)."""
+    """Order loops from the largest stride to the smallest, judged by the access with the most loops."""
     return replace(
         kernel,
         outer=_sorted(kernel.outer, kernel),
@@ -84,7 +84,7 @@ def _sorted(loops: tuple[Loop, ...], kernel: Kernel) -> tuple[Loop, ...]:
 
 
 def _stride(index: Expr, var: Var) -> int:
-    """The stride as a number to compare by; loops that the access does not depend on go outermost."""
+    """Return the stride as a number to compare by; loops that the access does not use go outermost."""
     coefficient = index.coefficient(var)
     if coefficient is None:
         return 1
@@ -96,7 +96,7 @@ def _stride(index: Expr, var: Var) -> int:
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
-    """Merge adjacent loops that every address walks through as one."""
+    """Merge adjacent loops that every address traverses as one loop."""
     outer, mapping = _merge(kernel.outer, _expressions(kernel))
     kernel = _rewrite(replace(kernel, outer=outer), mapping)
     inner, mapping = _merge(kernel.inner, _expressions(kernel))
@@ -170,7 +170,7 @@ def _rewrite_value(value: Value, change: Callable[[Expr], Expr]) -> Value:
 
 
 def rename_loops(kernel: Kernel) -> Kernel:
-    """Call the outer loops ``p0, p1, ...`` and the inner ones ``r0, r1, ...``, so that equal kernels have equal text."""
+    """Rename outer loops to ``p0, p1, ...``, inner ones to ``r0, r1, ...``: equal kernels get equal text."""
     mapping: dict[Var, Expr] = {}
 
     def renamed(loops: Iterable[Loop], letter: str) -> tuple[Loop, ...]:

@@ -1,8 +1,9 @@
-"""Which tensors live in the arena, and where: buffers whose lives do not overlap share memory.
+"""Place tensors in the arena: buffers whose lifetimes do not overlap share memory.
 
-The arena is one block of memory that a call borrows (``runtime.arena``). It holds every intermediate tensor that a kernel
-or an ``out=`` variant writes and that does not outlive the call. Placing is greedy, largest first, each at the lowest
-offset that is free during its life (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+The arena is one block of memory that a call borrows (``runtime.arena``). It holds every intermediate tensor
+that a kernel or an ``out=`` variant writes and that does not outlive the call. Placement is greedy, largest
+tensor first, each at the lowest offset that is free during its lifetime (Pisarchyk and Lee, "Efficient Memory
+Management for Deep Neural Net Inference", 2020).
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ SEE_STORAGE = frozenset(
         "slice_scatter",
     )
 )
-"""Operators that count from the start of an argument's storage, or copy all of it (``clone_preserve_strides``)."""
+"""Operators that address from the start of an argument's storage, or copy all of the storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor of the arena, alive from step ``first`` to step ``last``.
+    """A tensor in the arena, alive from step ``first`` to step ``last``.
 
-    Tensors of equal layout in the same ``group`` are in the same place: each was computed in place from the one before.
+    Tensors of one ``group`` have equal layouts and share a place: each is computed in place from the one
+    before.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Slot:
 
 
 def used(step: Step) -> Iterable[Node]:
-    """The memory that a step touches."""
+    """Yield the tensors whose memory ``step`` uses."""
     if isinstance(step, KernelStep):
         yield from step.stored
         yield from step.reads
@@ -70,7 +72,7 @@ def used(step: Step) -> Iterable[Node]:
 
 
 def written(step: Step) -> Iterable[Node]:
-    """The tensors that a step makes in memory that the caller provides."""
+    """Yield the tensors that ``step`` writes into memory provided by the caller."""
     if isinstance(step, KernelStep):
         yield from step.stored
     elif isinstance(step, ExternCall) and out_variant(step) is not None:
@@ -78,7 +80,7 @@ def written(step: Step) -> Iterable[Node]:
 
 
 def slots(plan: Plan) -> dict[Node, Slot]:
-    """The tensors that live in the arena."""
+    """Return the tensors that live in the arena, with their slots."""
     program = plan.program
     outside = {base_of(v) for v in program.outputs if isinstance(v, Node)}
     outside |= {base_of(m.value) for m in program.mutations}
@@ -90,7 +92,7 @@ def slots(plan: Plan) -> dict[Node, Slot]:
         for node in written(step):
             first[node] = position
         if isinstance(step, ExternCall) and (step.alias or step.target in SEE_STORAGE):
-            # The result may be a view of an argument, and live on.
+            # The result may be a view of an argument, and a view may outlive the call.
             outside |= {base_of(node) for node in step.reads}
     group = _groups(plan, {node: last[node] for node in first if node not in outside})
     return {
@@ -101,7 +103,7 @@ def slots(plan: Plan) -> dict[Node, Slot]:
 
 
 def added_to(step: Step) -> Node | None:
-    """The tensor that ``step`` may compute its result in: ``addmm`` adds to one that has the result's layout."""
+    """Return the tensor that ``step`` may overwrite with its result: ``addmm``'s addend of equal layout."""
     if not isinstance(step, ExternCall) or step.target is not ADDMM or out_variant(step) is None:
         return None
     base, *factors = step.args
@@ -111,7 +113,7 @@ def added_to(step: Step) -> Node | None:
 
 
 def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
-    """Names of places for the tensors that are computed in place; ``last`` has the arena's tensors and their last steps."""
+    """Return place names of tensors computed in place; ``last`` maps arena tensors to their last steps."""
     found: dict[Node, str] = {}
     for position, step in enumerate(plan.steps):
         base = added_to(step)
@@ -124,12 +126,12 @@ def _groups(plan: Plan, last: Mapping[Node, int]) -> dict[Node, str]:
 
 
 def place(chosen: Sequence[Slot], symbols: Mapping[str, int]) -> tuple[list[int], int]:
-    """Offsets in bytes of the slots, and the size of the arena, for given sizes."""
+    """Return the slots' byte offsets and the arena's size, for given symbol values."""
     return arrange(chosen, [s.elements.evaluate(symbols) * s.layout.dtype.itemsize for s in chosen])
 
 
 def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], int]:
-    """The same for slots of so many bytes."""
+    """Return the slots' byte offsets and the arena's size, for given slot sizes in bytes."""
     places = _places(chosen, [_aligned(size) for size in sizes])
     placed = _Timeline(max((p.last for p in places), default=0) + 1)
     for own in sorted(places, key=lambda p: (-p.size, p.first)):
@@ -144,7 +146,7 @@ def arrange(chosen: Sequence[Slot], sizes: Sequence[int]) -> tuple[list[int], in
 
 @dataclass(slots=True)
 class _Place:
-    """Memory for slots that share it in turn."""
+    """Memory that several slots share in turn."""
 
     slots: list[int]
     size: int
@@ -163,9 +165,10 @@ def _places(chosen: Sequence[Slot], sizes: Sequence[int]) -> list[_Place]:
 
 
 class _Timeline:
-    """Places by the time of their lives, so that those beside one are found without a look at all others.
+    """Places by lifetime; finds the places alive during a given one without scanning all others.
 
-    ``alive`` is a segment tree over the steps: a life is noted at the few nodes that it covers in whole.
+    ``alive`` is a segment tree over the steps: a place is stored at the few tree nodes whose ranges its
+    lifetime covers.
     """
 
     def __init__(self, steps: int) -> None:
@@ -186,7 +189,7 @@ class _Timeline:
             low, high = low >> 1, high >> 1
 
     def beside(self, own: _Place) -> list[_Place]:
-        """Those that are alive at some step of ``own``'s life, lowest first."""
+        """Return the places alive at some step of ``own``'s lifetime, lowest offset first."""
         after = bisect_right(self.starts, own.first, key=_first)
         found = self.starts[after : bisect_right(self.starts, own.last, key=_first)]
         node = own.first + self.leaves

@@ -1,6 +1,7 @@
-"""ATen operators that are called in another way than the graph says, with the same result.
+"""ATen operators that the host calls in another way than the graph states, with the same result.
 
-Some go through their ``out=`` variant, into planned memory; ``bernoulli`` goes to ``runtime.dropout``.
+Some operators use their ``out=`` variant, into planned memory; ``bernoulli`` is replaced by
+``runtime.dropout``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.ir.expr import contiguous_strides
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 
@@ -22,7 +23,7 @@ OUT_VARIANTS = {
 
 
 def out_variant(call: ExternCall, device: str = "cpu") -> Any:
-    """The ``out=`` overload for ``call``, if its result is one contiguous tensor on ``device`` and it has a good one."""
+    """Return ``call``'s ``out=`` overload; None unless it returns one contiguous tensor on ``device``."""
     found = OUT_VARIANTS.get(call.target)
     if found is None or len(call.outputs) != 1:
         return None
@@ -33,7 +34,7 @@ def out_variant(call: ExternCall, device: str = "cpu") -> Any:
 
 
 def draws_bernoulli(call: object) -> bool:
-    """Whether ``call`` is what ``runtime.dropout.bernoulli`` does."""
+    """Whether ``runtime.dropout.bernoulli`` can replace ``call``."""
     if not isinstance(call, ExternCall) or call.target is not BERNOULLI or call.kwargs:
         return False
     layout = call.outputs[0].layout

@@ -1,4 +1,4 @@
-"""The schedule of a whole graph: kernels and calls in execution order, and when each buffer is last used."""
+"""The schedule of a whole graph: kernels and calls in execution order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from fxstack_inductor.lower.attention import AttentionCall
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
-from fxstack_inductor.schedule.fusion.groups import Fusion, Group, fuse
+from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import choose_inlined, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
+from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
@@ -32,11 +33,11 @@ class Plan:
     steps: tuple[Step, ...]
     refusals: tuple[tuple[str, str, Refusal], ...]
     copies: tuple[Mutation, ...]
-    """Mutations that no kernel does itself."""
+    """Mutations that no kernel performs; the host copies them."""
 
 
 def plan(program: Program, options: InductorOptions) -> Plan:
-    """Fuse, order and build."""
+    """Fuse the program's tensors, order the units, and build the kernels."""
     found = usage(program)
     inlined = choose_inlined(found)
     groups, fusion = fuse(program, found, inlined, options)
@@ -78,7 +79,7 @@ def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
 
 
 def _stored(fusion: Fusion, group: Group) -> list[Computed]:
-    """The group's tensors that something outside it reads, in the graph's order."""
+    """Return the group's tensors that are read outside the group, in the graph's order."""
     needed = {n for n in group.placed if n in fusion.usage.required}
     for node in group.placed:
         if node in needed:
@@ -94,7 +95,7 @@ def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
 
 
 def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | HostCall]:
-    """Topological order, earliest position in the graph first; effects keep their order."""
+    """Return a topological order, earliest position in the graph first; effects keep their order."""
     calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
     units: list[Group | ExternCall | HostCall] = [*groups, *calls]
     waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
@@ -120,7 +121,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
 
 
 def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int]:
-    """Graph order, but what the host computes comes as early as it can: a failing assertion finds no input written."""
+    """Return the rank. Host calls run early: a failing assertion must find inputs unwritten."""
     if isinstance(unit, HostCall):
         return (0, fusion.position[id(unit)])
     return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])

@@ -1,4 +1,4 @@
-"""Sizes that calls give (``nonzero``, ``item``): which kernels must wait for them."""
+"""Sizes that calls return (``nonzero``, ``item``): find the kernels and calls that must wait for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxstack_inductor.lower.program import HostCall, HostValue
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import Node
     from fxstack_inductor.lower.program import Program
 
@@ -21,7 +21,7 @@ Call = ExternCall | HostCall
 
 @dataclass
 class SizeProviders:
-    """``calls`` are those that give host values and symbols, by name; ``symbols`` the symbols among these names."""
+    """``calls``: calls that return host values and symbols, by name; ``symbols``: symbols among the names."""
 
     inlined: Collection[Node]
     calls: dict[str, Call]
@@ -29,14 +29,14 @@ class SizeProviders:
     known: dict[Computed, frozenset[str]] = field(default_factory=dict)
 
     def of_kernel(self, nodes: Iterable[Computed]) -> list[Call]:
-        """The calls that a kernel computing ``nodes`` must come after because of sizes."""
+        """Return the calls that must precede a kernel of ``nodes`` because of sizes."""
         if not self.symbols:
             return []
         names = {name for node in nodes for name in self._names(node)}
         return [self.calls[name] for name in sorted(names)]
 
     def of_call(self, call: Call) -> list[Call]:
-        """The calls whose host values and symbols a call takes, or needs for the sizes of what it reads."""
+        """Return the calls whose host values or symbols ``call`` takes, or needs for its operands' sizes."""
         names = {*_mentioned((call.args, call.kwargs))}
         names |= {v.name for node in call.reads for v in memory_sizes(node)}
         found = [self.calls[name] for name in sorted(names) if name in self.calls]
@@ -68,7 +68,7 @@ def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders
 
 
 def _mentioned(value: object) -> list[str]:
-    """Host values and symbols in the arguments of a call."""
+    """Return the names of host values and symbols in the arguments of a call."""
     if isinstance(value, HostValue):
         return [value.name]
     if isinstance(value, Expr):
@@ -81,13 +81,13 @@ def _mentioned(value: object) -> list[str]:
 
 
 def memory_sizes(node: Node) -> set[Var]:
-    """The symbols in a tensor's shape and strides."""
+    """Return the symbols in a tensor's shape and strides."""
     sizes = {v for s in (*node.shape, *node.layout.stride) for v in s.variables}
     return {v for v in sizes if v.symbolic}
 
 
 def _symbols(node: Computed) -> set[Var]:
-    """The sizes that a kernel may ask for to compute ``node``: of memory, loops, coordinates and bounds."""
+    """Return the symbols that a kernel of ``node`` may need: for memory, loops, coordinates, bounds."""
     expressions: list[Expr] = [*getattr(node, "ranges", ())]
     for part in node.parts:
         match part:

@@ -1,9 +1,10 @@
-"""Split reductions that would keep few of a GPU's processors busy: partial results first, then the reduction of those.
+"""Split reductions that would occupy too few GPU processors: partial results first, then their reduction.
 
-``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Which reductions are split depends only on
-their sizes and on the direction of memory, so that reductions that could share a loop nest still can. The parts are the last
-dimension of ``p``, or the first where neighbours in memory belong to different results, so that those stay neighbours. Positions
-(argmax) are split into the best values of the parts and where they are.
+``sum(x[n])`` becomes ``sum over s of p[s]`` with ``p[s] = sum over c of x[s*C + c]``. Only the sizes and the
+direction of memory decide which reductions are split, so that reductions that could share a loop nest still
+can. The parts are the last dimension of ``p``. Where neighbours in memory belong to different results, the
+parts are the first dimension, so that neighbours stay neighbours. Arg-reductions are split into the best
+values of the parts and their positions.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ from fxstack_inductor.ir.scalar_ops import identity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import ExternCall, Node
     from fxstack_inductor.lower.program import HostCall, Program
 
 PROGRAMS = 512
-"""What fills the processors of a large GPU several times over."""
+"""The number of programs that fills a large GPU several times over."""
 ROW = 2048
-"""Elements along memory that one program reduces at least."""
+"""The smallest number of elements along memory that one program reduces."""
 WHOLE = PERSISTENT
-"""So many along memory are not split: a program holds them in one tile, for what comes before and after the reduction too, which
-two more launches and trips to memory cannot beat."""
+"""Reductions of at most this length along memory are not split: one tile holds all elements, also for the
+operations before and after the reduction. Two more launches and memory round trips would be slower."""
 COLUMN = 64
-"""Elements across memory that one program reduces at least, and columns that it covers."""
+"""The smallest number of elements across memory that one program reduces; also the columns it covers."""
 
 
 POSITIONS = {"argmax": "max", "argmin": "min"}
-"""Reductions that give positions, and those that give the values there."""
+"""Reductions that return positions, with the reductions that return the values there."""
 
 
 def split_reductions(program: Program) -> None:
-    """Change ``program`` in place."""
+    """Split the reductions of ``program`` in place."""
     steps: list[Node | ExternCall | HostCall] = []
     for step in program.steps:
         if isinstance(step, Reduction) and (parts := _parts(step)) > 1:
@@ -63,7 +64,7 @@ def split_reductions(program: Program) -> None:
 
 
 def _parts(node: Reduction) -> int:
-    """Into how many parts the reduced elements are split."""
+    """Return the number of parts into which the reduced elements are split."""
     points, count = product(node.shape).as_int(), product(node.ranges).as_int()
     if points is None or count is None or _neutral(node) is None:
         return 1
@@ -100,7 +101,7 @@ def _across(node: Reduction) -> bool:
 
 
 def _split(node: Reduction, parts: int) -> list[Reduction]:
-    """The partial reductions; ``node`` is changed to reduce what they give."""
+    """Return the partial reductions; ``node`` is changed to reduce their results."""
     if node.op in POSITIONS:
         return _split_positions(node, parts)
     partial = _partial(node, node.op, value_dtype(node.dtype), parts)
@@ -110,12 +111,12 @@ def _split(node: Reduction, parts: int) -> list[Reduction]:
 
 
 def _place(node: Reduction, part: Expr) -> tuple[Expr, ...]:
-    """The coordinates of a part of the element of ``node`` at its own coordinates."""
+    """Return the coordinates of a part of the element of ``node`` at ``node.index``."""
     return (part, *node.index) if _across(node) else (*node.index, part)
 
 
 def _split_positions(node: Reduction, parts: int) -> list[Reduction]:
-    """The best value and its position in each part, then the least position of the best of all; NaN is better than anything."""
+    """Find each part's best value and its position, then the least position of the best (NaN is best)."""
     op, dtype = POSITIONS[node.op], node.body.dtype
     values = _partial(node, op, dtype, parts)
     positions = _partial(node, node.op, torch.int64, parts)
@@ -150,7 +151,7 @@ def _reduce_parts(node: Reduction, op: str, body: Body, parts: int) -> None:
 
 
 def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduction:
-    """``op`` over each part of what ``node`` reduces, as another dimension."""
+    """Return ``op`` over each part of the elements that ``node`` reduces; the parts are a new dimension."""
     count = product(node.ranges).as_int() or 0
     size, across = -(-count // parts), _across(node)
     shape = (integer(parts), *node.shape) if across else (*node.shape, integer(parts))
@@ -179,7 +180,7 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
 
 
 def _coordinates(node: Reduction, flat: Expr) -> dict[Var, Expr]:
-    """The reduced coordinates, given their flat position."""
+    """Return the reduced coordinates of a flat position."""
     mapping: dict[Var, Expr] = {}
     below = product(node.ranges)
     for index, extent in zip(node.reduced, node.ranges, strict=True):

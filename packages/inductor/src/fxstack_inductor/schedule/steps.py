@@ -1,4 +1,4 @@
-"""What a schedule consists of: launches of kernels, ATen calls, and Python that the host runs."""
+"""The steps of a schedule: kernel launches, ATen calls, and Python calls of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A launch. ``stored`` are the tensors that it makes, ``reads`` those that it reads, and inputs that it writes to."""
+    """A launch. ``stored``: tensors it creates; ``reads``: tensors it reads, and inputs it writes."""
 
     kernel: Kernel
     stored: tuple[Computed | Extern, ...]

@@ -1,6 +1,7 @@
-"""A lowered graph on CPU as a process runs it: texts to compile, and what they are linked with. It can be data on disk, too.
+"""A lowered CPU graph as a process runs it: texts to compile and objects to link; storable on disk.
 
-An image holds no graph. The one that it was made from is asked for when an index is out of range: eager raises its own error.
+An image holds no graph. The original graph is requested only when an index is out of range, so that eager
+raises its error.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ if TYPE_CHECKING:
 
     from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.targets.c_target import Lowered
+    from fxstack_inductor.targets.lowered_c import Lowered
 
     Compiled = Callable[..., tuple[Any, ...]]
 
 MOST_BYTES = 1 << 20
-"""Tensors of a graph's own are kept on disk up to this size."""
+"""The largest constant tensor of a graph that is stored on disk."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """``text`` is the C, ``source`` the Python part (see ``HostProgram``); ``state`` is what a native program is bound to.
+    """``text``: C; ``source``: Python (see ``HostProgram``); ``state``: names bound to a native program.
 
-    ``calls_back``: something in a native program asks torch's dispatcher. ``checked``: a kernel checks indices. ``boxed``: the
-    program takes one list.
+    ``calls_back``: a native program uses torch's dispatcher. ``checked``: a kernel checks indices. ``boxed``:
+    the program takes one list.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Image:
 
 
 def image_of(lowered: Lowered, *, boxed: bool) -> Image:
-    """The image of what a graph was lowered to."""
+    """Return the image of a lowered graph."""
     program = lowered.program
     native = program if isinstance(program, NativeProgram) else None
     return Image(
@@ -85,10 +86,10 @@ def image_of(lowered: Lowered, *, boxed: bool) -> Image:
 
 
 def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule]) -> Compiled:
-    """The callable of an image; ``graph`` gives what it was made from.
+    """Return the callable of an image; ``graph`` returns the graph of the image.
 
     Raises:
-        NoCompilerError: if it is not in the cache, and there is no C compiler.
+        NoCompilerError: the library is not in the cache, and there is no C compiler.
     """
     library = load_library(image.text, options) if image.text else None
     packing = flat if image.state is None else pack
@@ -112,24 +113,24 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     rerun = options.rerun_refused or image.boxed
     run = _entry(namespace["call"], image, graph if rerun else None, error)
     if image.boxed:
-        run.boxed = True  # type: ignore[attr-defined]
-    run.image = image  # type: ignore[attr-defined]
+        vars(run)["boxed"] = True
+    vars(run)["image"] = image
     return run
 
 
 def _entry(
     call: Compiled, image: Image, graph: Callable[[], GraphModule] | None, error: ctypes.c_int32
 ) -> Compiled:
-    """``call`` without autograd, and with eager's error for an index that is out of range, if there is a ``graph``."""
+    """Return ``call`` without autograd; with ``graph``, an out-of-range index raises eager's error."""
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     if image.calls_back:
 
-        def direct(*args: Any) -> tuple[Any, ...]:
+        def direct(*args: object) -> tuple[Any, ...]:
             with below_autograd():
                 return call(*args)
     else:
-        # Nothing in it asks torch's dispatcher.
-        def direct(*args: Any) -> tuple[Any, ...]:
+        # The program does not use torch's dispatcher.
+        def direct(*args: object) -> tuple[Any, ...]:
             return call(*args)
 
     if not image.checked:
@@ -153,10 +154,10 @@ def _entry(
 
 
 def image_to_json(image: Image) -> dict[str, Any]:
-    """An image as JSON.
+    """Return an image as JSON.
 
     Raises:
-        SaveError: it holds something that has no form on disk.
+        SaveError: the image holds an object that cannot be stored.
     """
     constants = {name: v for name, v in image.constants.items() if name not in HELPERS}
     plain = ("name", "text", "source", "arguments", "calls_back", "checked", "boxed")
@@ -173,7 +174,7 @@ def image_to_json(image: Image) -> dict[str, Any]:
 
 
 def image_from_json(content: Mapping[str, Any]) -> Image:
-    """The image of ``image_to_json``.
+    """Return the image that ``image_to_json`` wrote.
 
     Raises:
         LoadError: the content is malformed.
@@ -196,7 +197,7 @@ def image_from_json(content: Mapping[str, Any]) -> Image:
         raise LoadError(f"malformed image: {error}") from error
 
 
-def _constant_to_json(value: Any) -> Any:
+def _constant_to_json(value: object) -> Any:
     if isinstance(value, GraphModule):
         return {"graph": graph_to_json(value)}
     if not isinstance(value, torch.Tensor):
@@ -214,14 +215,14 @@ def _constant_to_json(value: Any) -> Any:
     }
 
 
-def _constant(content: Any) -> Any:
+def _constant(content: object) -> Any:
     if isinstance(content, dict) and "graph" in content:
         return graph_from_json(content["graph"])
     if not isinstance(content, dict) or "bytes" not in content:
         return decode_constant(content)
     data = bytearray(base64.b64decode(content["bytes"]))
     memory = torch.empty(0, dtype=torch.uint8)
-    if data:  # torch takes no empty buffer; a copy is aligned as torch aligns
+    if data:  # frombuffer rejects an empty buffer; the copy has torch's alignment
         memory = torch.frombuffer(data, dtype=torch.uint8).clone()
     typed = torch.empty(0, dtype=decode_constant(content["dtype"]))
     return typed.set_(memory.untyped_storage(), content["layout"][2], *content["layout"][:2])

@@ -1,18 +1,15 @@
-"""Graphs on CPU: C kernels, and a host program that is C beside them, or Python."""
+"""The CPU target: C kernels, and a host program in C or Python."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fxstack_inductor.codegen.c.module import c_source
 from fxstack_inductor.codegen.host.native import native_program
 from fxstack_inductor.codegen.host.native_calls import through_shim
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
-from fxstack_inductor.codegen.parts import PART
+from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.failures import about
 from fxstack_inductor.lower.accumulate import accumulate_products
@@ -20,8 +17,9 @@ from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
-from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.schedule.plan import KernelStep, plan
 from fxstack_inductor.targets.c_artifact import image_of, link
+from fxstack_inductor.targets.lowered_c import Lowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_CALLS = 4
-"""A graph without kernels is worth a compiler's run if it makes this many calls that a native host program makes faster."""
+"""A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""
 
 
 SHOW_IT = (
@@ -43,34 +41,8 @@ SHOW_IT = (
 )
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """What a graph was lowered to: the schedule, the kernels in C and the host program."""
-
-    plan: Plan
-    c: str
-    program: HostProgram
-    functions: dict[str, str]
-    graph: GraphModule
-    """What was lowered."""
-    options: InductorOptions
-
-    @property
-    def text(self) -> str:
-        """The file to compile: the kernels and, if it is native, the host program."""
-        program = self.program
-        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
-
-    @cached_property
-    def host(self) -> str:
-        """The host program as Python; a native one, which is part of ``c``, does the same."""
-        if isinstance(self.program, NativeProgram):
-            return host_program(self.plan, self.functions).source
-        return self.program.source
-
-
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
-    """The generated code; neither a compiler nor a certain machine is needed."""
+    """Return the generated code; neither a compiler nor a certain machine is needed."""
     accumulated = accumulate_products(graph_module)
     scheduled = plan(lower_graph(accumulated, RULES, options), options)
     kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
@@ -86,7 +58,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
-    """The FX nodes of the kernel that a compiler's error is in, by its number of a line."""
+    """Return the FX nodes of the kernel at the line of a compiler's error."""
     place = re.match(r"[^:\s]+:(\d+)", reason)
     if place is None:
         return ()
@@ -98,7 +70,7 @@ def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:
 
 
 def native_refusal(options: InductorOptions) -> str | None:
-    """Why host programs are Python, if they are."""
+    """Return why host programs are Python, or None."""
     if options.host == "python":
         return "the option host='python' is set"
     table = native_table()
@@ -109,7 +81,7 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
     """Compile the graph into a callable.
 
     Raises:
-        NoCompilerError: if kernels are needed and there is no C compiler.
+        NoCompilerError: kernels are needed, and there is no C compiler.
     """
     lowered = lower_c(graph_module, options, boxed=boxed)
     try:
@@ -122,5 +94,5 @@ def load_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool) 
         if any(isinstance(step, KernelStep) for step in lowered.plan.steps):
             raise
         return load_c(graph_module, replace(options, host="python"), boxed=boxed)
-    run.lowered = lowered  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
     return run

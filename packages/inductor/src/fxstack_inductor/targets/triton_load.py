@@ -1,4 +1,4 @@
-"""Lowered graphs on CUDA as a process runs them: machine code loaded, the host program linked and, on request, recorded."""
+"""Load lowered CUDA graphs: load machine code, link the host program and, on request, record CUDA graphs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 def compile_for_device(
     graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False
 ) -> Callable[..., tuple[Any, ...]]:
-    """The compiled graph; where it is called with sizes for which 32 bits of index are too few, it is compiled once more.
+    """Return the compiled graph; for sizes beyond 32-bit indices, the callable compiles the graph once more.
 
-    Raises what ``load_triton`` does.
+    Raises the errors of ``load_triton``.
     """
 
     def loaded(*, wide: bool) -> Callable[..., tuple[Any, ...]]:
@@ -54,7 +54,7 @@ def compile_for_device(
         return device_callable(*parts, options)
 
     run = loaded(wide=False)
-    lowered: LoweredTriton = run.lowered  # type: ignore[attr-defined]
+    lowered: LoweredTriton = vars(run)["lowered"]
     if not lowered.limits:
         return run
     check = too_large(lowered.limits, lowered.plan.program)
@@ -70,7 +70,7 @@ def compile_for_device(
 def load_triton(
     graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False, wide: bool = False
 ) -> tuple[LoweredTriton, Callable[..., tuple[Any, ...]]]:
-    """The generated code and a callable of the graph's inputs (on CPU where Triton runs its interpreter).
+    """Return the generated code and a callable of the graph's inputs (on CPU with Triton's interpreter).
 
     Raises:
         ValueError: the graph's tensors are on CPU, and the interpreter is off.
@@ -97,7 +97,7 @@ def load_triton(
 
 
 def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
-    """Whether the host program is to be C: a graph without kernels is not worth a compiler's run."""
+    """Whether the host program should be C; a graph without kernels does not justify a compiler run."""
     wanted = options.host != "python" and bool(lowered.source.functions)
     return wanted and native_device_refusal() is None
 
@@ -105,7 +105,7 @@ def _natively(lowered: LoweredTriton, options: InductorOptions) -> bool:
 def load_native(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> Callable[..., tuple[Any, ...]]:
-    """The host program in C, all of whose launches go to the one device in ``capabilities`` (by its number).
+    """Return the host program in C; all launches go to the one device (by number) in ``capabilities``.
 
     Raises:
         CudaError: the driver cannot be used.
@@ -127,7 +127,7 @@ def load_native(
 def _records(
     lowered: LoweredTriton, program: NativeDeviceProgram, cubins: dict[str, Cubin], launchers: Launchers
 ) -> bytes:
-    """The addresses of the launches' records, which live as long as ``launchers``."""
+    """Return the addresses of the launches' records, which live as long as ``launchers``."""
     found = launches(lowered.plan, lowered.source.functions)
     addresses = [
         launchers.record(cubins[found[n].kernel.name], program.arguments[n], found[n].device)
@@ -153,7 +153,7 @@ def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[st
 def device_kernels(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> dict[str, Any]:
-    """What the host program launches with, given each device's compute capability."""
+    """Return the launch names of the host program, given each device's compute capability."""
     found = launches(lowered.plan, lowered.source.functions)
     launchers = Launchers(driver, options)
     namespace: dict[str, Any] = {"error": launchers.error, "raise_launch_error": launchers.check}
@@ -166,7 +166,7 @@ def device_kernels(
 
 
 def _graphed(lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """``call`` recorded as a CUDA graph, or itself, after a warning, where that cannot be."""
+    """Return ``call`` recorded as a CUDA graph; if that is impossible, warn and return ``call``."""
     program = lowered.plan.program
     reason = graph_refusal(lowered.plan)
     if reason is not None:
@@ -181,7 +181,7 @@ def _graphed(lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]) -> Ca
 
 
 def _only_device(plan: Plan) -> int | None:
-    """The number of the one GPU that the program works on; None if there are several."""
+    """Return the number of the program's only GPU; None if there are several."""
     found = {node.device.index or 0 for node in touched(plan) if node.device.type == "cuda"}
     return found.pop() if len(found) == 1 else None
 
@@ -198,26 +198,26 @@ def _capability(device: int) -> int:
 def device_callable(
     lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]], options: InductorOptions
 ) -> Callable[..., tuple[Any, ...]]:
-    """``call`` without autograd, on its device: a launch needs the device's context to be the current one."""
+    """Return ``call`` without autograd, on its device: a launch needs the device's context to be current."""
     if recorded(options):
         call = _graphed(lowered, call)
     below_autograd = torch_compat.AutoDispatchBelowAutograd
     device = None if interpreting() else _only_device(lowered.plan)
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(*args: object) -> tuple[Any, ...]:
         with below_autograd():
             if device is None or torch_compat.cuda_getDevice() == device:
                 return call(*args)
             with torch.cuda.device(device):
                 return call(*args)
 
-    run.lowered = lowered  # type: ignore[attr-defined]
-    run.boxed = lowered.boxed  # type: ignore[attr-defined]
+    vars(run)["lowered"] = lowered
+    vars(run)["boxed"] = lowered.boxed
     return run
 
 
 def triton_runtime() -> Any:
-    """The module that needs Triton, imported where it is first used: Triton is optional."""
+    """Return the module that needs Triton, imported at first use because Triton is optional."""
     try:
         from fxstack_inductor.runtime import triton_runtime as runtime  # noqa: PLC0415
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Graphs on CUDA: from the same schedule as for C, Triton kernels and a host program that launches them, as text."""
+"""The CUDA target: Triton kernels from the same schedule as for C, and a host program, as text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoweredTriton:
-    """What a graph was lowered to: the schedule, the Triton module and the host program."""
+    """A lowered graph: the schedule, the Triton module and the host program."""
 
     plan: Plan
     source: TritonSource
@@ -52,10 +52,10 @@ class LoweredTriton:
     boxed: bool = False
     """Whether the program takes one list, which it empties."""
     limits: tuple[Expr, ...] = ()
-    """Functions of the sizes that must fit into 32 bits where the program is called."""
+    """Expressions of sizes that must fit into 32 bits in each call."""
 
     def predict(self, target: str = "") -> tuple[Cost, ...]:
-        """Predicted times of the launches and calls, in order, on a GPU as in ``target`` (``cuda:sm_90``, ``cuda:H200``).
+        """Return predicted times of launches and calls on ``target`` (``cuda:sm_90``, ``cuda:H200``).
 
         Raises:
             ValueError: the model does not know the GPU.
@@ -67,7 +67,7 @@ class LoweredTriton:
         return model.predict(self.plan, tilings, gpu_of(target or self.target), sizes)
 
     def report(self, target: str = "") -> str:
-        """The same as a table, the sum first."""
+        """Return the predictions as a table, with the sum first."""
         from fxstack_inductor.cost import model  # noqa: PLC0415
 
         return model.report(self.predict(target), gpu_of(target or self.target))
@@ -82,7 +82,7 @@ class LoweredTriton:
 
 
 def on_cuda(graph_module: GraphModule) -> bool:
-    """Whether the graph computes on CUDA; tensors on CPU beside it are left to ATen."""
+    """Whether the graph computes on CUDA; CPU tensors in such a graph are left to ATen."""
     return any(v.device.type == "cuda" for v in _tensors(graph_module))
 
 
@@ -95,12 +95,12 @@ def _tensors(graph_module: GraphModule) -> Iterable[torch.Tensor]:
 
 
 def interpreting() -> bool:
-    """Whether kernels run in Triton's interpreter: the environment variable that Triton reads itself."""
+    """Whether kernels run in Triton's interpreter, by the environment variable that Triton itself reads."""
     return os.environ.get("TRITON_INTERPRET", "") in {"1", "true", "on", "yes"}
 
 
 def recorded(options: InductorOptions) -> bool:
-    """Whether calls are to be recorded as CUDA graphs."""
+    """Whether calls should be recorded as CUDA graphs."""
     return options.cuda_graphs and not interpreting()
 
 
@@ -113,16 +113,16 @@ def lower_triton(
     boxed: bool = False,
     wide: bool = False,
 ) -> LoweredTriton:
-    """The generated code, on any machine; neither a GPU nor Triton is needed.
+    """Return the generated code, on any machine; neither a GPU nor Triton is needed.
 
-    ``boxed``: the program is to take one list, unless it is to be recorded as a CUDA graph. ``wide``: kernels index with 64 bits
-    where sizes are symbolic.
+    ``boxed``: the program should take one list, unless it is recorded as a CUDA graph. ``wide``: kernels
+    index symbolic sizes with 64 bits.
 
     Raises:
-        ValueError: ``target`` is no GPU that is known.
+        ValueError: ``target`` is not a known GPU.
     """
     gpu_of(target)
-    options = replace(options, target="cuda")  # rules decide by it where a graph of CPU tensors is shown
+    options = replace(options, target="cuda")  # rules check the target for printed graphs of CPU tensors
     graph_module = numbers_on_device(graph_module)
     device = "cuda" if on_cuda(graph_module) else "cpu"
     scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
@@ -139,7 +139,7 @@ def lower_triton(
 def _plan(
     graph_module: GraphModule, options: InductorOptions, device: str, gpu: Gpu
 ) -> tuple[Plan, dict[str, ProductConfig]]:
-    """The schedule, in which matrix products that pay are kernels and all others calls, and tile sizes that were measured."""
+    """Return the schedule and measured tile sizes; only matrix products that pay become kernels."""
 
     def planned(chosen: Candidates) -> Plan:
         rules = {name: one.rule for name, one in chosen.items()}
@@ -165,14 +165,14 @@ def _first_device(graph_module: GraphModule) -> int:
 
 
 def graph_refusal(plan: Plan) -> str | None:
-    """Why ``plan`` cannot be recorded, if it cannot: what it needs the host for while it runs."""
+    """Return why ``plan`` cannot be recorded (a need for the host while it runs), or None."""
     for step in plan.steps:
         if isinstance(step, ExternCall):
             if any(isinstance(output, Argument) for output in step.outputs):
                 return f"{step.name.removesuffix('_bits')} is a number that kernels are launched with"
             tags = getattr(step.target, "tags", ())
             if isinstance(getattr(step.target, "__self__", None), FunctionalLaunch):
-                continue  # a user's kernel, which has been launched, and tuned, by the first call
+                continue  # a user's kernel: the first call has launched and tuned it
             if not isinstance(step.target, torch_compat.OpOverload):
                 return f"{step.name} calls {step.target}, which is not known to stay on the device"
             waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
@@ -189,14 +189,14 @@ def graph_refusal(plan: Plan) -> str | None:
 
 
 def _by_numbers(step: ExternCall) -> bool:
-    """Whether it is an index by numbers, whose result is as large as they are many; masks are counted."""
+    """Whether ``step`` indexes by numbers, so that the result's size is known; masks must be counted."""
     if step.target is not torch.ops.aten.index.Tensor:
         return False
     return all(node.dtype not in {torch.bool, torch.uint8} for node in step.reads[1:])
 
 
 def touched(plan: Plan) -> list[Node]:
-    """The tensors that the program reads and makes."""
+    """Return the tensors that the program reads and makes."""
     nodes: list[Node] = list(plan.program.inputs.values())
     for step in plan.steps:
         if isinstance(step, KernelStep):

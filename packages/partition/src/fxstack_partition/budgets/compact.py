@@ -13,15 +13,15 @@ from torch.fx import Node
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.dissected import storages
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
-from fxstack_partition.joint.storage import StorageTable
 from fxstack_partition.joint.symbols import SizeOf, free_symbols, symbol_sources
 from fxstack_partition.options import PartitionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.joint.dissected import DissectedGraph
 
 _USUAL = PartitionOptions()
 
@@ -47,7 +47,7 @@ class Compact:
     ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
     """
 
-    def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
+    def __init__(self, facts: DissectedGraph, options: PartitionOptions) -> None:
         nodes = facts.nodes[:-1]
         self.facts = facts
         self.nodes = nodes
@@ -228,7 +228,7 @@ class Compact:
         return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
 
 
-def copied_inputs(facts: JointFacts) -> tuple[Node, ...]:
+def copied_inputs(facts: DissectedGraph) -> tuple[Node, ...]:
     """Return the inputs that reach the backward as copies, because the forward updates them.
 
     Inputs which the backward itself updates are handed over as they are.
@@ -242,15 +242,3 @@ def copied_inputs(facts: JointFacts) -> tuple[Node, ...]:
         for arg in written_arguments(node)
     }
     return tuple(n for n in facts.nodes[:-1] if n in facts.mutated and n not in updated)
-
-
-def storages(facts: JointFacts, options: PartitionOptions) -> StorageTable:
-    """Return the memory of every node of a joint graph; the inputs of the step weigh nothing."""
-    table = StorageTable(SizeModel(facts.graph, options))
-    for node in facts.nodes[:-1]:
-        table.add(node)
-    for node in facts.nodes[:-1]:
-        given = node in facts.input_specs and node not in facts.tangents
-        for storage in table.made[node] if given or node.op == "get_attr" else ():
-            table.sizes[storage] = 0
-    return table

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fxstack_partition.options import PartitionOptions
 
 
+# Limits: peaks are kept and monotone, not proven lowest.
+
 HULL_CUTS = 14
 PIECES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 ALLOWANCES = 24

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fxstack_partition.joint.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 
+# Limits: exact in saved bytes, not in the peak.
+
 MOST_NODES = 200
 """Nodes of the forward that take part; above, the solver takes too long to be of use."""
 

@@ -73,7 +73,7 @@ class Measured:
             self._known[key] = self._sample(node.target, args, kwargs)
         return self._known[key]
 
-    def _concrete(self, value: Any) -> Any:
+    def _concrete(self, value: object) -> Any:
         """Return a tensor on the meta device with sizes at their hints, or a number."""
         if isinstance(value, torch.Tensor):
             shape = [self._concrete(size) for size in value.shape]
@@ -85,7 +85,7 @@ class Measured:
             return type(value)(self._concrete(item) for item in value)
         return value
 
-    def _sample(self, target: OpOverload[..., Any], args: Any, kwargs: Any) -> Sample | None:
+    def _sample(self, target: OpOverload[..., Any], args: object, kwargs: object) -> Sample | None:
         try:
             with torch.no_grad(), torch.random.fork_rng():
                 real = [_real(part) for part in (args, kwargs)]
@@ -108,7 +108,7 @@ def map_tensors(value: Any) -> str:
     return repr(value)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, tuple) and len(value) > 0 and isinstance(value[0], torch.Tensor)
 
 
@@ -125,13 +125,13 @@ def _real(value: Any) -> Any:
     return value
 
 
-def _timed(target: OpOverload[..., Any], args: Any, kwargs: Any) -> float:
+def _timed(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     start = time.perf_counter()
     target(*args, **kwargs)
     return time.perf_counter() - start
 
 
-def _inside(target: OpOverload[..., Any], args: Any, kwargs: Any) -> int:
+def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Return the peak of the allocator's events during one call, beyond the results."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
@@ -150,7 +150,7 @@ def _storages(values: object) -> dict[int, int]:
 def peak_of_events(profiler: torch.profiler.profile) -> int:
     """Return the most bytes alive at once among what was allocated while ``profiler`` ran."""
     alive = peak = 0
-    events: Any = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events: Any = profiler.profiler.kineto_results.events()
     memory = [event for event in events if event.name() == "[memory]"]
     for event in sorted(memory, key=lambda event: event.start_ns()):
         alive += event.nbytes()

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     Arguments = Sequence[tuple[int, ...]]
 
 
+# Limits: a forward is reordered only if it, and not its backward, sets the peak. Graphs with effects or
+# communication keep their order.
+
+
 def demand_order(
     graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
 ) -> list[int]:

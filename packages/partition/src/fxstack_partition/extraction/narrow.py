@@ -90,7 +90,7 @@ def narrow_dtype(node: Node) -> torch.dtype | None:
     """Return a smaller dtype in which the value of ``node`` can be saved without loss, or None."""
     base, index = node, _ONLY
     if node.target is operator.getitem and isinstance(node.args[0], Node):
-        base, index = node.args[0], node.args[1]  # type: ignore[assignment]
+        base, index = node.args[0], node.args[1]
     rule = RULES.get(base_name(base.target)) if base.op == "call_function" else None
     value = node.meta.get("val")
     if rule is None or not isinstance(value, torch.Tensor) or not _dense(value):
@@ -116,5 +116,5 @@ def _dense(value: torch.Tensor) -> bool:
     return True
 
 
-def _expression(value: Any) -> Any:
+def _expression(value: object) -> Any:
     return value.node.expr if isinstance(value, torch.SymInt) else value

@@ -19,6 +19,9 @@ from fxstack_partition.torch_compat import OpOverload, run_and_save_rng_state, r
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
+# Limits: only on CPU, from the default generator, and for operators that take a tensor (torch.rand(shape) is
+# saved). Numbers from a generator of the program are inputs of captured graphs, and saved in other graphs.
+
 SAVING = run_and_save_rng_state
 DRAWING = run_with_rng_state
 
@@ -72,7 +75,7 @@ def _element(graph: Graph, base: Node, index: int, name: str) -> Node:
     return node
 
 
-def _state_like(value: Any) -> torch.Tensor:
+def _state_like(value: object) -> torch.Tensor:
     """Return a fake tensor for the state, of the fake mode that ``value`` belongs to."""
     fake = next(leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
     state: torch.Tensor = fake.new_empty((STATE_BYTES,), dtype=torch.uint8, device="cpu")

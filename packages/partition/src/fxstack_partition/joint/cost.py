@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sympy
 import torch
@@ -50,7 +50,7 @@ class SizeModel:
             return sum(self.value_bytes(item) for item in value.values())
         return NUMBER_BYTES if value is not None else 0
 
-    def _expression(self, expr: Any) -> int:
+    def _expression(self, expr: sympy.Expr) -> int:
         if expr not in self._known:
             hints = {s: self._hints.get(str(s), self._default) for s in expr.free_symbols}
             self._known[expr] = int(expr.xreplace({s: sympy.Integer(v) for s, v in hints.items()}))

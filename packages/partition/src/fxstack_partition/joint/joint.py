@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-from fxstack_partition.budgets.compact import Compact, storages
-from fxstack_partition.joint.ops import OpKind, base_name, is_view, kind_of, written_arguments
+from fxstack_partition.budgets.compact import Compact
+from fxstack_partition.joint.dissected import DissectedGraph
+from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from fxstack_partition.joint.storage import StorageTable
 
 
 class JointGraphError(ValueError):
@@ -26,59 +23,13 @@ class JointGraphError(ValueError):
 
 
 @dataclass(frozen=True)
-class JointFacts:
-    """A joint graph, dissected. All tuples are in graph order, so that nothing depends on hashing.
-
-    ``backward`` holds the nodes that must be in the backward: they depend on a tangent, or draw random
-    numbers after the backward has begun. ``forward`` holds those that must be in the forward.
-    ``inputs`` are the nodes that each node reads; ``kinds`` has an entry for every node but the output. ``mutated``
-    holds what the forward updates in place, or its caller after it.
-    """
-
-    graph: StageGraph
-    nodes: tuple[Node, ...]
-    position: dict[Node, int]
-    inputs: dict[Node, tuple[Node, ...]]
-    kinds: dict[Node, OpKind]
-    primals: tuple[Node, ...]
-    tangents: tuple[Node, ...]
-    forward_outputs: tuple[object, ...]
-    gradients: tuple[object, ...]
-    forward_specs: tuple[OutputSpec, ...]
-    gradient_specs: tuple[OutputSpec, ...]
-    input_specs: dict[Node, InputSpec]
-    backward: frozenset[Node]
-    forward: frozenset[Node]
-    mutated: frozenset[Node]
-
-    @property
-    def results(self) -> tuple[Node, ...]:
-        """Return the forward's outputs that live on with the caller: not new values of updated inputs."""
-        pairs = zip(self.forward_outputs, self.forward_specs, strict=True)
-        return tuple(
-            value
-            for value, spec in pairs
-            if isinstance(value, Node) and spec.kind is not OutputKind.MUTATED_INPUT
-        )
+class JointFacts(DissectedGraph):
+    """A dissected joint graph with its compact form and its storages, each computed at the first read."""
 
     @cached_property
     def compact(self) -> Compact:
         """Return the same by numbers, symbols at their hints."""
         return Compact(self, PartitionOptions())
-
-    @cached_property
-    def storages(self) -> StorageTable:
-        """Return the memory of every node, symbols at their hints; the inputs of the step weigh nothing."""
-        return storages(self, PartitionOptions())
-
-    def alias_root(self, node: Node) -> Node:
-        """Return the node whose storage ``node`` shares, through any number of views."""
-        while is_view(node):
-            base = node.args[0]
-            if not isinstance(base, Node):
-                break
-            node = base
-        return node
 
 
 def analyze(joint: StageGraph) -> JointFacts:

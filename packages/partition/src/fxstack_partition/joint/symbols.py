@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-    from fxstack_partition.joint.joint import JointFacts
+    from fxstack_partition.joint.dissected import DissectedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class SizeOf:
     value: torch.SymInt
 
 
-def free_symbols(value: Any) -> tuple[str, ...]:
+def free_symbols(value: object) -> tuple[str, ...]:
     """Return the names of the symbols in a node's value, in the order in which they are met."""
     if isinstance(value, torch.Tensor):
         if not value._has_symbolic_sizes_strides:
@@ -38,7 +38,7 @@ def free_symbols(value: Any) -> tuple[str, ...]:
     return ()
 
 
-def symbol_sources(facts: JointFacts) -> tuple[dict[str, int], dict[str, SizeOf]]:
+def symbol_sources(facts: DissectedGraph) -> tuple[dict[str, int], dict[str, SizeOf]]:
     """Return where symbols come from: a node outside of the backward that is one, or a size of an input."""
     binders: dict[str, int] = {}
     for place, node in enumerate(facts.nodes[:-1]):
@@ -54,5 +54,5 @@ def symbol_sources(facts: JointFacts) -> tuple[dict[str, int], dict[str, SizeOf]
     return binders, sizes
 
 
-def _is_symbol(value: Any) -> bool:
+def _is_symbol(value: object) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat) and bool(value.node.expr.is_Symbol)

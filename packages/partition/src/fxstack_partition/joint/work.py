@@ -96,14 +96,14 @@ class WorkModel:
         each = _TO_DRAW if kind is OpKind.RANDOM else 1
         return each * max(self._elements(value) for value in values)
 
-    def _shape(self, value: Any) -> Any:
+    def _shape(self, value: object) -> Any:
         if isinstance(value, torch.Tensor):
             return tuple(self._sizes.integer(size) for size in value.shape)
         if isinstance(value, tuple | list):
             return type(value)(self._shape(item) for item in value)
         return self._sizes.integer(value) if isinstance(value, torch.SymInt) else value
 
-    def _elements(self, value: Any) -> int:
+    def _elements(self, value: object) -> int:
         if isinstance(value, torch.Tensor):
             total = 1
             for size in value.shape:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from fxstack_partition.joint.joint import JointFacts
     from fxstack_partition.options import PartitionOptions
 
+# Limits: time is an estimate from rough device figures, unless PartitionOptions.seconds supplies
+# measurements. Recomputation is bounded by rules, not weighed.
+
 SOURCE = 0
 SINK = 1
 

@@ -139,7 +139,7 @@ def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageG
 def _flat_outputs(output: Node) -> list[Any]:
     values = output.args[0]
     if isinstance(values, tuple | list) and all(isinstance(v, tuple | list) for v in values):
-        return [item for part in values for item in part]  # type: ignore[union-attr]
+        return [item for part in values for item in part]
     return list(values) if isinstance(values, tuple | list) else [values]
 
 
@@ -261,7 +261,7 @@ def _name_back(facts: JointFacts, *modules: GraphModule) -> None:
 def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> Partition:
     """Sign what a ``partition_fn`` returned, with the backward's inputs in this project's order."""
     count = len(facts.forward_outputs)
-    outputs = list(forward.graph.output_node().args[0])  # type: ignore[arg-type]
+    outputs = list(forward.graph.output_node().args[0])
     saved = outputs[count:]
     forward_specs = [
         OutputSpec(spec.kind, _name(value), spec.target)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:
     """Change both modules in place where a saved value lies in an input that the forward updates."""
-    values: Sequence[object] = forward.graph.output_node().args[0]  # type: ignore[assignment]
+    values: Sequence[object] = forward.graph.output_node().args[0]
     count = len(facts.forward_outputs)
     given = forward.graph.find_nodes(op="placeholder")
     updated = {n for n, p in zip(given, facts.primals, strict=True) if p in copied_inputs(facts)}

@@ -40,7 +40,7 @@ def _keep_state(graph: Graph, node: Node) -> Node:
         value, state = draw_and_keep(graph, node, _themselves(node))
     _replace(graph, node, value)
     output = graph.output_node()
-    values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    values: list[Any] = list(output.args[0])
     tensors = [i for i, v in enumerate(values) if _is_tensor(v)]
     values.insert(max(tensors, default=-1) + 1, state)
     output.args = (tuple(values),)
@@ -69,6 +69,6 @@ def _replace(graph: Graph, old: Node, new: Node) -> None:
     new.name = name
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     meta = getattr(value, "meta", {})
     return isinstance(meta.get("val"), torch.Tensor)

@@ -20,13 +20,13 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace.state import Calls
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}
 
 
-def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """What the object's method returns; NotImplemented where no such method serves."""
     on_left = is_plain_object(left)
     if not on_left and not is_plain_object(right):
@@ -51,7 +51,7 @@ def is_plain_object(value: object) -> bool:
     return all(base is object or is_heap_type(base) for base in cls.__mro__)
 
 
-def _attempt(calls: CallDispatcher, value: object, name: str, other: object) -> Any:
+def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
     found = calls.objects.classes.lookup(type(value), name)
     if found is ABSENT or found is getattr(object, name, None):
         return NotImplemented

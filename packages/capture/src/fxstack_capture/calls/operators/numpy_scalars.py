@@ -15,7 +15,7 @@ from fxstack_capture.numpy_side.tensor_scalars import operands
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace.state import Calls
 
 _ASKING = frozenset(
     id(fn)
@@ -28,7 +28,7 @@ _ASKING = frozenset(
 
 
 def given(
-    calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call whose function has a rule; most rules know constants alone."""
     if id(fn) in _ASKING or fn is item:
@@ -41,12 +41,12 @@ def given(
     return args, {name: concrete(value) for name, value in kwargs.items()}
 
 
-def _real(value: Any) -> Any:
+def _real(value: object) -> Any:
     """C code takes a ``float64`` for the float that it is."""
     return value.item() if type(value) is Scalar and type(value.example) is np.float64 else value
 
 
-def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """An operator with a ``Scalar`` on one side."""
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         left, right = operands(op, (left, right))
@@ -59,7 +59,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return result
 
 
-def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Scalar) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: Scalar) -> Any:
     """An operator on a ``Scalar`` alone."""
     result = negative(value) if op is operator.neg else NotImplemented
     return calls.unary(op, value.settle()) if result is NotImplemented else result

@@ -21,7 +21,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace.state import Calls
 
 _PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
 _SIZED: frozenset[type] = _PLAIN | {list, tuple, set, frozenset, range, torch.Size}
@@ -43,7 +43,7 @@ _COMPARISONS = frozenset({operator.eq, operator.ne})
 
 
 @calls_program
-def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     kind, other = type(left), type(right)
     if kind in _PLAIN and other in _PLAIN:
         return op(left, right)
@@ -65,12 +65,12 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return run(calls.trace, op, (left, right), {})
 
 
-def _is_index(op: Callable[[Any, Any], Any], left: Any) -> bool:
+def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
     return op is operator.getitem and isinstance(left, torch.Tensor)
 
 
 @calls_program
-def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
+def _getitem(calls: Calls, left: Any, right: Any) -> Any:
     kind = type(left)
     if (kind is list or kind is tuple) and type(right) is int:
         return operator.getitem(left, right)
@@ -101,7 +101,7 @@ def _getitem(calls: CallDispatcher, left: Any, right: Any) -> Any:
     )
 
 
-def _dict_run(calls: CallDispatcher, left: Any, right: Any) -> Any:
+def _dict_run(calls: Calls, left: Any, right: Any) -> Any:
     """A lookup by hash: values are not looked into."""
     calls.objects.expand(left)
     return run(calls.trace, _lookup(left), (right,), {})
@@ -112,17 +112,17 @@ def _lookup(mapping: dict[Any, Any]) -> Callable[[Any], Any]:
 
 
 @calls_program
-def _class_getitem(calls: CallDispatcher, cls: type, key: Any) -> Any:
+def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
     meta = calls.objects.classes.lookup(type(cls), "__getitem__")
     if meta is not ABSENT:
         return calls.call(meta, (cls, key), {})
     if calls.objects.classes.lookup(cls, "__class_getitem__") is ABSENT:
-        return operator.getitem(cls, key)  # type: ignore[call-overload]
+        return operator.getitem(cls, key)
     return calls.call(calls.objects.load_attr(cls, "__class_getitem__"), (key,), {})
 
 
 @calls_program
-def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
+def _contains(calls: Calls, container: Any, item: object) -> Any:
     if type(container) is dict:
         state = calls.objects.lazy.get(id(container))
         if state is None:
@@ -148,25 +148,25 @@ def _contains(calls: CallDispatcher, container: Any, item: Any) -> Any:
     return run(calls.trace, operator.contains, (container, item), {})
 
 
-def _any_tensor_inside(container: Any, item: Any) -> bool:
+def _any_tensor_inside(container: Any, item: object) -> bool:
     if type(container) not in (list, tuple):
         return False
     return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
 
 
-def _contains_tensor(calls: CallDispatcher, container: Any, item: Any) -> bool:
+def _contains_tensor(calls: Calls, container: Any, item: object) -> bool:
     """``PySequence_Contains``: identity first, then ``==`` and its truth."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container
     )
 
 
-def special_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+def special_method(calls: Calls, obj: object, name: str) -> Any:
     """``user_method`` of what is neither a tensor nor an array, which have ways of their own."""
     return None if isinstance(obj, (torch.Tensor, Array)) else user_method(calls, obj, name)
 
 
-def user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
+def user_method(calls: Calls, obj: object, name: str) -> Any:
     """The Python function that implements a special method on the type, if it is one."""
     cls = type(obj)
     if is_immutable(cls):
@@ -175,7 +175,7 @@ def user_method(calls: CallDispatcher, obj: Any, name: str) -> Any:
     return method if type(method) is types.FunctionType else None
 
 
-_SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = {
+_SPECIAL: dict[Callable[..., Any], Callable[[Calls, Any, Any], Any]] = {
     operator.getitem: _getitem,
     operator.contains: _contains,
 }
@@ -185,7 +185,7 @@ _SPECIAL: dict[Callable[..., Any], Callable[[CallDispatcher, Any, Any], Any]] = 
 
 
 @calls_program
-def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
     if type(value) in _PLAIN:
         return op(value)
     if type(value) is Scalar and op not in (operator.not_, operator.truth):
@@ -205,7 +205,7 @@ def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
 
 
 @calls_program
-def truth(calls: CallDispatcher, value: Any) -> bool:
+def truth(calls: Calls, value: Any) -> bool:
     kind = type(value)
     if kind in _SIZED:
         return bool(value)
@@ -213,7 +213,8 @@ def truth(calls: CallDispatcher, value: Any) -> bool:
         state = calls.objects.lazy.get(id(value))
         return bool(value) if state is None else state.length() != 0
     if kind is Array:
-        return calls.trace.torch.arrays.call(bool, (value,), {})  # type: ignore[no-any-return]
+        result: bool = calls.trace.torch.arrays.call(bool, (value,), {})
+        return result
     if isinstance(value, torch.Tensor):
         return _tensor_truth(calls, value)
     if kind is Scalar:
@@ -238,11 +239,12 @@ class _OfLength:
         self.length = length
 
     def __len__(self) -> int:
-        return self.length  # type: ignore[no-any-return]
+        result: int = self.length
+        return result
 
 
 @calls_program
-def length(calls: CallDispatcher, value: Any) -> Any:
+def length(calls: Calls, value: Any) -> Any:
     """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
@@ -268,7 +270,7 @@ def _checked_truth(result: Any, name: str) -> bool:
     return len(_OfLength(result)) != 0
 
 
-def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
+def _tensor_truth(calls: Calls, value: torch.Tensor) -> bool:
     method = tensor_methods.method(calls, value, "__bool__")
     if method is not None:
         return _checked_truth(calls.call(method, (value,), {}), "__bool__")
@@ -284,7 +286,7 @@ def _tensor_truth(calls: CallDispatcher, value: torch.Tensor) -> bool:
 
 
 @calls_program
-def iterate(calls: CallDispatcher, value: Any) -> Any:
+def iterate(calls: Calls, value: Any) -> Any:
     kind = type(value)
     if value in calls.objects.iterators or (kind in _GIVE_THEMSELVES and id(value) in calls.objects.opaque):
         return value
@@ -312,7 +314,7 @@ def iterate(calls: CallDispatcher, value: Any) -> Any:
 
 
 @calls_program
-def advance(calls: CallDispatcher, iterator: Any) -> Any:
+def advance(calls: Calls, iterator: Any) -> Any:
     consumed = calls.objects.iterators
     if iterator in consumed:
         return consumed.entered(consumed.next(iterator))
@@ -326,5 +328,5 @@ def advance(calls: CallDispatcher, iterator: Any) -> Any:
     return run(calls.trace, next, (iterator,), {})
 
 
-def _is_ours(obj: Any) -> bool:
+def _is_ours(obj: object) -> bool:
     return type(obj).__module__.startswith("fxstack_capture.")

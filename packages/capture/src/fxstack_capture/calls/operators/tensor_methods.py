@@ -17,7 +17,7 @@ from fxstack_capture.torch_side.subclasses.fake_classes import is_users, shown_c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
+    from fxstack_capture.trace.state import Calls
 
 _ARITHMETIC = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
@@ -43,7 +43,7 @@ UNARY: dict[Any, str] = {
 }
 
 
-def method(calls: CallDispatcher, value: object, name: str) -> Any:
+def method(calls: Calls, value: object, name: str) -> Any:
     """The function that a user's class of tensors defines for a special method; None if torch's own serves."""
     cls = shown_class(value) if isinstance(value, torch.Tensor) else None
     if cls is None or not is_users(cls, name):
@@ -54,14 +54,14 @@ def method(calls: CallDispatcher, value: object, name: str) -> Any:
     return found
 
 
-def unary(calls: CallDispatcher, op: Callable[[Any], Any], value: Any) -> Any:
+def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
     """The result of a user's method; NotImplemented where torch's own serves."""
     name = UNARY.get(op)
     found = None if name is None else method(calls, value, name)
     return NotImplemented if found is None else calls.call(found, (value,), {})
 
 
-def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
     """The same for two operands, of which at least one is a tensor."""
     if shown_class(left) is None and shown_class(right) is None:
         return NotImplemented
@@ -80,7 +80,7 @@ def binary(calls: CallDispatcher, op: Callable[[Any, Any], Any], left: Any, righ
     return _ordered(calls, op, (left, right), names)
 
 
-def _ordered(calls: CallDispatcher, op: Any, operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
+def _ordered(calls: Calls, op: Callable[..., Any], operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
     left, right = operands
     attempts = [(left, names[0], right)]
     kinds = _kind(left), _kind(right)
@@ -110,7 +110,7 @@ def _differs(kinds: tuple[type, type], name: str) -> bool:
     return getattr(kinds[0], name, None) is not getattr(kinds[1], name, None)
 
 
-def _attempt(calls: CallDispatcher, value: Any, name: str, other: Any) -> Any:
+def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
     if not isinstance(value, torch.Tensor):
         return NotImplemented if type(value) in (int, float, bool, complex, str) else _refuse(value)
     found = method(calls, value, name)

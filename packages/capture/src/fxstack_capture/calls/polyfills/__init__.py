@@ -18,8 +18,7 @@ from fxstack_capture.calls.polyfills.operators import binary, item, truth, unary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
@@ -39,7 +38,7 @@ REQUESTS: dict[str, Maker] = {
 """By the kind of step."""
 
 
-def request(calls: CallDispatcher, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
+def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
     """What ``maker`` says of the operands. An exception on the way is ours, not the program's, and ends the graph."""
     try:
         return maker(calls, *operands)
@@ -48,6 +47,6 @@ def request(calls: CallDispatcher, maker: Maker, operands: tuple[Any, ...]) -> R
         raise graph_break("tracing-error", text) from error
 
 
-def of_call(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: Any) -> Request | None:
+def of_call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: object) -> Request | None:
     """Of a call of C code."""
     return request(calls, partial(for_callable, fn=fn), (args, kwargs))

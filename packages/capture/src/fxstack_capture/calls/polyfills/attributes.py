@@ -24,13 +24,12 @@ from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def attribute(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+def attribute(calls: Calls, obj: object, name: str) -> Request | None:
     """``obj.name``."""
     objects = calls.objects
     if not _has_attributes(obj):
@@ -53,14 +52,14 @@ def attribute(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
     return found if hook is ABSENT else (polyfill.attribute, (*found, hook, obj, name))
 
 
-def _has_attributes(obj: Any) -> bool:
+def _has_attributes(obj: object) -> bool:
     """Whether it is an instance of a class that may define how attributes are found."""
     if isinstance(obj, (type, types.ModuleType, torch.Tensor)) or type(obj) is Array:
         return False
     return type(obj) not in LOADERS and is_heap_type(type(obj)) and not is_ours(obj)
 
 
-def _from_class(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
     """The call of a property or of a descriptor that is written in Python."""
     objects, cls = calls.objects, type(obj)
     raw, getter, data = plan_of(objects, cls, name)
@@ -74,7 +73,7 @@ def _from_class(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
     return (get, (raw, obj, cls)) if type(get) is types.FunctionType else None
 
 
-def _own(calls: CallDispatcher, obj: Any, name: str) -> Any:
+def _own(calls: Calls, obj: object, name: str) -> Any:
     """What the instance dictionary holds; something, if it is not known."""
     state = calls.objects.instances.get(id(obj))
     if state is not None:
@@ -85,18 +84,18 @@ def _own(calls: CallDispatcher, obj: Any, name: str) -> Any:
     return ABSENT if own is None else own.get(name, ABSENT)
 
 
-def store(calls: CallDispatcher, obj: Any, name: str, value: Any) -> Request | None:
+def store(calls: Calls, obj: object, name: str, value: object) -> Request | None:
     """``obj.name = value``."""
     return _to_descriptor(calls, obj, name, ("__setattr__", "fset", "__set__"), (value,))
 
 
-def delete(calls: CallDispatcher, obj: Any, name: str) -> Request | None:
+def delete(calls: Calls, obj: object, name: str) -> Request | None:
     """``del obj.name``."""
     return _to_descriptor(calls, obj, name, ("__delattr__", "fdel", "__delete__"), ())
 
 
 def _to_descriptor(
-    calls: CallDispatcher, obj: Any, name: str, how: tuple[str, str, str], value: tuple[Any, ...]
+    calls: Calls, obj: object, name: str, how: tuple[str, str, str], value: tuple[Any, ...]
 ) -> Request | None:
     hook, accessor, descriptor_hook = how
     if not _has_attributes(obj):

@@ -20,17 +20,14 @@ from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def for_callable(
-    calls: CallDispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], fn: Any
-) -> Request | None:
+def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: object) -> Request | None:
     """Of a call of C code."""
     maker = _MAKERS.get(id(fn))
     if maker is not None:
@@ -42,13 +39,13 @@ def for_callable(
     return None
 
 
-def _bound(calls: CallDispatcher, fn: Any, args: tuple[Any, ...]) -> Request | None:
+def _bound(calls: Calls, fn: Any, args: tuple[Any, ...]) -> Request | None:
     if fn.__name__ == "extend" and type(fn.__self__) is list and len(args) == 1:
         return (polyfill.extend, (fn.__self__, *args)) if calls_back(calls, args[0]) else None
     return None
 
 
-def _construction(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> Request | None:
+def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
     """A class whose ``__new__`` is written in Python."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
@@ -58,12 +55,12 @@ def _construction(calls: CallDispatcher, cls: type, args: Any, kwargs: Any) -> R
     return polyfill.construct, (cls, calls.objects.load_attr(cls, "__new__"), args, kwargs)
 
 
-def _fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _fits(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     least, most, names = _TAKES.get(id(fn), (1, 1, frozenset()))
     return least <= len(args) <= most and kwargs.keys() <= names
 
 
-def _text(calls: CallDispatcher, value: Any, names: tuple[str, ...]) -> Request | None:
+def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None:
     for name in names:
         found = calls.objects.classes.lookup(type(value), name)
         if type(found) is types.FunctionType and special(calls, value, name) is found:
@@ -73,7 +70,7 @@ def _text(calls: CallDispatcher, value: Any, names: tuple[str, ...]) -> Request 
     return None
 
 
-def formatting(calls: CallDispatcher, value: Any, spec: Any = "") -> Request | None:
+def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
     """``format(value, spec)``."""
     if is_symbol(value) or is_immutable(type(value)):
         return None
@@ -85,74 +82,74 @@ def formatting(calls: CallDispatcher, value: Any, spec: Any = "") -> Request | N
     return _text(calls, value, ("__str__", "__repr__")) if generic and spec == "" else None
 
 
-def _length(calls: CallDispatcher, value: Any) -> Request | None:
+def _length(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__len__")
     return None if method is None else (polyfill.length, (method, value))
 
 
-def _next(calls: CallDispatcher, iterator: Any, *default: Any) -> Request | None:
+def _next(calls: Calls, iterator: object, *default: object) -> Request | None:
     found = advance(calls, iterator)
     return (polyfill.next_or, (*found, *default)) if found is not None and default else found
 
 
-def _getattr(calls: CallDispatcher, obj: Any, name: Any, *default: Any) -> Request | None:
+def _getattr(calls: Calls, obj: object, name: object, *default: object) -> Request | None:
     found = attribute(calls, obj, name) if type(name) is str else None
     if found is None or not default:
         return found
     return polyfill.attribute_or, (obj, name, *default)
 
 
-def _hasattr(calls: CallDispatcher, obj: Any, name: Any) -> Request | None:
+def _hasattr(calls: Calls, obj: object, name: object) -> Request | None:
     found = type(name) is str and attribute(calls, obj, name) is not None
     return (polyfill.has_attribute, (obj, name)) if found else None
 
 
 def _storing(how: Any) -> Maker:
-    def make(calls: CallDispatcher, obj: Any, name: Any, *value: Any) -> Request | None:
+    def make(calls: Calls, obj: object, name: str, *value: Any) -> Request | None:
         found = how(calls, obj, name, *value) if type(name) is str else None
         return None if found is None else (polyfill.ignoring, found)
 
     return make
 
 
-def _over(fn: Any) -> Maker:
+def _over(fn: object) -> Maker:
     """A function of an iterable."""
 
-    def make(calls: CallDispatcher, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+    def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
         args = (*args, *kwargs.values())
         return (fn, (iterable, *args)) if calls_back(calls, iterable) else None
 
     return make
 
 
-def _sum(calls: CallDispatcher, iterable: Any, *args: Any, **kwargs: Any) -> Request | None:
+def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object) -> Request | None:
     values = (iterable, *args, *kwargs.values())
     added = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
     return (polyfill.sum_of, values) if added or calls_back(calls, iterable) else None
 
 
-def _truths(fn: Any) -> Maker:
-    def make(calls: CallDispatcher, iterable: Any) -> Request | None:
+def _truths(fn: Callable[..., Any]) -> Maker:
+    def make(calls: Calls, iterable: Iterable[Any]) -> Request | None:
         asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
         return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
 
     return make
 
 
-def _sorted(calls: CallDispatcher, iterable: Any, *, key: Any = None, reverse: Any = False) -> Request | None:
+def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: object = False) -> Request | None:
     if not is_python(key) and not calls_back(calls, iterable):
         return None
     return polyfill.sorted_items, (iterable, key, reverse)
 
 
-def is_python(fn: Any) -> bool:
+def is_python(fn: object) -> bool:
     """Whether calling ``fn`` runs a function that is written in Python."""
     kinds = types.FunctionType, types.MethodType, functools.partial
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
 
 
-def _extremum(fn: Any, better: Any) -> Maker:
-    def make(calls: CallDispatcher, *args: Any, key: Any = None, **empty: Any) -> Request | None:
+def _extremum(fn: Callable[..., Any], better: Callable[..., Any]) -> Maker:
+    def make(calls: Calls, *args: Any, key: object = None, **empty: Any) -> Request | None:
         items = args[0] if len(args) == 1 else args
         compared = type(items) in (list, tuple) and any(map(is_plain_object, items))
         if not (is_python(key) or compared or calls_back(calls, items)):
@@ -164,15 +161,15 @@ def _extremum(fn: Any, better: Any) -> Maker:
     return make
 
 
-def _reduce(calls: CallDispatcher, fn: Any, iterable: Any, *initial: Any) -> Request | None:
+def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Request | None:
     return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
-def _operator(calls: CallDispatcher, left: Any, right: Any, *, op: Any) -> Request | None:
+def _operator(calls: Calls, left: object, right: object, *, op: object) -> Request | None:
     return binary(calls, op, left, right)
 
 
-def _one_operand(calls: CallDispatcher, value: Any, *, op: Any) -> Request | None:
+def _one_operand(calls: Calls, value: object, *, op: object) -> Request | None:
     return unary(calls, op, value)
 
 

@@ -11,26 +11,25 @@ from fxstack_capture.calls.operators.protocol import special_method
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def special(calls: CallDispatcher, obj: Any, name: str) -> Any:
+def special(calls: Calls, obj: object, name: str) -> Any:
     """The Python function of a program's class, or None."""
     return None if is_symbol(obj) or is_ours(obj) else special_method(calls, obj, name)
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbol(value: object) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def is_ours(obj: Any) -> bool:
+def is_ours(obj: object) -> bool:
     """Generators, mirrors and so on are classes of the compiler."""
     return type(obj).__module__.startswith("fxstack_capture.")
 
 
-def method_of(calls: CallDispatcher, value: Any, name: str, *args: Any) -> Request | None:
+def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:
     method = special(calls, value, name)
     return None if method is None else (method, (value, *args))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+# Limits: where code behind a graph break below C code runs in plain Python, sys._getframe sees a frame of
+# this module.
+
+
 class End:
     """What ``next_or_end`` gives where there is nothing more; the class itself."""
 
@@ -24,7 +28,7 @@ class End:
 # --- operators -----------------------------------------------------------------------------------
 
 
-def first_answer(fn: Any, args: Any, rest: Any, others: Any) -> Any:
+def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
     """``fn(*args)``, or ``rest(*others)`` if that is NotImplemented."""
     result = fn(*args)
     if result is NotImplemented:
@@ -32,7 +36,7 @@ def first_answer(fn: Any, args: Any, rest: Any, others: Any) -> Any:
     return result
 
 
-def unequal(equal: Any, left: Any, right: Any) -> Any:
+def unequal(equal: Any, left: object, right: object) -> Any:
     """``object.__ne__`` of a class that defines ``__eq__``."""
     result = equal(left, right)
     if result is NotImplemented:
@@ -45,26 +49,26 @@ def refuse(text: str) -> None:
     raise TypeError(text)
 
 
-def given(value: Any) -> Any:
+def given(value: object) -> Any:
     return value
 
 
-def as_bool(fn: Any, args: Any) -> bool:
+def as_bool(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return bool(fn(*args))
 
 
-def negated(fn: Any, args: Any) -> bool:
+def negated(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return not fn(*args)
 
 
-def contains_by_iteration(container: Any, item: Any) -> bool:
+def contains_by_iteration(container: Any, item: object) -> bool:
     for other in container:  # noqa: SIM110 - any() is C code, too
         if other is item or other == item:
             return True
     return False
 
 
-def ignoring(fn: Any, args: Any) -> None:
+def ignoring(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """A function whose result nobody gets."""
     fn(*args)
 
@@ -72,7 +76,7 @@ def ignoring(fn: Any, args: Any) -> None:
 # --- results that CPython checks -----------------------------------------------------------------
 
 
-def truth(method: Any, value: Any) -> bool:
+def truth(method: Callable[..., Any], value: object) -> bool:
     result = method(value)
     if type(result) is not bool:
         raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
@@ -85,14 +89,14 @@ def length(method: Any, value: Any) -> int:
         result = int(operator.index(result))
     if result < 0:
         raise ValueError("__len__() should return >= 0")
-    return result  # type: ignore[no-any-return]
+    return result
 
 
-def has_length(method: Any, value: Any) -> bool:
+def has_length(method: object, value: object) -> bool:
     return length(method, value) != 0
 
 
-def text(name: str, method: Any, value: Any) -> str:
+def text(name: str, method: Callable[..., Any], value: object) -> str:
     """``str`` and ``repr``."""
     result = method(value)
     if not isinstance(result, str):
@@ -100,7 +104,7 @@ def text(name: str, method: Any, value: Any) -> str:
     return result
 
 
-def formatted(method: Any, value: Any, spec: str) -> str:
+def formatted(method: Callable[..., Any], value: object, spec: str) -> str:
     result = method(value, spec)
     if not isinstance(result, str):
         raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
@@ -110,7 +114,9 @@ def formatted(method: Any, value: Any, spec: str) -> str:
 # --- attributes ----------------------------------------------------------------------------------
 
 
-def attribute(fn: Any, args: Any, hook: Any, obj: Any, name: str) -> Any:
+def attribute(
+    fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
+) -> Any:
     """What ``fn`` finds, or else ``__getattr__``, which is called when the exception is gone."""
     try:
         return fn(*args)
@@ -119,14 +125,14 @@ def attribute(fn: Any, args: Any, hook: Any, obj: Any, name: str) -> Any:
     return hook(obj, name)
 
 
-def cached(fn: Any, obj: Any, name: str) -> Any:
+def cached(fn: Callable[..., Any], obj: object, name: str) -> Any:
     """``functools.cached_property``."""
     value = fn(obj)
     obj.__dict__[name] = value
     return value
 
 
-def attribute_or(obj: Any, name: str, default: Any) -> Any:
+def attribute_or(obj: object, name: str, default: object) -> Any:
     """``getattr`` with a default."""
     try:
         return getattr(obj, name)
@@ -135,7 +141,7 @@ def attribute_or(obj: Any, name: str, default: Any) -> Any:
     return default
 
 
-def has_attribute(obj: Any, name: str) -> bool:
+def has_attribute(obj: object, name: str) -> bool:
     try:
         getattr(obj, name)
     except AttributeError:
@@ -143,7 +149,7 @@ def has_attribute(obj: Any, name: str) -> bool:
     return True
 
 
-def construct(cls: Any, new: Any, args: Any, keywords: Any) -> Any:
+def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """``type.__call__`` of a class with a ``__new__`` of its own."""
     made = new(cls, *args, **keywords)
     if not isinstance(made, cls):
@@ -157,14 +163,14 @@ def construct(cls: Any, new: Any, args: Any, keywords: Any) -> Any:
 # --- iteration -----------------------------------------------------------------------------------
 
 
-def iterator_of(method: Any, value: Any) -> Any:
+def iterator_of(method: Callable[..., Any], value: object) -> Any:
     result = method(value)
     if not hasattr(type(result), "__next__"):
         raise TypeError(f"iter() returned non-iterator of type '{type(result).__name__}'")
     return result
 
 
-def next_or_end(fn: Any, args: Any) -> Any:
+def next_or_end(fn: object, args: object) -> Any:
     return next_or(fn, args, End)
 
 
@@ -175,11 +181,11 @@ def next_or(fn: Any, args: Any, default: Any) -> Any:
         return default
 
 
-def next_of_map(fn: Any, *iterators: Iterator[Any]) -> Any:
+def next_of_map(fn: Callable[..., Any], *iterators: Iterator[Any]) -> Any:
     return fn(*[next(iterator) for iterator in iterators])
 
 
-def next_of_filter(fn: Any, iterator: Iterator[Any]) -> Any:
+def next_of_filter(fn: Callable[..., Any], iterator: Iterator[Any]) -> Any:
     while True:
         item = next(iterator)
         if item if fn is None or fn is bool else fn(item):
@@ -239,7 +245,9 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
     return [items[i] for i in order]
 
 
-def extremum(fn: Any, better: Callable[[Any, Any], Any], items: Any, key: Any, empty: Any) -> Any:
+def extremum(
+    fn: Callable[..., Any], better: Callable[[Any, Any], Any], items: tuple[Any, ...], key: Any, empty: Any
+) -> Any:
     """``min`` and ``max``; ``empty`` are the keywords for the case that there are no items."""
     iterator = iter(items)
     found = next(iterator, End)
@@ -253,7 +261,7 @@ def extremum(fn: Any, better: Callable[[Any, Any], Any], items: Any, key: Any, e
     return found
 
 
-def reduced(fn: Any, iterable: Iterable[Any], *initial: Any) -> Any:
+def reduced(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
     iterator = iter(iterable)
     result = initial[0] if initial else next(iterator, End)
     if result is End:

@@ -12,18 +12,17 @@ from fxstack_capture.calls.readers import behind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def iterate(calls: CallDispatcher, value: Any) -> Request | None:
+def iterate(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__iter__")
     return None if method is None else (polyfill.iterator_of, (method, value))
 
 
-def advance(calls: CallDispatcher, iterator: Any) -> Request | None:
+def advance(calls: Calls, iterator: Any) -> Request | None:
     """``next(iterator)``."""
     if type(iterator) in (map, filter):
         if iterator in calls.objects.iterators:
@@ -39,7 +38,7 @@ def advance(calls: CallDispatcher, iterator: Any) -> Request | None:
     return method_of(calls, iterator, "__next__")
 
 
-def calls_back(calls: CallDispatcher, value: Any) -> bool:
+def calls_back(calls: Calls, value: object) -> bool:
     """Whether iterating runs functions of the program that are not generators."""
     if type(value) in (map, filter):
         return advance(calls, value) is not None

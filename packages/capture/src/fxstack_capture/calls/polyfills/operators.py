@@ -19,13 +19,12 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.calls.dispatch import CallDispatcher
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Calls, Request
 
     Maker = Callable[..., Request | None]
 
 
-def binary(calls: CallDispatcher, op: Any, left: Any, right: Any) -> Request | None:
+def binary(calls: Calls, op: object, left: object, right: object) -> Request | None:
     """Of a function of module ``operator``."""
     if op is operator.contains:
         return _contains(calls, left, right)
@@ -49,7 +48,7 @@ def binary(calls: CallDispatcher, op: Any, left: Any, right: Any) -> Request | N
     return request
 
 
-def _takes_part(value: Any) -> bool:
+def _takes_part(value: object) -> bool:
     """Whether all that is known to define the operator for ``value`` is what its class says in Python."""
     if isinstance(value, torch.Tensor):
         return shown_class(value) is None  # torch's own methods leave it to the other operand
@@ -61,7 +60,7 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 
 
 def _attempts(
-    calls: CallDispatcher, op: Any, names: tuple[str, str], operands: tuple[Any, Any]
+    calls: Calls, op: object, names: tuple[str, str], operands: tuple[Any, Any]
 ) -> list[Request] | None:
     """What CPython calls until there is an answer; None where it is not known."""
     left, right = operands
@@ -77,12 +76,12 @@ def _attempts(
     return [*on_left, *on_right]
 
 
-def _overrides(calls: CallDispatcher, kinds: tuple[type, type], name: str) -> bool:
+def _overrides(calls: Calls, kinds: tuple[type, type], name: str) -> bool:
     lookup = calls.objects.classes.lookup
     return lookup(kinds[1], name) is not lookup(kinds[0], name)
 
 
-def _attempt(calls: CallDispatcher, value: Any, name: str, other: Any) -> list[Request] | None:
+def _attempt(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
     """The call of a special method, if the class has it; None if it is not a Python function."""
     if not is_plain_object(value):
         return []
@@ -106,7 +105,7 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
-def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
+def _when_nobody_knows(op: object, left: object, right: object) -> Request:
     if op in (operator.eq, operator.ne):
         return polyfill.given, ((left is right) is (op is operator.eq),)
     kinds = _name(left), _name(right)
@@ -120,13 +119,13 @@ def _when_nobody_knows(op: Any, left: Any, right: Any) -> Request:
     return polyfill.refuse, (f"unsupported operand type(s) for {symbol}: {kinds[0]!r} and {kinds[1]!r}",)
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return "Tensor"
     return type(value).__name__.removeprefix("Sym").lower() if is_symbol(value) else type(value).__name__
 
 
-def _contains(calls: CallDispatcher, container: Any, item: Any) -> Request | None:
+def _contains(calls: Calls, container: object, item: object) -> Request | None:
     method = special(calls, container, "__contains__")
     if method is not None:
         return polyfill.as_bool, (method, (container, item))
@@ -136,12 +135,12 @@ def _contains(calls: CallDispatcher, container: Any, item: Any) -> Request | Non
     return (polyfill.contains_by_iteration, (container, item)) if lacks else None
 
 
-def unary(calls: CallDispatcher, op: Any, value: Any) -> Request | None:
+def unary(calls: Calls, op: object, value: object) -> Request | None:
     name = UNARY.get(op)
     return None if name is None else method_of(calls, value, name)
 
 
-def truth(calls: CallDispatcher, value: Any) -> Request | None:
+def truth(calls: Calls, value: object) -> Request | None:
     method = special(calls, value, "__bool__")
     if method is not None:
         return polyfill.truth, (method, value)
@@ -151,10 +150,10 @@ def truth(calls: CallDispatcher, value: Any) -> Request | None:
     return None if method is None else (polyfill.has_length, (method, value))
 
 
-def _has(calls: CallDispatcher, value: Any, name: str) -> bool:
+def _has(calls: Calls, value: object, name: str) -> bool:
     return calls.objects.classes.lookup(type(value), name) is not ABSENT
 
 
-def item(calls: CallDispatcher, name: str, container: Any, *args: Any) -> Request | None:
+def item(calls: Calls, name: str, container: object, *args: object) -> Request | None:
     """``__getitem__``, ``__setitem__``, ``__delitem__``."""
     return method_of(calls, container, name, *args)

@@ -1,7 +1,14 @@
-"""All rules of Python's own library, joined into one table."""
+"""Rules of library functions, joined into one table.
+
+A rule says what a call of one callable means while tracing: ``rule(trace, args, kwargs) -> result``. One
+module for each library module: ``builtins``, ``library`` (the standard library and NumPy) and ``torch``.
+Rules import ``trace``, ``objects`` and ``calls.native_run``. Begin with ``library.regular_expressions``, the
+shortest.
+"""
 
 from fxstack_capture.calls.rules.builtins import (
     builtin_functions,
+    classes,
     dict_methods,
     evaluation,
     function_objects,
@@ -46,6 +53,7 @@ RULES: RuleTable = RuleTable(
     (
         annotations.RULES,
         builtin_functions.RULES,
+        classes.RULES,
         cached_functions.RULES,
         checkpointing.RULES,
         class_factories.RULES,

@@ -12,6 +12,8 @@ from _weakref import ReferenceType
 from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.torch_side.global_state.torch_names import replaced_method
 
+# Limits: no warning names a replaced builtin, and fullgraph=True does not raise for it.
+
 _TABLE = vars(builtins)
 _NEEDED = tuple(
     (name, _TABLE[name])

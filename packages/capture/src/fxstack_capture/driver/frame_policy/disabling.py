@@ -25,13 +25,13 @@ from fxstack_capture.sources import FreeCell, Globals
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 _TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
-_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+_IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__
 
 
 def is_disabled(function: FunctionType) -> bool:

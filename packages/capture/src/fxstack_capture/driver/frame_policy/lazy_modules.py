@@ -16,6 +16,6 @@ def first_lazy(root: Any) -> Any:
     return next((m for m in modules if isinstance(m, LazyModuleMixin)), None)
 
 
-def while_lazy(lazy: Any) -> Guard:
+def while_lazy(lazy: object) -> Guard:
     """Holds for as long as ``lazy`` is lazy: afterwards its class is another."""
     return Guard(pinned(lazy, type(lazy).__name__), TypeIs(type(lazy)))

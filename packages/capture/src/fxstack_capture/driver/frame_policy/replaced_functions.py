@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from fxstack_capture.driver.errors import BackendError
 
+# Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
+# calls, guards only the code and defaults of these functions.
+
 _MOCKS = "unittest.mock"
 
 
-def _is_foreign(value: Any) -> bool:
+def _is_foreign(value: object) -> bool:
     """Whether a function, or a mock, is one of the program's."""
     if type(value) is FunctionType:
         return not is_library(value)
@@ -45,7 +48,7 @@ def _replaced() -> Iterator[tuple[str, Any, str]]:
             yield from _replaced_in(name, getattr(module, "__dict__", {}))
 
 
-def _is_of_main(value: Any) -> bool:
+def _is_of_main(value: object) -> bool:
     return type(value) is not FunctionType or value.__globals__.get("__name__") == "__main__"
 
 

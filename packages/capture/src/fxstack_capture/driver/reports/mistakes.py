@@ -57,7 +57,7 @@ class UnconfirmedError:
     entry: Any = None
     """The native entry that runs the frame."""
 
-    def entered(self, entry: Any) -> Any:
+    def entered(self, entry: object) -> Any:
         """``entry``, which from now on is known to run the frame."""
         self.entry = entry
         return entry

@@ -16,7 +16,7 @@ from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 """One record (level INFO) for every compilation of a function that was compiled before."""
@@ -50,7 +50,7 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
     )
 
 
-def fitting_entry(frame: RealFrame, code: CodeType, owner: Any) -> tuple[Any, Recompilation]:
+def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any, Recompilation]:
     """(an entry whose guards hold or None, why the others do not).
 
     There is one when another thread compiled it since the hook looked.

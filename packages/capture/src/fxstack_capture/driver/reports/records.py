@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fxstack_capture.driver.reports.recompiling import Recompilation
     from fxstack_capture.emit.frame import Emitted
     from fxstack_capture.guards.records import Guard
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 
 class Verdict(StrEnum):

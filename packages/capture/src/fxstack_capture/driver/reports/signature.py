@@ -19,7 +19,7 @@ from fxstack_interchange import (
 )
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 
@@ -42,7 +42,7 @@ def signature_of(captured: CapturedCode) -> StageGraph:
     return StageGraph(captured.graph_module, signature)
 
 
-def _kind_of(source: s.Source, value: Any) -> tuple[InputKind, str | None]:
+def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return InputKind.SYMBOL, str(value.node.expr)
     if isinstance(source, s.Key) and isinstance(source.of, s.InstanceAttr):

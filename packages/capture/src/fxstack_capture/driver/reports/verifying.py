@@ -26,7 +26,7 @@ def verified(
     tolerances 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal each other.
     """
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> Any:
         copies = [_copy(value) for value in inputs]
         state = torch.get_rng_state()
         expected = graph(*copies)
@@ -48,7 +48,7 @@ def verified(
     return run
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     """A leaf of its own with the same memory layout."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -67,7 +67,7 @@ def _output_names(graph: GraphModule) -> list[str]:
     return [getattr(value, "name", repr(value)) for value in output.args[0]]
 
 
-def difference(expected: Any, found: Any) -> str | None:
+def difference(expected: object, found: object) -> str | None:
     """What differs, in words; None if nothing does."""
     if not isinstance(expected, torch.Tensor):
         return None if expected == found else f"is {found!r}, should be {expected!r}"

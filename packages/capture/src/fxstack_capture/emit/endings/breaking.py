@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from fxstack_capture.bytecode.assemble import Protected
     from fxstack_capture.bytecode.operations import Exit
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
-    from fxstack_capture.emit.resolve import RealFrame
-    from fxstack_capture.trace import Stopped, Trace
+    from fxstack_capture.guards.accesses import RealFrame
+    from fxstack_capture.trace.records import Stopped
+    from fxstack_capture.trace.state import Trace
 
 _Item = tuple[Slot, ast.expr | None]
 

@@ -19,7 +19,9 @@ from fxstack_capture.sources import FreeCell, Globals, Local
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.frame import FrameWriter
+    from fxstack_capture.emit.builder import Builder
+    from fxstack_capture.guards.accesses import RealFrame
+
 
 _EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)
@@ -32,23 +34,32 @@ class Fallback:
     program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
     """
 
-    def __init__(self, writer: FrameWriter, passed: ast.expr | None, *, draws: bool, handles: bool) -> None:
-        builder = writer.builder
-        code, function = writer.code, writer.loads.frame.function
+    def __init__(
+        self,
+        code: CodeType,
+        builder: Builder,
+        frame: RealFrame,
+        states: ast.expr,
+        passed: ast.expr | None,
+        *,
+        draws: bool,
+        handles: bool,
+    ) -> None:
+        function = frame.function
         leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)
         self._leave = builder.constant(leave, "way_back")
         self._exception = builder.constant(Exception, "Exception")
         self._error = builder.fresh("error")
         self._passed = passed
-        self._states = writer.states
+        self._states = states
         self.before: tuple[ast.stmt, ...] = ()
         if draws:
             name = builder.fresh("random_state")
             read = builder.constant(runtime.default_state, "read_random_state")
             self.before = (ast.Assign([store(name)], call(read)),)
-            self._states = ast.BinOp(load(name), ast.Add(), writer.states)
+            self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
-        loads = Loads(builder, writer.loads.frame)  # what it reads is read when it is needed
+        loads = Loads(builder, frame)  # what it reads is read when it is needed
         arguments = [loads.expr(Local(name)) for name in _parameters(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)

@@ -16,12 +16,13 @@ from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from fxstack_capture.bytecode.assemble import Op, Protected
     from fxstack_capture.bytecode.flow import Flow
-    from fxstack_capture.trace import Stopped, StoppedFrame, Trace
+    from fxstack_capture.trace.records import Stopped, StoppedFrame
+    from fxstack_capture.trace.state import Trace
 
 
 _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})

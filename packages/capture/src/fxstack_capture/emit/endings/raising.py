@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CellType, CodeType
 
-    from fxstack_capture.emit.resolve import RealFrame
+    from fxstack_capture.guards.accesses import RealFrame
 
 
 def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]:

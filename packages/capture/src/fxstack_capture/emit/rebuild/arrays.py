@@ -16,7 +16,7 @@ from fxstack_capture.numpy_side.types import CONSTANT_TYPES
 if TYPE_CHECKING:
     import ast
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
@@ -30,7 +30,7 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
     return array
 
 
-def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
+def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
     """Raises CannotRebuildError for a copy in place of a view: its writes would not be seen."""
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
@@ -42,14 +42,14 @@ def rebuild(rebuilder: Rebuilder, obj: Array) -> ast.expr:
     return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
 
 
-def scalar(rebuilder: Rebuilder, obj: Scalar) -> ast.expr:
+def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
     """One that was computed of others."""
     kind = type(obj.example)
     getter = rebuilder.constant(kind, kind.__name__)
     return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
 
 
-def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
 

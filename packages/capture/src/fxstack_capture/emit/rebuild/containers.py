@@ -15,31 +15,31 @@ from fxstack_capture.emit.builder import attribute, call, tuple_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
-def exprs(rebuilder: Rebuilder, values: Iterable[Any]) -> list[ast.expr]:
+def exprs(rebuilder: RebuilderProtocol, values: Iterable[Any]) -> list[ast.expr]:
     return [rebuilder.expr(value) for value in values]
 
 
-def set_item(rebuilder: Rebuilder, container: ast.expr, key: ast.expr, value: ast.expr) -> None:
+def set_item(rebuilder: RebuilderProtocol, container: ast.expr, key: ast.expr, value: ast.expr) -> None:
     target = ast.Subscript(container, key, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def set_attr(rebuilder: Rebuilder, obj: ast.expr, name: str, value: ast.expr) -> None:
+def set_attr(rebuilder: RebuilderProtocol, obj: ast.expr, name: str, value: ast.expr) -> None:
     target = ast.Attribute(obj, name, ast.Store())
     rebuilder.builder.body.append(ast.Assign([target], value))
 
 
-def set_attributes(rebuilder: Rebuilder, obj: object, made: ast.expr) -> None:
+def set_attributes(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     """Put the attributes of ``obj`` on what it is rebuilt as."""
     for name, value in vars(obj).items():
         set_attr(rebuilder, made, name, rebuilder.expr(value))
 
 
-def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
+def _list(rebuilder: RebuilderProtocol, obj: list[Any]) -> ast.expr:
     return rebuilder.mutable(
         obj,
         lambda: ast.List(exprs(rebuilder, obj), ast.Load()),
@@ -48,11 +48,11 @@ def _list(rebuilder: Rebuilder, obj: list[Any]) -> ast.expr:
     )
 
 
-def _tuple(rebuilder: Rebuilder, obj: tuple[Any, ...]) -> ast.expr:
+def _tuple(rebuilder: RebuilderProtocol, obj: tuple[Any, ...]) -> ast.expr:
     return rebuilder.assign(tuple_of(exprs(rebuilder, obj)), "tuple")
 
 
-def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
+def _display(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
     keys: list[ast.expr | None] = []
     values = []
     for key, value in dict.items(obj):
@@ -61,7 +61,7 @@ def _display(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
     return ast.Dict(keys, values)
 
 
-def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
+def _dict(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
     def fill(made: ast.expr) -> None:
         for key, value in obj.items():
             set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
@@ -69,7 +69,7 @@ def _dict(rebuilder: Rebuilder, obj: dict[Any, Any]) -> ast.expr:
     return rebuilder.mutable(obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill)
 
 
-def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
+def _set(rebuilder: RebuilderProtocol, obj: set[Any]) -> ast.expr:
     make = rebuilder.constant(set, "set")
     return rebuilder.mutable(
         obj,
@@ -79,7 +79,7 @@ def _set(rebuilder: Rebuilder, obj: set[Any]) -> ast.expr:
     )
 
 
-def _deque(rebuilder: Rebuilder, obj: deque[Any]) -> ast.expr:
+def _deque(rebuilder: RebuilderProtocol, obj: deque[Any]) -> ast.expr:
     make, limit = rebuilder.constant(deque, "deque"), ast.Constant(obj.maxlen)
     return rebuilder.mutable(
         obj,
@@ -89,7 +89,7 @@ def _deque(rebuilder: Rebuilder, obj: deque[Any]) -> ast.expr:
     )
 
 
-def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
+def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(OrderedDict, "OrderedDict")
 
     def fill(made: ast.expr) -> None:
@@ -106,7 +106,7 @@ def _ordered_dict(rebuilder: Rebuilder, obj: OrderedDict[Any, Any]) -> ast.expr:
     return made
 
 
-def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
+def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(defaultdict, "defaultdict")
     factory = rebuilder.expr(obj.default_factory)
 
@@ -122,7 +122,7 @@ def _defaultdict(rebuilder: Rebuilder, obj: defaultdict[Any, Any]) -> ast.expr:
 def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
     """``kind(obj.a, obj.b, ...)``."""
 
-    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
         return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__)
 
@@ -132,7 +132,7 @@ def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
 def _of_items(kind: Callable[..., Any]) -> Rule:
     """``kind((item, item, ...))``."""
 
-    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
         items = tuple_of(exprs(rebuilder, obj))
         return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), items), kind.__name__)
 
@@ -144,7 +144,7 @@ def is_struct_sequence(cls: type) -> bool:
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
-def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     """The items, and the fields that are no items, as its own ``__reduce__`` says."""
     cls, (items, rest) = obj.__reduce__()
     make = rebuilder.constant(cls, cls.__name__)
@@ -154,10 +154,10 @@ def _struct_sequence(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return rebuilder.assign(call(make, *values), cls.__name__)
 
 
-def _view(method: Any) -> Rule:
+def _view(method: Callable[..., Any]) -> Rule:
     """A dict view: of the very dict it looks at, which only the garbage collector can name."""
 
-    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)
         made = call(rebuilder.constant(method, f"dict_{method.__name__}"), rebuilder.expr(mapping))
         return rebuilder.assign(made, method.__name__)
@@ -165,12 +165,12 @@ def _view(method: Any) -> Rule:
     return rule
 
 
-def _bytearray(rebuilder: Rebuilder, obj: bytearray) -> ast.expr:
+def _bytearray(rebuilder: RebuilderProtocol, obj: bytearray) -> ast.expr:
     make = rebuilder.constant(bytearray, "bytearray")
     return rebuilder.assign(call(make, ast.Constant(bytes(obj))), "bytearray")
 
 
-def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
+def _namespace(rebuilder: RebuilderProtocol, obj: types.SimpleNamespace) -> ast.expr:
     make = rebuilder.constant(types.SimpleNamespace, "SimpleNamespace")
 
     def fill(made: ast.expr) -> None:
@@ -183,7 +183,7 @@ def _namespace(rebuilder: Rebuilder, obj: types.SimpleNamespace) -> ast.expr:
     return rebuilder.mutable(obj, display, lambda: call(make), fill)
 
 
-def _proxy(rebuilder: Rebuilder, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
+def _proxy(rebuilder: RebuilderProtocol, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
     (mapping,) = gc.get_referents(obj)
     make = rebuilder.constant(types.MappingProxyType, "MappingProxyType")
     return rebuilder.assign(call(make, rebuilder.expr(mapping)), "mappingproxy")

@@ -17,11 +17,11 @@ from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
 
 if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
-def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
+def namespace(rebuilder: RebuilderProtocol, names: dict[str, Any]) -> ast.expr:
     """The real globals dictionary of a function."""
     real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
@@ -29,7 +29,7 @@ def namespace(rebuilder: Rebuilder, names: dict[str, Any]) -> ast.expr:
     return rebuilder.constant(real, "globals")
 
 
-def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
+def _function(rebuilder: RebuilderProtocol, fn: types.FunctionType) -> ast.expr:
     if fn.__globals__ is vars(polyfill):
         return rebuilder.constant(fn, fn.__name__)
     if str(fn.__globals__.get("__name__")).startswith("fxstack_capture."):
@@ -53,7 +53,7 @@ def _function(rebuilder: Rebuilder, fn: types.FunctionType) -> ast.expr:
     return made
 
 
-def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.expr) -> None:
+def _function_extras(rebuilder: RebuilderProtocol, fn: types.FunctionType, made: ast.expr) -> None:
     docstring = fn.__code__.co_consts[0] if fn.__code__.co_consts else None
     if fn.__doc__ is not (docstring if isinstance(docstring, str) else None):
         set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
@@ -70,7 +70,7 @@ def _function_extras(rebuilder: Rebuilder, fn: types.FunctionType, made: ast.exp
             set_item(rebuilder, extra, ast.Constant(name), rebuilder.expr(value))
 
 
-def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
+def _cell(rebuilder: RebuilderProtocol, cell: types.CellType) -> ast.expr:
     make = rebuilder.constant(types.CellType, "CellType")
     try:
         content = rebuilder.trace.objects.load_cell(cell)
@@ -84,7 +84,7 @@ def _cell(rebuilder: Rebuilder, cell: types.CellType) -> ast.expr:
     )
 
 
-def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
+def _method(rebuilder: RebuilderProtocol, obj: types.MethodType) -> ast.expr:
     if type(obj.__self__) is TraceGenerator:
         # The class differs outside, so the method does.
         receiver = rebuilder.expr(obj.__self__)
@@ -94,7 +94,7 @@ def _method(rebuilder: Rebuilder, obj: types.MethodType) -> ast.expr:
     return rebuilder.assign(call(make, function, receiver), "method")
 
 
-def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def _builtin_method(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     """A C function, or a method of a C class bound to an object."""
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
@@ -107,15 +107,15 @@ def _builtin_method(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     raise CannotRebuildError(f"the bound method {obj!r}")
 
 
-def _route(rebuilder: Rebuilder, obj: Route) -> ast.expr:
+def _route(rebuilder: RebuilderProtocol, obj: Route) -> ast.expr:
     return rebuilder.expr(obj.fn)
 
 
-def _reader(rebuilder: Rebuilder, obj: Reader) -> ast.expr:
+def _reader(rebuilder: RebuilderProtocol, obj: Reader) -> ast.expr:
     return rebuilder.expr(obj.iterator)
 
 
-def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
+def _partial(rebuilder: RebuilderProtocol, obj: functools.partial[Any]) -> ast.expr:
     make = rebuilder.constant(functools.partial, "partial")
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
@@ -125,13 +125,13 @@ def _partial(rebuilder: Rebuilder, obj: functools.partial[Any]) -> ast.expr:
     return made
 
 
-def _property(rebuilder: Rebuilder, obj: property) -> ast.expr:
+def _property(rebuilder: RebuilderProtocol, obj: property) -> ast.expr:
     parts = exprs(rebuilder, (obj.fget, obj.fset, obj.fdel, obj.__doc__))
     return rebuilder.assign(call(rebuilder.constant(property, "property"), *parts), "property")
 
 
 def _wrapping(kind: type) -> Rule:
-    def rule(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
         function = rebuilder.expr(obj.__func__)
         return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
 

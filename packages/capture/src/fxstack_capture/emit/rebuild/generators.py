@@ -20,14 +20,14 @@ from fxstack_capture.interpreter.values import NULL
 if TYPE_CHECKING:
     from types import CodeType
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
     from fxstack_capture.interpreter.frame import Frame
 
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
-def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
+def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
     if frame is None:
         make = rebuilder.constant(runtime.finished_generator, "finished_generator")
@@ -37,7 +37,7 @@ def _generator(rebuilder: Rebuilder, generator: TraceGenerator) -> ast.expr:
     return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
 
 
-def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     """Not started: a call with the arguments in the order of the variables that hold them."""
     code = frame.code
     count = sum((code.co_argcount, code.co_kwonlyargcount))
@@ -53,7 +53,7 @@ def _fresh(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     return rebuilder.assign(call(function, *values), "generator")
 
 
-def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
+def _suspended(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     if frame.handling:
         raise CannotRebuildError(f"the generator {frame.code.co_qualname} inside an except block")
     cells = {
@@ -80,7 +80,9 @@ def _suspended(rebuilder: Rebuilder, frame: Frame) -> ast.expr:
     return generator
 
 
-def _function(rebuilder: Rebuilder, frame: Frame, code: CodeType, closure: tuple[Any, ...]) -> ast.expr:
+def _function(
+    rebuilder: RebuilderProtocol, frame: Frame, code: CodeType, closure: tuple[Any, ...]
+) -> ast.expr:
     make = rebuilder.constant(FunctionType, "FunctionType")
     cells = tuple_of(exprs(rebuilder, closure)) if closure else ast.Constant(None)
     body = rebuilder.constant(code, f"code_{code.co_name}")

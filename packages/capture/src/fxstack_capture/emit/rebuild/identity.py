@@ -6,7 +6,7 @@ import enum
 import re
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Callable
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
-def constant(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     return rebuilder.constant(obj, getattr(obj, "__name__", None) or type(obj).__name__)
 
 
-def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
+def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
     """A class made in the frame is another class in every call: it cannot be a constant."""
     objects = rebuilder.trace.objects
     if objects.is_new(obj):
@@ -35,7 +35,7 @@ def class_object(rebuilder: Rebuilder, obj: type) -> ast.expr:
     return rebuilder.constant(obj, obj.__name__)
 
 
-def refuse(_: Rebuilder, obj: Any) -> ast.expr:
+def refuse(_: RebuilderProtocol, obj: object) -> ast.expr:
     raise CannotRebuildError(f"an object of type {type(obj).__module__}.{type(obj).__qualname__}")
 
 

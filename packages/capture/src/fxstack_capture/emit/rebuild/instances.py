@@ -11,10 +11,10 @@ from collections import OrderedDict, defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.guards import accesses
 from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
@@ -22,14 +22,14 @@ from fxstack_capture.objects.instances import is_bare, slots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
 _FUNC = partial.__dict__["func"]
 
 
-def rebuild(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def rebuild(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     """An instance of a class that was written in Python."""
     cls = type(obj)
     if cls.__module__.startswith("fxstack_capture."):
@@ -62,14 +62,17 @@ def solid_base(cls: type) -> type:
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
         if not is_heap_type(base):
-            return base  # type: ignore[no-any-return]
+            break
         new = _dict_of(base).get("__new__")
         if isinstance(new, types.BuiltinFunctionType) and new.__self__ is base:
-            return base  # type: ignore[no-any-return,return-value]
-    return object
+            break
+    else:
+        return object
+    solid: type = base
+    return solid
 
 
-def _new(rebuilder: Rebuilder, obj: Any, base: type, *arguments: ast.expr) -> ast.expr:
+def _new(rebuilder: RebuilderProtocol, obj: object, base: type, *arguments: ast.expr) -> ast.expr:
     make = rebuilder.constant(base.__new__, f"new_{base.__name__}")
     cls = rebuilder.expr(type(obj))
     made = rebuilder.assign(call(make, cls, *arguments), type(obj).__name__)
@@ -77,11 +80,11 @@ def _new(rebuilder: Rebuilder, obj: Any, base: type, *arguments: ast.expr) -> as
     return made
 
 
-def fill_state(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def fill_state(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     """The instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
-        getter = rebuilder.constant(runtime.instance_dict, "instance_dict")
+        getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
         state = rebuilder.assign(call(getter, made, ast.Constant("__dict__")), "dict")
         rebuilder.remember(namespace, state)
         if namespace:
@@ -97,7 +100,7 @@ def fill_state(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
         rebuilder.builder.run(call(setter, made, rebuilder.expr(value)))
 
 
-def _instance_dict(obj: Any) -> dict[str, Any] | None:
+def _instance_dict(obj: object) -> dict[str, Any] | None:
     try:
         namespace = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -108,54 +111,56 @@ def _instance_dict(obj: Any) -> dict[str, Any] | None:
 # --- bases -----------------------------------------------------------------------------------------
 
 
-def _method(rebuilder: Rebuilder, function: Any, made: ast.expr, *arguments: ast.expr) -> None:
+def _method(
+    rebuilder: RebuilderProtocol, function: Callable[..., Any], made: ast.expr, *arguments: ast.expr
+) -> None:
     fn = rebuilder.constant(function, function.__qualname__)
     rebuilder.builder.run(call(fn, made, *arguments))
 
 
-def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[Rebuilder, Any, ast.expr], None]:
-    def fill(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_dict(base: type[dict[Any, Any]]) -> Callable[[RebuilderProtocol, Any, ast.expr], None]:
+    def fill(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
         for key, value in base.items(obj):
             _method(rebuilder, base.__setitem__, made, rebuilder.expr(key), rebuilder.expr(value))
 
     return fill
 
 
-def _fill_defaultdict(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_defaultdict(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     factory = defaultdict.__dict__["default_factory"]
     _method(rebuilder, factory.__set__, made, rebuilder.expr(factory.__get__(obj)))
     _fill_dict(dict)(rebuilder, obj, made)
 
 
-def _fill_list(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_list(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
     items = list(list.__iter__(obj))
     if items:
         _method(rebuilder, list.extend, made, tuple_of(exprs(rebuilder, items)))
 
 
-def _fill_set(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_set(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
     items = list(set.__iter__(obj))
     if items:
         _method(rebuilder, set.update, made, tuple_of(exprs(rebuilder, items)))
 
 
-def _fill_deque(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_deque(rebuilder: RebuilderProtocol, obj: Any, made: ast.expr) -> None:
     items = tuple_of(exprs(rebuilder, list(deque.__iter__(obj))))
     limit = deque.__dict__["maxlen"].__get__(obj)
     _method(rebuilder, deque.__init__, made, items, ast.Constant(limit))
 
 
-def _fill_partial(rebuilder: Rebuilder, obj: Any, made: ast.expr) -> None:
+def _fill_partial(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
     members = (partial.__dict__[name].__get__(obj) for name in ("func", "args", "keywords"))
     state = (*members, None)
-    _method(rebuilder, partial.__setstate__, made, rebuilder.expr(state))  # type: ignore[attr-defined]
+    _method(rebuilder, partial.__dict__["__setstate__"], made, rebuilder.expr(state))
 
 
-def _nothing(_: Rebuilder, __: Any, ___: ast.expr) -> None:
+def _nothing(_: RebuilderProtocol, __: object, ___: ast.expr) -> None:
     return
 
 
-def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseException]) -> ast.expr:
+def _exception(rebuilder: RebuilderProtocol, obj: BaseException, base: type[BaseException]) -> ast.expr:
     """``base.__new__`` and ``base.__init__`` with the same ``args`` fill the fields of C exceptions."""
     arguments = exprs(rebuilder, BaseException.__dict__["args"].__get__(obj))
     made = _new(rebuilder, obj, base, *arguments)
@@ -172,7 +177,9 @@ def _exception(rebuilder: Rebuilder, obj: BaseException, base: type[BaseExceptio
     return made
 
 
-def traceback_of(rebuilder: Rebuilder, obj: BaseException, before: ast.expr | None) -> ast.expr | None:
+def traceback_of(
+    rebuilder: RebuilderProtocol, obj: BaseException, before: ast.expr | None
+) -> ast.expr | None:
     """The entries that interpreted code gave an exception, in front of ``before``; None if there are others, or none."""
     entries: list[types.TracebackType] = []
     first = obj.__traceback__
@@ -203,7 +210,7 @@ _VALUES: dict[type, Callable[[Any], Any]] = {
     frozenset: frozenset.copy,
 }
 
-_FILLS: dict[type, Callable[[Rebuilder, Any, ast.expr], None]] = {
+_FILLS: dict[type, Callable[[RebuilderProtocol, Any, ast.expr], None]] = {
     object: _nothing,
     list: _fill_list,
     dict: _fill_dict(dict),

@@ -18,8 +18,11 @@ from fxstack_capture.emit.rebuild.containers import exprs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
+
+# Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
+# plain Python, between two graphs.
 
 # C classes of these modules reduce to their parts; others might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
@@ -42,7 +45,7 @@ _ITERATORS: tuple[type, ...] = (
 _COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
-def reduce(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
@@ -73,7 +76,7 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 }
 
 
-def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """An iterator over the dictionary itself, brought to where this one stands: it sees what is written to it later."""
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
@@ -96,7 +99,7 @@ def _of_dict(rebuilder: Rebuilder, obj: Any) -> ast.expr:
 _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])): list.__reversed__}
 
 
-def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def _of_list(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
     """An iterator over the list itself, which may be filled, and gets what the program added to it, later."""
     _, (items, *_), *state = obj.__reduce__()
     if not state or not issubclass(type(items), list):
@@ -108,14 +111,14 @@ def _of_list(rebuilder: Rebuilder, obj: Any) -> ast.expr:
     return rebuilder.assign(made, type(obj).__name__)
 
 
-def _weak_reference(rebuilder: Rebuilder, obj: weakref.ref[Any]) -> ast.expr:
+def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.expr:
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
     return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
 
 
-def _comparing_key(rebuilder: Rebuilder, obj: Any) -> ast.expr:
+def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
     compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")

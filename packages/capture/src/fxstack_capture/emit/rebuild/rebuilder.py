@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
 from fxstack_capture.emit.rebuild import find
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from fxstack_capture.emit.loads import Loads
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.records import Construction
+    from fxstack_capture.trace.state import Trace
 
 
 class Rebuilder:
@@ -59,7 +59,7 @@ class Rebuilder:
 
     def _integer(self, number: int) -> ast.expr:
         """A number; where it is the ``id`` or ``hash`` of an object, that of the object as it is outside."""
-        found = self.trace.objects.addresses.found(number)  # type: ignore[attr-defined]
+        found = self.trace.objects.addresses.found(number)
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
@@ -68,14 +68,14 @@ class Rebuilder:
         """A text; where it shows the ``id`` or ``hash`` of an object, with that of the object as it is outside."""
         parts: list[ast.expr] = []
         end = 0
-        for match, function, obj in self.trace.objects.addresses.in_text(text):  # type: ignore[attr-defined]
+        for match, function, obj in self.trace.objects.addresses.in_text(text):
             parts.append(ast.Constant(text[end : match.start()]))
             form = ast.JoinedStr([ast.Constant("#x")]) if match[0].startswith("0x") else None
             parts.append(ast.FormattedValue(self._address(function, obj), -1, form))
             end = match.end()
         return ast.JoinedStr([*parts, ast.Constant(text[end:])]) if parts else ast.Constant(text)
 
-    def _address(self, function: Callable[[Any], int], obj: Any) -> ast.expr:
+    def _address(self, function: Callable[[Any], int], obj: object) -> ast.expr:
         made = call(self.constant(function, function.__name__), self.expr(obj))
         return self.assign(made, "address")
 
@@ -127,7 +127,7 @@ class Rebuilder:
 
     # --- kinds ---------------------------------------------------------------------------------
 
-    def _make(self, obj: Any) -> ast.expr:
+    def _make(self, obj: object) -> ast.expr:
         if id(obj) in self._open:
             begin = self._open[id(obj)]
             if begin is None:
@@ -165,7 +165,7 @@ class Rebuilder:
         maker = self.constant(construction.function, construction.function.__name__)
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
-    def source_of(self, obj: Any) -> Source | None:
+    def source_of(self, obj: object) -> Source | None:
         """Where a stand-in comes from; None for what was made during the trace."""
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):

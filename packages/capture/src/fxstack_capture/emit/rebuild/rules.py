@@ -7,6 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 
-Rule = Callable[["Rebuilder", Any], ast.expr]
+Rule = Callable[["RebuilderProtocol", Any], ast.expr]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from fxstack_capture.objects.printed_texts import Piece, Text
 
 if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
+    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
     from fxstack_capture.emit.rebuild.rules import Rule
 
 
-def _piece(rebuilder: Rebuilder, piece: Piece) -> ast.expr:
+def _piece(rebuilder: RebuilderProtocol, piece: Piece) -> ast.expr:
     form = ast.JoinedStr([ast.Constant(piece.spec)]) if piece.spec else None
     conversion = ord(piece.conversion) if piece.conversion else -1
     return ast.FormattedValue(rebuilder.expr(piece.value), conversion, form)
 
 
-def text(rebuilder: Rebuilder, obj: Text) -> ast.expr:
+def text(rebuilder: RebuilderProtocol, obj: Text) -> ast.expr:
     parts: list[ast.expr] = []
     for part in obj.parts:
         if isinstance(part, Piece):

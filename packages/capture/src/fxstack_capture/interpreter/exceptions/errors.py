@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.interpreter.exceptions.chaining import set_context
 
@@ -13,25 +13,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from fxstack_capture.interpreter.frame import Frame
-
-
-class HandledException:
-    """The exception being handled, per thread or generator: CPython's ``_PyErr_StackItem``."""
-
-    __slots__ = ("previous", "value")
-
-    def __init__(self, previous: HandledException | None = None) -> None:
-        self.value: BaseException | None = None
-        self.previous = previous
-
-    def topmost(self) -> BaseException | None:
-        """The innermost exception being handled: what ``sys.exc_info()`` shows."""
-        item: HandledException | None = self
-        while item is not None:
-            if item.value is not None:
-                return item.value
-            item = item.previous
-        return None
 
 
 class InterruptedTracing(BaseException):
@@ -126,7 +107,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
     )
 
 
-def callable_description(fn: Any) -> str:
+def callable_description(fn: object) -> str:
     """How CPython names a callable in messages about its arguments."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:

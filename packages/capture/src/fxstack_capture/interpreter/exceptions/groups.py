@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fxstack_capture.trace import Calls
+    from fxstack_capture.trace.state import Calls
 
 
-def check_star_types(wanted: Any) -> None:
+def check_star_types(wanted: object) -> None:
     """What may stand after ``except*``."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
     for cls in classes:
@@ -23,7 +23,7 @@ def check_star_types(wanted: Any) -> None:
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
 
 
-def match_group(calls: Calls, exception: BaseException | None, wanted: Any) -> tuple[Any, Any]:
+def match_group(calls: Calls, exception: BaseException | None, wanted: object) -> tuple[Any, Any]:
     """(matching part, rest), each perhaps None. A naked exception that matches is wrapped in a
     group.
     """

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from fxstack_capture.interpreter.frame import Frame
-
     _Stub = GeneratorType[None, None, None]
+
+
+# Limits: the frames of these tracebacks are stubs. f_locals is empty, f_lineno is the first line of the
+# function (tb_lineno is right), and columns are unknown.
 
 
 def _never_started() -> Generator[None]:
@@ -53,6 +55,6 @@ def is_stub(frame: FrameType) -> bool:
     return frame.f_code.co_code == _never_started.__code__.co_code
 
 
-def add_entry(following: TracebackType | None, frame: Frame) -> TracebackType:
-    """A traceback whose first entry is ``frame`` at its current line."""
-    return TracebackType(following, frame.program.traceback_stub.frame, -1, frame.line)
+def add_entry(following: TracebackType | None, stub: TracebackStub, line: int) -> TracebackType:
+    """A traceback whose first entry is the frame of ``stub`` at ``line``."""
+    return TracebackType(following, stub.frame, -1, line)

@@ -117,7 +117,7 @@ def _annotations(pairs: Any) -> dict[str, Any]:
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def make_plain_function(frame: Frame, _operand: Any) -> None:
+def make_plain_function(frame: Frame, _operand: object) -> None:
     """3.13: the rest is set by SET_FUNCTION_ATTRIBUTE. Empty cells keep the place of the
     closure.
     """

@@ -117,7 +117,7 @@ def set_update(frame: Frame, depth: int) -> None:
     frame.calls.call(set.update, (_target(frame, depth), iterable), {})
 
 
-def _is_mapping(frame: Frame, value: Any) -> bool:
+def _is_mapping(frame: Frame, value: object) -> bool:
     """Whether ``dict.update`` takes it for a mapping: it has ``keys``."""
     if isinstance(value, dict):
         return True
@@ -162,13 +162,13 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
 # -------------------------------------------------------------------------------------
 
 
-def _iterator(frame: Frame, value: Any) -> Any:
+def _iterator(frame: Frame, value: object) -> Any:
     if not is_iterable(value):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     return frame.calls.iterate(value)
 
 
-def _take(frame: Frame, iterator: Any, count: int, expected: str) -> list[Any]:
+def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
     """The first ``count`` items; ValueError when there are fewer."""
     items: list[Any] = []
     while len(items) < count:

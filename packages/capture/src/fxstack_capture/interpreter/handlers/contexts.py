@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
-def before_with(frame: Frame, _operand: Any) -> None:
+def before_with(frame: Frame, _operand: object) -> None:
     """Replace the manager by its ``__exit__``, and push what ``__enter__`` gives."""
     stack = frame.stack
     manager = stack[-1]
@@ -44,7 +44,7 @@ def _full_name(cls: type) -> str:
     return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
+def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
     try:
         return frame.objects.load_special(manager, name)
     except AttributeError as error:
@@ -52,14 +52,14 @@ def _special(frame: Frame, manager: Any, name: str, missing: str) -> Any:
     raise TypeError(missing)
 
 
-def with_except_start(frame: Frame, _operand: Any) -> None:
+def with_except_start(frame: Frame, _operand: object) -> None:
     """Call ``__exit__`` with the exception; its result decides whether the exception is
     swallowed.
     """
     _exit(frame, -4)
 
 
-def with_except_start_above_null(frame: Frame, _operand: Any) -> None:
+def with_except_start_above_null(frame: Frame, _operand: object) -> None:
     """3.14: there is a NULL above ``__exit__``."""
     _exit(frame, -5)
 

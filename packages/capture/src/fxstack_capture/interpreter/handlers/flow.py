@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.callers import calls_program
@@ -56,7 +56,7 @@ def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
     return None
 
 
-def get_iter(frame: Frame, _operand: Any) -> None:
+def get_iter(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     stack[-1] = frame.calls.iterate(stack[-1])
 
@@ -79,10 +79,10 @@ def for_iter(frame: Frame, target: int) -> int | None:
     return None
 
 
-def return_value(_frame: Frame, _operand: Any) -> int:
+def return_value(_frame: Frame, _operand: object) -> int:
     return LEAVE
 
 
-def return_const(frame: Frame, value: Any) -> int:
+def return_const(frame: Frame, value: object) -> int:
     frame.stack.append(value)
     return LEAVE

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
-def return_generator(frame: Frame, _operand: Any) -> int:
+def return_generator(frame: Frame, _operand: object) -> int:
     """The frame is suspended before its first statement, and the generator returned to the
     caller.
     """
@@ -21,19 +21,19 @@ def return_generator(frame: Frame, _operand: Any) -> int:
     return LEAVE
 
 
-def yield_value(frame: Frame, _operand: Any) -> int:
+def yield_value(frame: Frame, _operand: object) -> int:
     frame.pc += 1
     frame.suspended = True
     return LEAVE
 
 
-def get_yield_from_iter(frame: Frame, _operand: Any) -> None:
+def get_yield_from_iter(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     if type(stack[-1]) is not TraceGenerator:
         stack[-1] = frame.calls.iterate(stack[-1])
 
 
-def _send(frame: Frame, receiver: Any, value: Any) -> Any:
+def _send(frame: Frame, receiver: object, value: object) -> Any:
     """Next value of the inner iterator; StopIteration when it has returned."""
     if type(receiver) is TraceGenerator:
         return receiver.resume(value)
@@ -67,7 +67,7 @@ def send(frame: Frame, target: int) -> int | None:
     return None
 
 
-def cleanup_throw(frame: Frame, _operand: Any) -> None:
+def cleanup_throw(frame: Frame, _operand: object) -> None:
     """3.12: the inner iterator raised while an exception was thrown into it."""
     stack = frame.stack
     exception = stack[-1]
@@ -76,7 +76,7 @@ def cleanup_throw(frame: Frame, _operand: Any) -> None:
     stack[-3:] = (None, exception.value)
 
 
-def convert_stop_iteration(frame: Frame, _operand: Any) -> None:
+def convert_stop_iteration(frame: Frame, _operand: object) -> None:
     """3.12: a StopIteration that leaves a generator's body becomes a RuntimeError."""
     stack = frame.stack
     if isinstance(stack[-1], StopIteration):

@@ -5,21 +5,21 @@ name.
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fxstack_capture.interpreter.frame import Frame
 
 
-def list_to_tuple(frame: Frame, _operand: Any) -> None:
+def list_to_tuple(frame: Frame, _operand: object) -> None:
     frame.stack[-1] = tuple(frame.stack[-1])
 
 
-def subscript_generic(frame: Frame, _operand: Any) -> None:
+def subscript_generic(frame: Frame, _operand: object) -> None:
     """The base ``Generic[T]`` of a class with type parameters."""
     frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
 
 
-def set_function_type_params(frame: Frame, _operand: Any) -> None:
+def set_function_type_params(frame: Frame, _operand: object) -> None:
     parameters = frame.stack.pop()
     frame.objects.store_attr(frame.stack[-1], "__type_params__", parameters)

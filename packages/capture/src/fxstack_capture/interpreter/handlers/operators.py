@@ -58,18 +58,18 @@ def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
     stack[-1] = frame.calls.unary(op, stack[-1])
 
 
-def unary_not(frame: Frame, _operand: Any) -> None:
+def unary_not(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     stack[-1] = not frame.calls.truth(stack[-1])
 
 
-def to_bool(frame: Frame, _operand: Any) -> None:
+def to_bool(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     if type(stack[-1]) is not bool:
         stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
-def binary_subscr(frame: Frame, _operand: Any) -> None:
+def binary_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     key = stack.pop()
     if type(stack[-1]) is list and stack[-1] in frame.objects.append_only:
@@ -84,13 +84,13 @@ def binary_subscr(frame: Frame, _operand: Any) -> None:
         stack.append(frame.calls.call_linked(method, (stack.pop(), key), {}))
 
 
-def binary_slice(frame: Frame, _operand: Any) -> None:
+def binary_slice(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     container, start, stop = stack[-3:]
     stack[-3:] = (frame.calls.binary(operator.getitem, container, slice(start, stop)),)
 
 
-def store_subscr(frame: Frame, _operand: Any) -> None:
+def store_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     value, container, key = stack[-3:]
     del stack[-3:]
@@ -101,20 +101,20 @@ def store_subscr(frame: Frame, _operand: Any) -> None:
         frame.calls.call_linked(method, (container, key, value), {})
 
 
-def store_slice(frame: Frame, _operand: Any) -> None:
+def store_slice(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     value, container, start, stop = stack[-4:]
     del stack[-4:]
     frame.calls.call(operator.setitem, (container, slice(start, stop), value), {})
 
 
-def delete_subscr(frame: Frame, _operand: Any) -> None:
+def delete_subscr(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     container, key = stack[-2:]
     del stack[-2:]
     frame.calls.call(operator.delitem, (container, key), {})
 
 
-def get_len(frame: Frame, _operand: Any) -> None:
+def get_len(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     stack.append(frame.calls.call(len, (stack[-1],), {}))

@@ -17,11 +17,11 @@ _MAPPING_FLAG = 1 << 6
 _MATCH_SELF_FLAG = 1 << 22
 
 
-def match_sequence(frame: Frame, _operand: Any) -> None:
+def match_sequence(frame: Frame, _operand: object) -> None:
     frame.stack.append(_is_a(frame, collections.abc.Sequence, _SEQUENCE_FLAG))
 
 
-def match_mapping(frame: Frame, _operand: Any) -> None:
+def match_mapping(frame: Frame, _operand: object) -> None:
     frame.stack.append(_is_a(frame, collections.abc.Mapping, _MAPPING_FLAG))
 
 
@@ -32,13 +32,13 @@ def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
     return bool(flags_of(kind) & flag)
 
 
-def match_keys(frame: Frame, _operand: Any) -> None:
+def match_keys(frame: Frame, _operand: object) -> None:
     """Push the values of all keys, or None if one is missing."""
     subject, keys = frame.stack[-2:]
     frame.stack.append(_values_of(frame, subject, keys))
 
 
-def _values_of(frame: Frame, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if not keys:
         return ()
     get = frame.objects.load_attr(subject, "get")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.interpreter.exceptions.chaining import set_cause
 from fxstack_capture.interpreter.exceptions.groups import check_star_types, match_group, reraised_group
@@ -28,7 +28,7 @@ def raise_varargs(frame: Frame, count: int) -> None:
     raise frame.interp.raising(exception)
 
 
-def _instance(frame: Frame, raised: Any, message: str) -> BaseException:
+def _instance(frame: Frame, raised: object, message: str) -> BaseException:
     if isinstance(raised, type) and issubclass(raised, BaseException):
         instance = frame.calls.call(raised, (), {})
         if not isinstance(instance, BaseException):
@@ -42,11 +42,11 @@ def _instance(frame: Frame, raised: Any, message: str) -> BaseException:
     raise TypeError(message)
 
 
-def reraise(frame: Frame, _operand: Any) -> None:
+def reraise(frame: Frame, _operand: object) -> None:
     raise frame.interp.reraising(frame.stack.pop())
 
 
-def push_exc_info(frame: Frame, _operand: Any) -> None:
+def push_exc_info(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     exception = stack[-1]
     handled = frame.interp.handled
@@ -55,12 +55,12 @@ def push_exc_info(frame: Frame, _operand: Any) -> None:
     frame.handling += 1
 
 
-def pop_except(frame: Frame, _operand: Any) -> None:
+def pop_except(frame: Frame, _operand: object) -> None:
     frame.interp.handled.value = frame.stack.pop()
     frame.handling -= 1
 
 
-def check_exc_match(frame: Frame, _operand: Any) -> None:
+def check_exc_match(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     wanted = stack.pop()
     for cls in wanted if isinstance(wanted, tuple) else (wanted,):
@@ -69,17 +69,17 @@ def check_exc_match(frame: Frame, _operand: Any) -> None:
     stack.append(_matches(type(stack[-1]), wanted))
 
 
-def _is_exception_class(cls: Any) -> bool:
+def _is_exception_class(cls: object) -> bool:
     return isinstance(cls, type) and BaseException in cls.__mro__
 
 
-def _matches(cls: type, wanted: Any) -> bool:
+def _matches(cls: type, wanted: object) -> bool:
     """By real inheritance: ``__subclasscheck__`` is not asked."""
     mro = cls.__mro__
     return any(w in mro for w in wanted) if isinstance(wanted, tuple) else wanted in mro
 
 
-def check_eg_match(frame: Frame, _operand: Any) -> None:
+def check_eg_match(frame: Frame, _operand: object) -> None:
     """``except*``: replace the exception by the rest, and push the part that matches (or None)."""
     stack = frame.stack
     wanted = stack.pop()
@@ -91,7 +91,7 @@ def check_eg_match(frame: Frame, _operand: Any) -> None:
     stack.append(match)
 
 
-def prep_reraise_star(frame: Frame, _operand: Any) -> None:
+def prep_reraise_star(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     raised = stack.pop()
     stack[-1] = reraised_group(frame.calls, stack[-1], raised)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.interpreter.values import NULL
@@ -20,18 +20,18 @@ _ITERATORS: frozenset[type] = frozenset(
 _HOLDERS = _ITERATORS | {tuple}  # zip has one
 
 
-def nop(_frame: Frame, _operand: Any) -> None:
+def nop(_frame: Frame, _operand: object) -> None:
     pass
 
 
-def pop_top(frame: Frame, _operand: Any) -> None:
+def pop_top(frame: Frame, _operand: object) -> None:
     value = frame.stack[-1]
     if type(value) in _ITERATORS and closes(value):
         raise graph_break("side-effect-call", "generator.close")
     frame.stack.pop()
 
 
-def closes(value: Any) -> bool:
+def closes(value: object) -> bool:
     """Whether ``finally`` blocks of generators from outside run now if the program holds ``value`` nowhere else.
 
     The variables of what was compiled so far would hold it until the frame ends.
@@ -42,15 +42,15 @@ def closes(value: Any) -> bool:
     return any(closes(part) for part in inside)
 
 
-def pop_two(frame: Frame, _operand: Any) -> None:
+def pop_two(frame: Frame, _operand: object) -> None:
     del frame.stack[-2:]
 
 
-def pop_second(frame: Frame, _operand: Any) -> None:
+def pop_second(frame: Frame, _operand: object) -> None:
     del frame.stack[-2]
 
 
-def push_null(frame: Frame, _operand: Any) -> None:
+def push_null(frame: Frame, _operand: object) -> None:
     frame.stack.append(NULL)
 
 
@@ -64,5 +64,5 @@ def swap(frame: Frame, depth: int) -> None:
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-def load_const(frame: Frame, value: Any) -> None:
+def load_const(frame: Frame, value: object) -> None:
     frame.stack.append(value)

@@ -1,7 +1,7 @@
 """Lists of the outside that are not looked into: a program adds to them, asks for their length, or reads an item.
 
-A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The stand-in then holds
-only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
+A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The stand-in
+then holds only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
 ``Objects.enter``, which fills in what was there before and guards it.
 """
 
@@ -16,14 +16,14 @@ from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.loads import is_plain_attribute
 from fxstack_capture.sources import Converted, Item, ItemAt
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from types import CellType
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})
@@ -33,7 +33,7 @@ APPEND_METHODS: Final = frozenset({"append", "extend"})
 class AppendOnlyLists:
     """Those of one trace. They are found by the id of the stand-in."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._deferred: dict[int, tuple[list[Any], Source]] = {}
 
@@ -49,9 +49,10 @@ class AppendOnlyLists:
         objects = self._objects
         entry = objects.registry.by_original.get(id(obj))
         if entry is not None:
-            known: list[Any] = entry.proxy  # type: ignore[assignment]
+            known: list[Any] = entry.proxy
             if known not in self:
-                return objects.enter(obj, source)  # type: ignore[no-any-return]
+                result: list[Any] | None = objects.enter(obj, source)
+                return result
             if entry.source != source:
                 objects.trace.guard(source, SameObject(entry.source))
             return known

@@ -21,13 +21,16 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
 from fxstack_capture.sources import Converted, Item, Upcoming
-from fxstack_capture.trace import DeferredLocal, DeferredTuple
+from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
+
+# Limits: an iterator over a list or dictionary that the graph has changed ends the graph, and so does
+# zip(strict=True). A generator that was made before a graph break is run beside the graphs.
 
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
@@ -36,7 +39,7 @@ _REFERENTS: Any = gc.get_referents
 class Consumed:
     """One of them. ``taken`` of its items are gone in the trace and not through another iterator's real ``next``."""
 
-    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         self.objects = objects
         self.obj = obj
         self.source = source
@@ -70,7 +73,7 @@ class Consumed:
 class _OfContainer(Consumed):
     """Of a list, a tuple, a range or a dictionary."""
 
-    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._place = 0
 
@@ -122,7 +125,7 @@ class _OfContainer(Consumed):
 class _Composed(Consumed):
     """What has no state but that of the iterators that it asks, and a function."""
 
-    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         by: Any = type(obj).__reduce__
         reduced = Converted(source, by)
@@ -195,7 +198,7 @@ class _Enumerate(_Composed):
 class _OfArguments(Consumed):
     """What is made again of the arguments that it reduces to, looked at when the first item is asked for."""
 
-    def __init__(self, objects: ObjectModel, obj: Any, source: Source) -> None:
+    def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
         self._place = 0
         self._arguments: list[Any] | None = None
@@ -274,7 +277,7 @@ _DICT_ITEMS: Final[type] = type(iter({}.items()))
 _DICTS: Final[tuple[type, ...]] = (type(iter({})), type(iter({}.values())), _DICT_ITEMS)
 _OF_MUTABLE: Final = frozenset((*_LISTS, *_DICTS))
 
-_KINDS: dict[type, Callable[[ObjectModel, Any, Source], Consumed]] = {
+_KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
     **dict.fromkeys((*_LISTS, *_DICTS, type(iter(())), type(iter(range(0)))), _OfContainer),
     **({itertools.count: _Count, itertools.repeat: _Repeat} if _is_quiet(itertools.count()) else {}),
     zip: _Zip,
@@ -287,7 +290,7 @@ _KINDS: dict[type, Callable[[ObjectModel, Any, Source], Consumed]] = {
 class ConsumedIterators:
     """Those of one trace, by the id of the iterator, which stands for itself."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._consumed: dict[int, Consumed] = {}
 

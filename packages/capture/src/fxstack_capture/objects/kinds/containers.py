@@ -16,11 +16,11 @@ from fxstack_capture.sources import BuiltinAttr, Item, KeyAt
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 
-def items(objects: ObjectModel, obj: Any, iterator: Iterable[Any], source: Source) -> list[Any]:
+def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
     """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level
     access).
     """
@@ -30,7 +30,7 @@ def items(objects: ObjectModel, obj: Any, iterator: Iterable[Any], source: Sourc
     return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
-def tuple_(objects: ObjectModel, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
+def tuple_(objects: Objects, obj: tuple[Any, ...], source: Source) -> tuple[Any, ...]:
     if not obj:
         objects.trace.guard(source, Equals(()))
         return obj
@@ -43,14 +43,14 @@ def tuple_(objects: ObjectModel, obj: tuple[Any, ...], source: Source) -> tuple[
     return proxy
 
 
-def size(objects: ObjectModel, obj: torch.Size, source: Source) -> torch.Size:
+def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
     entered = items(objects, obj, obj, source)
     proxy = torch.Size(entered)
     objects.registry.add(obj, proxy, source)
     return proxy
 
 
-def list_(objects: ObjectModel, obj: list[Any], source: Source) -> list[Any]:
+def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
     proxy: list[Any] = []
     objects.registry.add(obj, proxy, source)  # before its items: a list may contain itself
     proxy.extend(items(objects, obj, obj, source))
@@ -58,7 +58,7 @@ def list_(objects: ObjectModel, obj: list[Any], source: Source) -> list[Any]:
     return proxy
 
 
-def deque(objects: ObjectModel, obj: collections.deque[Any], source: Source) -> collections.deque[Any]:
+def deque(objects: Objects, obj: collections.deque[Any], source: Source) -> collections.deque[Any]:
     proxy: collections.deque[Any] = collections.deque(maxlen=obj.maxlen)
     objects.registry.add(obj, proxy, source)
     objects.trace.guard(
@@ -70,7 +70,7 @@ def deque(objects: ObjectModel, obj: collections.deque[Any], source: Source) -> 
     return proxy
 
 
-def dict_(objects: ObjectModel, obj: dict[Any, Any], source: Source) -> dict[Any, Any]:
+def dict_(objects: Objects, obj: dict[Any, Any], source: Source) -> dict[Any, Any]:
     objects.trace.guard(source, TypeIs(dict))
     proxy: dict[Any, Any] = {}
     objects.registry.add(obj, proxy, source)
@@ -78,17 +78,17 @@ def dict_(objects: ObjectModel, obj: dict[Any, Any], source: Source) -> dict[Any
     return proxy
 
 
-def set_(objects: ObjectModel, obj: set[Any], source: Source) -> Any:
+def set_(objects: Objects, obj: set[Any], source: Source) -> Any:
     proxy = _set_like(objects, obj, source)
     objects.contents[id(proxy)] = tuple(proxy)
     return proxy
 
 
-def frozenset_(objects: ObjectModel, obj: frozenset[Any], source: Source) -> Any:
+def frozenset_(objects: Objects, obj: frozenset[Any], source: Source) -> Any:
     return _set_like(objects, obj, source)
 
 
-def _set_like(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
     members = tuple(cls.__iter__(obj))
@@ -108,7 +108,7 @@ def _set_like(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def slice_(objects: ObjectModel, obj: slice, source: Source) -> slice:
+def slice_(objects: Objects, obj: slice, source: Source) -> slice:
     objects.trace.guard(source, TypeIs(slice))
     start, stop, step = (
         objects.enter(getattr(obj, n), BuiltinAttr(source, n)) for n in ("start", "stop", "step")
@@ -118,5 +118,5 @@ def slice_(objects: ObjectModel, obj: slice, source: Source) -> slice:
     return proxy
 
 
-def bytearray_(objects: ObjectModel, obj: bytearray, source: Source) -> bytearray:
+def bytearray_(objects: Objects, obj: bytearray, source: Source) -> bytearray:
     raise graph_break("unsupported-object", f"{source.name} is a bytearray")

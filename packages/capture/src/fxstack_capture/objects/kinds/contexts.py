@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_capture.effects.records import Effect
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
 _C_CLASS: Final = torch_compat.FunctionBase
@@ -37,7 +37,7 @@ _SAVED: Final = _C_CLASS.saved_tensors
 _UNREADABLE: Final = frozenset(getattr(_C_CLASS, name) for name in ("saved_variables", "_raw_saved_tensors"))
 
 
-def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def enter(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.enter_as_itself(obj, source)
     own = raw_dict(obj)
@@ -51,7 +51,7 @@ def enter(objects: ObjectModel, obj: Any, source: Source) -> Any:
 class Contexts:
     """Those of one trace, with what was written to their C attributes; by id."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._written: dict[int, dict[Any, Any]] = {}
         self._sources: list[Source] = []
@@ -90,7 +90,7 @@ class Contexts:
                 raise graph_break("unsupported-object", "saved tensors that a hook unpacks")
             guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
 
-    def store(self, raw: Any, obj: Any, value: Any) -> None:
+    def store(self, raw: Any, obj: Any, value: object) -> None:
         """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
         if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
             self._written[id(obj)][raw] = value

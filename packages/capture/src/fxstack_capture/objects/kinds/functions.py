@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES
+from fxstack_capture.objects.records import Parts, ProxiedCell
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.trace.state import Objects
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a call of a function needs beside its code; ``fn`` keeps its id valid."""
-
-    fn: FunctionType
-    defaults: tuple[object, ...]
-    kwdefaults: dict[str, object]
-    closure: tuple[CellType, ...]
-
-
-@dataclass(slots=True)
-class MirroredCell:
-    """A cell of the outside and its stand-in; ``lazy`` is what was put into the stand-in (None: it
-    was empty).
-    """
-
-    original: CellType
-    proxy: CellType
-    source: Source
-    lazy: DeferredLocal | None
-    entered: Any = None
-    loaded: bool = False
-
-
-def parts(objects: ObjectModel, fn: FunctionType) -> Parts:
+def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
         # Not kept: a new function's defaults are its own and may be changed by the program.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
@@ -52,7 +28,7 @@ def parts(objects: ObjectModel, fn: FunctionType) -> Parts:
     return found
 
 
-def _enter_parts(objects: ObjectModel, fn: FunctionType, source: Source) -> Parts:
+def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
     if is_stable_module(fn.__module__) and fn not in objects.recreated:
         source = pinned(fn, fn.__qualname__)
     guard_part(objects, fn, "__code__", source)
@@ -78,37 +54,38 @@ def _enter_parts(objects: ObjectModel, fn: FunctionType, source: Source) -> Part
     return Parts(fn, defaults, kwdefaults, closure)
 
 
-def guard_part(objects: ObjectModel, fn: FunctionType, name: str, source: Source) -> None:
+def guard_part(objects: Objects, fn: FunctionType, name: str, source: Source) -> None:
     """Guard which object an attribute of a function is that CPython keeps in the function itself."""
     part = getattr(fn, name)
     objects.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
-def _default(objects: ObjectModel, value: object, source: Source, anew: bool) -> object:
+def _default(objects: Objects, value: object, source: Source, anew: bool) -> object:
     """Numbers are constants, which all calls see that leave them out; but where functions are made anew, each has its own."""
     if type(value) in (int, float) and not anew:
         return objects.enter_constant(value, source)
     return objects.enter(value, source)
 
 
-def proxy_cell(objects: ObjectModel, cell: CellType, source: Source) -> CellType:
+def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
     """The stand-in of a cell; its content enters when it is first read."""
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:
             objects.trace.guard(source, SameObject(entry.source))
-        return entry.proxy  # type: ignore[return-value]
+        known: CellType = entry.proxy
+        return known
     try:
         lazy = DeferredLocal(cell.cell_contents, Cell(source))
     except ValueError:
         lazy = None
     proxy = CellType() if lazy is None else CellType(lazy)
     objects.registry.add(cell, proxy, source)
-    objects.cells[id(proxy)] = MirroredCell(cell, proxy, source, lazy)
+    objects.cells[id(proxy)] = ProxiedCell(cell, proxy, source, lazy)
     return proxy
 
 
-def load_cell(objects: ObjectModel, cell: CellType) -> Any:
+def load_cell(objects: Objects, cell: CellType) -> Any:
     """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
     if cell == CellType():
         mirrored = objects.cells.get(id(cell))

@@ -17,10 +17,10 @@ from fxstack_capture.sources import Converted, Item
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
-    Handler = Callable[[ObjectModel, Any, Source], Any]
+    Handler = Callable[[Objects, Any, Source], Any]
 
 _REFERENTS: Final[Any] = gc.get_referents
 COMPARING_KEY: Final[Any] = type(functools.cmp_to_key(max))
@@ -31,7 +31,7 @@ _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 
-def comparing_key(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
     """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
     parts = gc.get_referents(obj)
     objects.trace.guard(source, TypeIs(COMPARING_KEY))
@@ -48,7 +48,7 @@ def comparing_key(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return user_objects.register(objects, obj, proxy, source)
 
 
-def dict_view(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def dict_view(objects: Objects, obj: object, source: Source) -> Any:
     """Keys, values or items of a dictionary, which enters."""
     objects.trace.guard(source, TypeIs(type(obj)))
     proxy = objects.enter(gc.get_referents(obj)[0], Item(Converted(source, _REFERENTS), 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
@@ -19,7 +19,6 @@ from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Valu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
 
 
@@ -30,6 +29,19 @@ class _Absent:
 
 ABSENT: Final[Any] = _Absent()
 DEFERRED: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
+
+
+class Expanding(Protocol):
+    """What a lazy dictionary uses of the object model."""
+
+    @property
+    def trace(self) -> Any: ...
+
+    def enter(self, obj: object, source: Source) -> Any: ...
+
+    def enter_from(self, obj: object, source: Source, stable: bool) -> Any: ...
+
+    def expanded(self, state: LazyDict) -> None: ...
 
 
 class LazyDict:
@@ -49,7 +61,7 @@ class LazyDict:
 
     def __init__(
         self,
-        objects: ObjectModel,
+        objects: Expanding,
         original: dict[Any, Any],
         proxy: dict[Any, Any],
         source: Source,
@@ -86,7 +98,7 @@ class LazyDict:
             self.uniform = all(map(_is_simple, self.original))
         return self.uniform and _is_simple(key)
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """The current value of a simple key, or ABSENT."""
         proxy = self.proxy
         if key in proxy:
@@ -95,7 +107,7 @@ class LazyDict:
             return ABSENT
         return self._fetch(key)
 
-    def _fetch(self, key: Any) -> Any:
+    def _fetch(self, key: object) -> Any:
         original = self.original
         if key not in original:
             self.objects.trace.guard(self.source, HasKey(key, present=False))
@@ -110,10 +122,10 @@ class LazyDict:
         """Whether the original has ``key`` and the program has neither read nor written it."""
         return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
-    def put(self, key: Any, value: object) -> None:
+    def put(self, key: object, value: object) -> None:
         self.proxy[key] = value
 
-    def remove(self, key: Any) -> bool:
+    def remove(self, key: object) -> bool:
         """Remove a simple key; False when it is not there."""
         if self.get(key) is ABSENT:
             return False
@@ -181,12 +193,12 @@ class LazyDict:
             else:
                 self.known[key] = known.get(key, DEFERRED)
 
-    def _expand_one(self, index: int, key: Any, full: dict[Any, Any]) -> None:
+    def _expand_one(self, index: int, key: object, full: dict[Any, Any]) -> None:
         source = self.item_source(key) if is_value(key) else ValueAt(self.source, index)
         value = self.objects.enter_from(self.original[key], source, self.stable)
         self.known[key] = full[key] = value
 
-    def _expand_object(self, index: int, key: Any, found: Any, full: dict[Any, Any]) -> None:
+    def _expand_object(self, index: int, key: object, found: object, full: dict[Any, Any]) -> None:
         """An item whose key has a stand-in; its ``__hash__`` may be the program's."""
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))

@@ -17,8 +17,8 @@ from fxstack_capture.sources import Drawn, Item
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Draw:
 class Draws:
     """Those of one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.made: list[Draw] = []
         self._copies: dict[int, random.Random] = {}
@@ -76,7 +76,7 @@ class Draws:
             copy.setstate(generator.getstate())
         return copy
 
-    def _symbols(self, example: Any, source: Source) -> Any:
+    def _symbols(self, example: object, source: Source) -> Any:
         if example is None:
             return None
         if type(example) is list:
@@ -89,5 +89,5 @@ class Draws:
             raise graph_break("unsupported-call", text)
         if not can_be_symbolic(example):
             example = type(example)(1)
-        geometry: Any = self.objects.trace.torch.geometry  # type: ignore[attr-defined]
+        geometry: Any = self.objects.trace.torch.geometry
         return geometry.drawn(example, source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fxstack_capture.calls.marked import is_allowed_by_torch
+from fxstack_capture.calls.marks.marked import is_allowed_by_torch
 from fxstack_capture.guards.records import (
     AllDistinct,
     ClassUnchanged,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.guards.records import Check
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
 
@@ -37,7 +37,7 @@ _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another functio
 class RecreatedFunctions:
     """Those of one trace, by the id of the function."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self._entered: dict[int, tuple[FunctionType, Source]] = {}
 
@@ -46,7 +46,7 @@ class RecreatedFunctions:
 
     def enter(self, fn: FunctionType, source: Source) -> bool:
         """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
-        seen_another = self.objects.trace.torch.history.is_another(source, fn)  # type: ignore[attr-defined]
+        seen_another = self.objects.trace.torch.history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
             return False
         guard = self.objects.trace.guard
@@ -92,7 +92,7 @@ def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
-def _known_by_identity(objects: ObjectModel) -> Iterator[FunctionType]:
+def _known_by_identity(objects: Objects) -> Iterator[FunctionType]:
     """Functions whose identity other guards demand."""
     for guard in objects.trace.guards:
         read = _IDENTITIES.get(type(guard.check))

@@ -26,12 +26,17 @@ from fxstack_capture.objects.protocols.descriptors import raw_dict
 from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, ValueAt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
-    Handler = Callable[[ObjectModel, Any, Source], Any]
+    Handler = Callable[[Objects, Any, Source], Any]
+
+
+# Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own
+# end the graph where they are read: a new thread would run their code in a guard. A __getattribute__, or a
+# property __class__, with side effects is also called where the tracer asks isinstance.
 
 
 def handler(cls: type) -> Handler | None:
@@ -46,7 +51,7 @@ def handler(cls: type) -> Handler | None:
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
-def register(objects: ObjectModel, obj: Any, proxy: Any, source: Source) -> Any:
+def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
     """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
@@ -58,17 +63,17 @@ def register(objects: ObjectModel, obj: Any, proxy: Any, source: Source) -> Any:
     return proxy
 
 
-def enter_member(objects: ObjectModel, obj: Any, source: Source, owner: type, name: str) -> Any:
+def enter_member(objects: Objects, obj: object, source: Source, owner: type, name: str) -> Any:
     """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
-def plain(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def plain(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, object.__new__(type(obj)), source)
 
 
-def exception(objects: ObjectModel, obj: BaseException, source: Source) -> Any:
+def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
     """An exception made outside: its arguments and those it is chained to enter, its traceback does
     not.
     """
@@ -77,7 +82,7 @@ def exception(objects: ObjectModel, obj: BaseException, source: Source) -> Any:
     args = enter_member(objects, obj, source, BaseException, "args")
     base, new = native_new(cls)
     proxy = new(cls, *args)
-    base.__init__(proxy, *args)  # type: ignore[misc]
+    base.__init__(proxy, *args)
     BaseException.__dict__["args"].__set__(proxy, args)
     register(objects, obj, proxy, source)
     for name in ("__cause__", "__context__"):
@@ -91,7 +96,7 @@ def exception(objects: ObjectModel, obj: BaseException, source: Source) -> Any:
     return proxy
 
 
-def _enter_members(objects: ObjectModel, obj: BaseException, proxy: BaseException, source: Source) -> None:
+def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, source: Source) -> None:
     """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
@@ -105,7 +110,7 @@ def _enter_members(objects: ObjectModel, obj: BaseException, proxy: BaseExceptio
                     member.__set__(proxy, entered)
 
 
-def value_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
     """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -121,12 +126,12 @@ def _plain_value(base: type, obj: Any) -> Any:
     return float.__pos__(obj) if base is float else int.__index__(obj)
 
 
-def tuple_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = tuple.__new__(type(obj), _items(objects, obj, tuple.__iter__(obj), source))
     return register(objects, obj, proxy, source)
 
 
-def list_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = list.__new__(type(obj))
     register(objects, obj, proxy, source)
     list.extend(proxy, _items(objects, obj, list.__iter__(obj), source))
@@ -134,7 +139,7 @@ def list_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def deque_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     native = collections.deque
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
@@ -144,17 +149,17 @@ def deque_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def _items(objects: ObjectModel, obj: Any, iterator: Any, source: Source) -> list[Any]:
+def _items(objects: Objects, obj: object, iterator: Iterator[Any], source: Source) -> list[Any]:
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
     objects.trace.guard(source, LengthIs(len(values)))
     return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
-def set_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
     base, new = native_new(type(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
-    members = tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+    members = tuple(base.__iter__(obj))
     if members and all(map(is_constant_key, members)):
         objects.trace.guard(source, KeysAre(members))
     else:
@@ -173,7 +178,7 @@ def set_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
     return proxy
 
 
-def dict_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
     """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
     accessors.
     """
@@ -193,7 +198,7 @@ def dict_subclass(objects: ObjectModel, obj: Any, source: Source) -> Any:
 
 
 def _fill_dict(
-    objects: ObjectModel, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
+    objects: Objects, base: Any, proxy: Any, source: Source, items: Iterable[tuple[object, object]]
 ) -> None:
     for index, (key, found) in enumerate(items):
         where = Key(source, key) if is_value(key) else ValueAt(source, index)
@@ -205,7 +210,7 @@ def _fill_dict(
             objects.trace.calls.watched(base.__setitem__, proxy, entered, value)
 
 
-def simple_namespace(objects: ObjectModel, obj: Any, source: Source) -> Any:
+def simple_namespace(objects: Objects, obj: object, source: Source) -> Any:
     objects.trace.guard(source, TypeIs(type(obj)))
     return register(objects, obj, types.SimpleNamespace.__new__(type(obj)), source)
 

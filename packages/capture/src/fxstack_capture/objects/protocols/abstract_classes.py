@@ -15,12 +15,12 @@ from fxstack_capture.sources import pinned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.trace.state import Objects
 
 _mro = type.__dict__["__mro__"].__get__
 
 
-def _named(classes: Any) -> Iterator[Any]:
+def _named(classes: object) -> Iterator[Any]:
     """The classes in the second argument of ``isinstance``: one, a union, or tuples of such."""
     if isinstance(classes, (tuple, types.UnionType)):
         for part in classes if isinstance(classes, tuple) else classes.__args__:
@@ -29,7 +29,7 @@ def _named(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def note_answers(objects: ObjectModel, kind: type, classes: Any) -> None:
+def note_answers(objects: Objects, kind: type, classes: object) -> None:
     """See ``Objects.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
@@ -39,7 +39,7 @@ def note_answers(objects: ObjectModel, kind: type, classes: Any) -> None:
                 objects.trace.guard(pinned(known, known.__qualname__), check)
 
 
-def _known(objects: ObjectModel, kind: type) -> tuple[type, ...]:
+def _known(objects: Objects, kind: type) -> tuple[type, ...]:
     if not objects.is_new(kind):
         return (kind,)
     return tuple(base for base in _mro(kind) if not objects.is_new(base))

@@ -20,7 +20,7 @@ from fxstack_capture.sources import ClassAttr, pinned
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.trace.state import Objects
 
 dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
@@ -133,7 +133,7 @@ _SELF_ENTERING: frozenset[type] = (
 class ClassReads:
     """Lookups made in one trace."""
 
-    def __init__(self, objects: ObjectModel) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.cache: dict[tuple[type, str], Any] = {}
         self.reads: dict[type, dict[str, object]] = {}

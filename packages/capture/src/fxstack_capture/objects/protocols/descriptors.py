@@ -24,14 +24,15 @@ from fxstack_capture.sources import BuiltinAttr, SlotAttr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.trace.state import Objects
 
-    Getter = Callable[[ObjectModel, Any, Any, type], Any]
+    Getter = Callable[[Objects, Any, Any, type], Any]
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
     """``obj.__dict__`` by the C descriptor."""
-    return dict_descriptor(type(obj)).__get__(obj)  # type: ignore[no-any-return]
+    result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
+    return result
 
 
 _MIRRORED_TYPES = frozenset(
@@ -51,7 +52,7 @@ _MIRRORED_TYPES = frozenset(
 """C types whose stand-ins have all of the original's C-level state."""
 
 
-def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
+def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
     """The instance dictionary of an object made in the trace, if its class has one."""
     descriptor = dict_descriptor(type(obj))
     return None if descriptor is None else descriptor.__get__(obj)
@@ -60,19 +61,19 @@ def raw_dict_or_none(obj: Any) -> dict[str, Any] | None:
 # --- descriptors found on the type ---------------------------------------------------------------
 
 
-def get_function(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_function(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return types.MethodType(raw, obj)
 
 
-def get_plain(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_plain(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     return raw
 
 
-def _get_native(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_by_c(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
@@ -80,7 +81,7 @@ def _get_by_c(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     return raw.__get__(obj, cls)
 
 
-def _get_staticmethod(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     return held(objects, raw, raw.__func__, "__func__")
 
 
@@ -91,10 +92,12 @@ class _Bound:
         return None
 
 
-_BINDS_DESCRIPTORS = classmethod(_Bound()).__get__(None, object) is None  # type: ignore[arg-type]
+_BOUND: Any = _Bound()
+_CLASSMETHOD: Any = classmethod(_BOUND)
+_BINDS_DESCRIPTORS = _CLASSMETHOD.__get__(None, object) is None
 
 
-def _get_classmethod(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def _get_classmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any:
     inner = held(objects, raw, raw.__func__, "__func__")
     if type(inner) is types.FunctionType:
         return types.MethodType(inner, cls)
@@ -105,7 +108,7 @@ def _get_classmethod(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any
     )
 
 
-def get_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if raw.fget is None:
@@ -113,7 +116,7 @@ def get_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     return objects.trace.calls.call(held(objects, raw, raw.fget, "fget"), (obj,), {})
 
 
-def get_cached_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_cached_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     value = objects.trace.calls.call(held(objects, raw, raw.func, "func"), (obj,), {})
@@ -126,7 +129,7 @@ def get_cached_property(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> 
 
 
 @calls_program
-def get_slot(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     known = objects.slots.get(id(obj))
@@ -147,7 +150,7 @@ def get_slot(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
 
 
 @calls_program
-def _slot_of_opaque(objects: ObjectModel, raw: Any, obj: Any) -> Any:
+def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
     """Of an object that has no stand-in. A class may lose its slot's name while instances keep what is in it."""
     owner, name = raw.__objclass__, raw.__name__
     if vars(owner).get(name) is not raw:
@@ -173,7 +176,7 @@ _OF_RUNNING_FRAMES = frozenset(
 """What differs from moment to moment."""
 
 
-def get_getset(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if obj in objects.contexts:
@@ -198,12 +201,12 @@ def get_getset(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
     raise graph_break("unsupported-object", f"C attribute {raw.__name__} of a {cls.__qualname__}")
 
 
-def _get_user(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     get = objects.classes.lookup(type(raw), "__get__")
     return objects.trace.calls.call(get, (raw, obj, cls), {})
 
 
-def held(objects: ObjectModel, holder: Any, value: Any, name: str) -> Any:
+def held(objects: Objects, holder: object, value: object, name: str) -> Any:
     """A callable held by a descriptor object: the identity of the holder settles which."""
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
@@ -228,7 +231,7 @@ _GETTERS: dict[type, Getter] = {
 }
 
 
-def getter_of(objects: ObjectModel, raw: Any) -> Getter:
+def getter_of(objects: Objects, raw: object) -> Getter:
     kind = type(raw)
     found = _GETTERS.get(kind)
     if found is not None:
@@ -239,11 +242,11 @@ def getter_of(objects: ObjectModel, raw: Any) -> Getter:
     return _get_user if type(get) is types.FunctionType else _get_by_c
 
 
-def bind(objects: ObjectModel, raw: Any, obj: Any, cls: type) -> Any:
+def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:
     return getter_of(objects, raw)(objects, raw, obj, cls)
 
 
-def is_data_descriptor(objects: ObjectModel, raw: Any) -> bool:
+def is_data_descriptor(objects: Objects, raw: object) -> bool:
     kind = type(raw)
     if kind is types.FunctionType:
         return False
@@ -251,7 +254,7 @@ def is_data_descriptor(objects: ObjectModel, raw: Any) -> bool:
     return lookup(kind, "__set__") is not ABSENT or lookup(kind, "__delete__") is not ABSENT
 
 
-def _plan(objects: ObjectModel, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
     """(raw attribute or ABSENT, how to bind it, whether it goes before the instance dictionary)."""
     raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
@@ -264,13 +267,13 @@ def _plan(objects: ObjectModel, cls: type, name: str) -> tuple[Any, Getter | Non
     return plan
 
 
-def plan_of(objects: ObjectModel, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
+def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
     if objects.classes.overlays:
         return _plan(objects, cls, name)
     return objects.plans.get((cls, name)) or _plan(objects, cls, name)
 
 
-def takes_writes(objects: ObjectModel, cls: type, name: str) -> Any:
+def takes_writes(objects: Objects, cls: type, name: str) -> Any:
     """The data descriptor that a store to ``name`` goes to, or ABSENT.
 
     One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
@@ -281,7 +284,7 @@ def takes_writes(objects: ObjectModel, cls: type, name: str) -> Any:
     return ABSENT
 
 
-def expand_slots(objects: ObjectModel, obj: Any) -> None:
+def expand_slots(objects: Objects, obj: object) -> None:
     """Fill every slot of a stand-in."""
     for raw in slots(type(obj)):
         if raw not in objects.slots[id(obj)]:

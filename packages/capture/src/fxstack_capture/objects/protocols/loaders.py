@@ -29,10 +29,12 @@ from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.objects.object_model import ObjectModel
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Objects
 
 
-def load_class(objects: ObjectModel, cls: type, name: str) -> Any:
+def load_class(objects: Objects, cls: type, name: str) -> Any:
     """``type.__getattribute__`` (or the metaclass's own)."""
     meta = type(cls)
     if meta is not type:
@@ -49,7 +51,7 @@ def load_class(objects: ObjectModel, cls: type, name: str) -> Any:
         return objects.trace.calls.call(bind(objects, hook, cls, meta), (name,), {})
 
 
-def generic_load_class(objects: ObjectModel, cls: type, name: str) -> Any:
+def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -63,7 +65,7 @@ def generic_load_class(objects: ObjectModel, cls: type, name: str) -> Any:
     raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
 
 
-def load_from_class_alone(objects: ObjectModel, cls: type, name: str) -> Any:
+def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
     """``object.__getattribute__`` of a class: as of any object, so that its bases are not asked and nothing is bound."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
@@ -78,7 +80,7 @@ def load_from_class_alone(objects: ObjectModel, cls: type, name: str) -> Any:
 
 
 @calls_program
-def _load_type_slot(objects: ObjectModel, raw: Any, getter: Any, cls: type, name: str) -> Any:
+def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type, name: str) -> Any:
     """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
     metaclasses.
     """
@@ -99,12 +101,12 @@ def _load_type_slot(objects: ObjectModel, raw: Any, getter: Any, cls: type, name
     return objects.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
 
 
-def _dict_value(objects: ObjectModel, cls: type, name: str) -> Any:
+def _dict_value(objects: Objects, cls: type, name: str) -> Any:
     """An entry of ``cls.__dict__`` itself (which is what a lookup along the MRO finds first)."""
     return objects.classes.lookup(cls, name)
 
 
-def _bind_to_class(objects: ObjectModel, raw: Any, getter: Any, cls: type) -> Any:
+def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
     if getter is get_function or getter is get_plain or getter is get_property:
         return raw
     if getter is get_slot or getter is get_getset or getter is get_cached_property:
@@ -112,11 +114,11 @@ def _bind_to_class(objects: ObjectModel, raw: Any, getter: Any, cls: type) -> An
     return getter(objects, raw, None, cls)
 
 
-def load_module(objects: ObjectModel, module: Any, name: str) -> Any:
+def load_module(objects: Objects, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
         raw, getter, data = plan_of(objects, type(module), name)
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
-            return getter(objects, raw, module, type(module))  # type: ignore[misc]
+            return getter(objects, raw, module, type(module))
         getattr(module, name, None)  # namespaces of operators hold what was asked for once
     if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
         _import_apart(f"torch.{name}")
@@ -157,7 +159,7 @@ def _import_apart(name: str) -> None:
     thread.join()
 
 
-def load_from_module_alone(objects: ObjectModel, module: Any, name: str) -> Any:
+def load_from_module_alone(objects: Objects, module: object, name: str) -> Any:
     """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
     value = _load_from_module(objects, module, name)
     if value is ABSENT:
@@ -166,7 +168,7 @@ def load_from_module_alone(objects: ObjectModel, module: Any, name: str) -> Any:
     return value
 
 
-def _load_from_module(objects: ObjectModel, module: Any, name: str) -> Any:
+def _load_from_module(objects: Objects, module: object, name: str) -> Any:
     """What the module or its class has, or ABSENT."""
     state = objects.namespace(module.__dict__)
     value = state.get(name)
@@ -175,7 +177,7 @@ def _load_from_module(objects: ObjectModel, module: Any, name: str) -> Any:
     raw, getter, _ = plan_of(objects, type(module), name)
     if raw is ABSENT:
         return ABSENT
-    return state.proxy if name == "__dict__" else getter(objects, raw, module, type(module))  # type: ignore[misc]
+    return state.proxy if name == "__dict__" else getter(objects, raw, module, type(module))
 
 
 _ANCESTRY = frozenset({"__mro__", "__bases__", "__base__"})
@@ -189,7 +191,7 @@ _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 
 
 @calls_program
-def load_function(objects: ObjectModel, fn: types.FunctionType, name: str) -> Any:
+def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
     if objects.is_new(fn):
         return getattr(fn, name)
     entry = objects.registry.by_proxy.get(id(fn))
@@ -218,7 +220,7 @@ def load_function(objects: ObjectModel, fn: types.FunctionType, name: str) -> An
     raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=fn)
 
 
-def function_dict(objects: ObjectModel, fn: types.FunctionType) -> LazyDict:
+def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
     """State of a pre-existing function's ``__dict__``."""
     state = objects.instances.get(id(fn))
     if state is None:
@@ -237,7 +239,7 @@ def function_dict(objects: ObjectModel, fn: types.FunctionType) -> LazyDict:
     return state
 
 
-def load_method(objects: ObjectModel, method: types.MethodType, name: str) -> Any:
+def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
     if name == "__func__":
         return method.__func__
     if name == "__self__":
@@ -247,7 +249,7 @@ def load_method(objects: ObjectModel, method: types.MethodType, name: str) -> An
     return objects.load_attr(method.__func__, name)
 
 
-def load_super(objects: ObjectModel, proxy: Any, name: str) -> Any:
+def load_super(objects: Objects, proxy: Any, name: str) -> Any:
     """``super().name``: the lookup starts behind ``__thisclass__`` in the MRO of the object's
     class.
     """
@@ -262,7 +264,7 @@ def load_super(objects: ObjectModel, proxy: Any, name: str) -> Any:
     return bind(objects, found, obj, cls)
 
 
-def super_lookup(objects: ObjectModel, start: type, cls: type, name: str) -> Any:
+def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
     mro = type.__dict__["__mro__"].__get__(cls)
     for base in mro[mro.index(start) + 1 :]:
         overlay = objects.classes.overlays.get(base)

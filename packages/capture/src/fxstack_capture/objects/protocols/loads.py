@@ -44,8 +44,8 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.object_model import ObjectModel
     from fxstack_capture.sources import Source
+    from fxstack_capture.trace.state import Objects
 
 _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
 _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
@@ -63,7 +63,7 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
 
 
 @calls_program
-def load(objects: ObjectModel, obj: Any, name: str) -> Any:
+def load(objects: Objects, obj: object, name: str) -> Any:
     """An attribute of an instance of any class."""
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
@@ -89,7 +89,7 @@ def is_generic(custom: object) -> bool:
     return custom in _GENERIC_GETATTRIBUTES
 
 
-def is_plain_attribute(objects: ObjectModel, obj: Any, name: str) -> bool:
+def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
     """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
     cls = type(obj)
     if isinstance(obj, (type, types.ModuleType)):
@@ -98,14 +98,14 @@ def is_plain_attribute(objects: ObjectModel, obj: Any, name: str) -> bool:
     return custom in _GENERIC_GETATTRIBUTES and not plan_of(objects, cls, name)[2]
 
 
-def _load_custom_native(objects: ObjectModel, obj: Any, name: str) -> Any:
+def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
     """Objects whose C type has an attribute protocol of its own."""
     if id(obj) in objects.opaque:
         raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
     return getattr(obj, name)
 
 
-def _fallback(objects: ObjectModel, obj: Any, name: str, missing: AttributeError) -> Any:
+def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError) -> Any:
     cls = type(obj)
     hook, _, _ = plan_of(objects, cls, "__getattr__")
     if hook is ABSENT:
@@ -114,12 +114,12 @@ def _fallback(objects: ObjectModel, obj: Any, name: str, missing: AttributeError
     return objects.trace.calls.call(bind(objects, hook, obj, cls), (name,), {})
 
 
-def generic_load(objects: ObjectModel, obj: Any, name: str) -> Any:
+def generic_load(objects: Objects, obj: Any, name: str) -> Any:
     """``object.__getattribute__``."""
     cls = type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if data:
-        return getter(objects, raw, obj, cls)  # type: ignore[misc]
+        return getter(objects, raw, obj, cls)
     state = objects.instances.get(id(obj))
     if state is not None:
         value = state.get(name)
@@ -144,13 +144,13 @@ def generic_load(objects: ObjectModel, obj: Any, name: str) -> Any:
     raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
-def _source(objects: ObjectModel, obj: Any) -> Source:
+def _source(objects: Objects, obj: object) -> Source:
     source = objects.source_of(obj)
     assert source is not None
     return source
 
 
-def _load_own(objects: ObjectModel, obj: Any, cls: type, name: str) -> Any:
+def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
     """An entry of the dictionary of an object that stands for itself (an enum member, say), or ABSENT."""
     own = raw_dict_or_none(obj)
     if own is None:
@@ -166,7 +166,7 @@ def _load_own(objects: ObjectModel, obj: Any, cls: type, name: str) -> Any:
     return objects.enter(own[name], InstanceAttr(source, name))
 
 
-def _shadowed(objects: ObjectModel, obj: Any, name: str) -> bool:
+def _shadowed(objects: Objects, obj: object, name: str) -> bool:
     """Whether the instance dictionary of an opaque object has an attribute; guarded."""
     own, source = raw_dict_or_none(obj), objects.source_of(obj)
     if own is None or source is None:
@@ -176,13 +176,13 @@ def _shadowed(objects: ObjectModel, obj: Any, name: str) -> bool:
 
 
 @calls_program
-def load_native(objects: ObjectModel, obj: Any, name: str) -> Any:
+def load_native(objects: Objects, obj: object, name: str) -> Any:
     """Exact builtin types: no instance dictionary, C descriptors only."""
     return getattr(obj, name)
 
 
 @calls_program
-def load_builtin(objects: ObjectModel, obj: Any, name: str) -> Any:
+def load_builtin(objects: Objects, obj: object, name: str) -> Any:
     """Of a C function; the list whose method it is may not have been looked into."""
     found = getattr(obj, name)
     if name == "__self__":
@@ -190,12 +190,12 @@ def load_builtin(objects: ObjectModel, obj: Any, name: str) -> Any:
     return found
 
 
-def load_cell(objects: ObjectModel, cell: Any, name: str) -> Any:
+def load_cell(objects: Objects, cell: Any, name: str) -> Any:
     return objects.load_cell(cell) if name == "cell_contents" else getattr(cell, name)
 
 
 @calls_program
-def load_symbolic(objects: ObjectModel, obj: Any, name: str) -> Any:
+def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
     """A symbolic number shows what the plain number has; what only that can do asks for its value."""
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
@@ -211,7 +211,7 @@ _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"
 
 
 @calls_program
-def load_scalar(objects: ObjectModel, scalar: Scalar, name: str) -> Any:
+def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
     """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
     if name == "item":
         return types.MethodType(item, scalar)
@@ -219,7 +219,7 @@ def load_scalar(objects: ObjectModel, scalar: Scalar, name: str) -> Any:
     return getattr(scalar.example if fact else scalar.settle(), name)
 
 
-def load_thread_local(objects: ObjectModel, obj: Any, name: str) -> Any:
+def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
     """Raises AttributeError with the name that the C code gives the class."""
     state = objects.instances.get(id(obj))
     if name == "__dict__":
@@ -234,7 +234,7 @@ def load_thread_local(objects: ObjectModel, obj: Any, name: str) -> Any:
         raise
 
 
-def load_proxy(objects: ObjectModel, proxy: Any, name: str) -> Any:
+def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
     """Of the object behind a weak proxy, where that is known."""
     if id(proxy) not in objects.weak_proxies:
         return load(objects, proxy, name)

@@ -25,7 +25,7 @@ from fxstack_capture.objects.protocols.loaders import function_dict
 
 if TYPE_CHECKING:
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.object_model import ObjectModel
+    from fxstack_capture.trace.state import Objects
 
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__
@@ -33,7 +33,7 @@ _DEFERRED = object()  # never identical to a value
 
 
 @calls_program
-def store(objects: ObjectModel, obj: Any, name: str, value: object) -> None:
+def store(objects: Objects, obj: Any, name: str, value: object) -> None:
     obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
@@ -55,7 +55,7 @@ def store(objects: ObjectModel, obj: Any, name: str, value: object) -> None:
 
 
 @calls_program
-def delete(objects: ObjectModel, obj: Any, name: str) -> None:
+def delete(objects: Objects, obj: Any, name: str) -> None:
     obj = objects.weak_proxies.get(id(obj), obj)
     cls = type(obj)
     if isinstance(obj, torch.Tensor):
@@ -74,7 +74,7 @@ def delete(objects: ObjectModel, obj: Any, name: str) -> None:
 
 
 @calls_program
-def generic_store(objects: ObjectModel, obj: Any, name: str, value: Any) -> None:
+def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
     """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
     if isinstance(obj, types.ModuleType):
         _store_module(objects, obj, name, value)
@@ -104,14 +104,14 @@ def generic_store(objects: ObjectModel, obj: Any, name: str, value: Any) -> None
         _object_setattr(obj, name, value)
 
 
-def _store_module(objects: ObjectModel, module: types.ModuleType, name: str, value: Any) -> None:
+def _store_module(objects: Objects, module: types.ModuleType, name: str, value: object) -> None:
     raw = takes_writes(objects, type(module), name)
     if raw is not ABSENT and _store_descriptor(objects, raw, module, name, value):
         return
     _write(objects.namespace(module.__dict__), module, name, value)
 
 
-def _store_descriptor(objects: ObjectModel, raw: Any, obj: Any, name: str, value: Any) -> bool:
+def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: Any) -> bool:
     """Give the write to a data descriptor; False if it has no method for it (the real error
     follows).
     """
@@ -138,7 +138,7 @@ def _store_descriptor(objects: ObjectModel, raw: Any, obj: Any, name: str, value
 
 
 @calls_program
-def _store_slot(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> None:
+def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
     known = objects.slots.get(id(obj))
     if objects.is_preexisting(obj) and not is_own_slot(raw):
         raise graph_break(
@@ -155,7 +155,7 @@ def _store_slot(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> None:
         raw.__set__(obj, value)
 
 
-def _read_slot(objects: ObjectModel, raw: Any, obj: Any) -> None:
+def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
     """Note what a slot held at first: what the program deletes may not have been there before it wrote it."""
     written = objects.slots[id(obj)].pop(raw, None) is _DEFERRED
     value = raw.__get__(obj) if written else None
@@ -165,7 +165,7 @@ def _read_slot(objects: ObjectModel, raw: Any, obj: Any) -> None:
         raw.__set__(obj, value)
 
 
-def _store_getset(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
+def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
     if obj in objects.contexts:
         objects.contexts.store(raw, obj, value)
         return True
@@ -182,14 +182,14 @@ def _store_getset(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
     return True
 
 
-def _is_stored_already(objects: ObjectModel, raw: Any, obj: Any, value: Any) -> bool:
+def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
     """Whether a function has this text: ``functools.total_ordering`` gives its own functions their names again."""
     if type(obj) is not types.FunctionType or type(value) is not str:
         return False
     return type(raw.__get__(obj)) is str and bool(objects.load_attr(obj, raw.__name__) == value)
 
 
-def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
+def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
     if value is not ABSENT:
         state.put(name, value)
     elif not state.remove(name):
@@ -198,7 +198,7 @@ def _write(state: LazyDict, obj: Any, name: str, value: Any) -> None:
         raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj)
 
 
-def _store_class(objects: ObjectModel, cls: type, name: str, value: Any) -> None:
+def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
     if objects.is_new(cls):
         if value is ABSENT:
             type.__delattr__(cls, name)

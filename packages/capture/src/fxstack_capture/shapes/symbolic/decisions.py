@@ -14,7 +14,7 @@ from fxstack_capture.shapes.symbolic.linear_inequalities import Question, questi
 from fxstack_capture.torch_compat import ShapeGuard, SLoc, ValueRanges, int_oo
 
 if TYPE_CHECKING:
-    from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 _NOWHERE = SLoc("", "")
 
@@ -26,7 +26,7 @@ class LineDecisions:
         self._asked: dict[sympy.Basic, Question | bool | None] = {}
         self._excluded: dict[sympy.Symbol, set[int]] = {}
 
-    def decide(self, env: CaptureShapeEnv, relation: sympy.Basic, hint: Any) -> bool | None:
+    def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
         """The truth of a comparison for this trace, guarded where it is not known; None where this is for ShapeEnv.
 
         ``hint``: what it is for the present sizes.
@@ -52,13 +52,13 @@ class LineDecisions:
             self._asked[relation] = question(relation)
         return self._asked[relation]
 
-    def _known(self, env: CaptureShapeEnv, asked: Question) -> bool | None:
+    def _known(self, env: ShapeEnv, asked: Question) -> bool | None:
         if asked.is_point and asked.low in self._excluded.get(asked.symbol, ()):
             return asked.negated
         known = env.var_to_range.get(asked.symbol)
         return None if known is None or not known.is_int else asked.answer(*_bounds(known))
 
-    def _assume(self, env: CaptureShapeEnv, relation: sympy.Basic, asked: Question, truth: bool) -> None:
+    def _assume(self, env: ShapeEnv, relation: sympy.Basic, asked: Question, truth: bool) -> None:
         guard = relation if truth else relation.negated
         env._log_guard("eval", guard, forcing_spec=False)
         env.guards.append(ShapeGuard(guard, _NOWHERE, size_oblivious=False))
@@ -69,7 +69,7 @@ class LineDecisions:
             _narrow(env, asked.symbol, *asked.remaining(answer=truth))
 
 
-def _is_plain(env: CaptureShapeEnv) -> bool:
+def _is_plain(env: ShapeEnv) -> bool:
     """Whether guards may be added, and nothing else has to be told of them."""
     return not (env.frozen or env._translation_validation_enabled)
 
@@ -79,7 +79,7 @@ def _bounds(known: ValueRanges[Any]) -> tuple[int | None, int | None]:
     return low, None if known.upper is int_oo else int(known.upper)
 
 
-def _narrow(env: CaptureShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | None) -> None:
+def _narrow(env: ShapeEnv, symbol: sympy.Symbol, low: int | None, high: int | None) -> None:
     bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
     env._update_var_to_range(symbol, bounds)
     now = env.var_to_range[symbol]

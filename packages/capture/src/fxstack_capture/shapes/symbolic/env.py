@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UserStack = tuple[tuple[str, int, str], ...]
 
 
-class NamedSource(TorchSource):  # type: ignore[misc]
+class NamedSource(TorchSource):
     """One of our sources in the form that ShapeEnv asks for."""
 
     def __init__(self, source: Source) -> None:
@@ -49,14 +49,14 @@ class NamedSource(TorchSource):  # type: ignore[misc]
 
 
 @with_own_caches
-class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
+class CaptureShapeEnv(ShapeEnv):
     """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
 
     settings: Any
     """Torch's frozen record of settings."""
     _resimplify_floor_div_axioms: bool
 
-    def __init__(self, user_stack: Callable[[], UserStack], **settings: Any) -> None:
+    def __init__(self, user_stack: Callable[[], UserStack], **settings: object) -> None:
         self.answers: dict[Any, Any] = {}
         self.replaced = 0
         """How often a symbol has been given a value; torch counts it from 2.12 on."""
@@ -94,11 +94,11 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
     def evaluate_expr(
         self,
         orig_expr: sympy.Basic,
-        hint: Any = None,
-        fx_node: Any = None,
+        hint: object = None,
+        fx_node: object = None,
         size_oblivious: bool = False,
         fallback_value: bool | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Any:
         if self.depends_on_drawn(orig_expr):
             known = self._maybe_evaluate_static(orig_expr)
@@ -133,20 +133,20 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             if symbol not in self.replacements and symbol != expr:
                 super().evaluate_expr(symbol, self.backed_var_to_val[symbol])
 
-    def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: Any) -> Any:
+    def _maybe_evaluate_static(self, expr: sympy.Basic, **settings: object) -> Any:
         if self._resimplify_floor_div_axioms and settings.get("axioms") is None:
             self._resimplify_floor_div_axioms = False
             self.axioms.simplify_divisions(self.simplify)
         return super()._maybe_evaluate_static(expr, **settings)
 
     # ShapeEnv empties the cache of the method through it.
-    _maybe_evaluate_static.cache_clear = torch_compat.maybe_evaluate_static.cache_clear  # type: ignore[attr-defined]
+    vars(_maybe_evaluate_static)["cache_clear"] = torch_compat.maybe_evaluate_static.cache_clear
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         self.replaced += 1
         super()._set_replacement(a, tgt, msg)
 
-    def create_symintnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+    def create_symintnode(self, sym: sympy.Expr, **settings: object) -> Any:
         made = super().create_symintnode(sym, **settings)
         if not isinstance(made, int):
             remembering(made.node)
@@ -163,7 +163,7 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
         finally:
             self.settings = before
 
-    def create_symfloatnode(self, sym: sympy.Expr, **settings: Any) -> Any:
+    def create_symfloatnode(self, sym: sympy.Expr, **settings: object) -> Any:
         made = super().create_symfloatnode(sym, **settings)
         remembering(made.node)
         return made
@@ -174,9 +174,9 @@ class CaptureShapeEnv(ShapeEnv):  # type: ignore[misc]
             self.settings = replace(self.settings, allow_scalar_outputs=True)
         self._user_stack = tuple
 
-    def _log_guard(self, prefix: str, g: Any, forcing_spec: bool) -> None:  # noqa: ARG002
+    def _log_guard(self, prefix: str, g: object, forcing_spec: bool) -> None:  # noqa: ARG002
         if prefix == "eval":  # others are suppressed, or become assertions of the graph
             self.guard_stacks.append((g, self._user_stack()))
 
-    def _get_stack_summary(self, *_args: Any, **_kwargs: Any) -> tuple[SLoc, str]:
+    def _get_stack_summary(self, *_args: object, **_kwargs: object) -> tuple[SLoc, str]:
         return SLoc("", ""), ""

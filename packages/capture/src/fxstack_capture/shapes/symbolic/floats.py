@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
     from torch.fx.experimental.sym_node import SymNode
 
+# Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile anew for
+# each value.
+
 Operand: TypeAlias = sympy.Basic | int | float
 
 
-class FloatFunction(sympy.Function):  # type: ignore[misc]
+class FloatFunction(sympy.Function):
     """An operation on floats that sympy leaves alone."""
 
     is_real = True
 
     @classmethod
-    def eval(cls, *_args: Any) -> None:
+    def eval(cls, *_args: object) -> None:
         """Never simplified."""
 
 
@@ -90,7 +93,7 @@ class Computed:
     operands: tuple[Operand, ...]
 
 
-class ComputedSource(TorchSource):  # type: ignore[misc]
+class ComputedSource(TorchSource):
     """Where ShapeEnv believes a computed number to come from: its formula."""
 
     def __init__(self, text: str) -> None:

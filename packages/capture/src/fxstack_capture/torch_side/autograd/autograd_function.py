@@ -21,7 +21,7 @@ from fxstack_capture.torch_side.subclasses.wrapping import plain_below
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class Applied:
@@ -56,20 +56,20 @@ class Applied:
         """All that the meaning of a call follows from, for keys of programs on disk."""
         return (self.function, dict(self.templates), self.tensors, self.asks)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         if self.asks:
-            with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction():
                 return self._apply(*args)
         return self._apply(*args)
 
-    def _apply(self, *args: Any) -> Any:
+    def _apply(self, *args: object) -> Any:
         if self.templates:
             end = len(args) - self.tensors
             operands, own = args[end:], list(args[:end])
             for place, template in self.templates.items():
                 own[place] = function_arguments.make(template, operands)
-            return self.function.apply(*own)  # type: ignore[no-untyped-call]
-        return self.function.apply(*args)  # type: ignore[no-untyped-call]
+            return self.function.apply(*own)
+        return self.function.apply(*args)
 
 
 class RehearsedContext:
@@ -80,23 +80,25 @@ class RehearsedContext:
         self.saved_tensors: tuple[Any, ...] = ()
         self.materialize_grads = True
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: object) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: object) -> None:
         pass
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: object) -> None:
         pass
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: object) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
         self.materialize_grads = value
 
 
-def apply(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``Function.apply``; ``fn`` is bound to the class, or the class is the first argument."""
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
@@ -140,7 +142,7 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
+def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> None:
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
     enabled = torch.is_grad_enabled()
@@ -166,7 +168,7 @@ def _rehearse(tracer: TorchTracer, cls: type, inputs: Sequence[Any]) -> None:
 
 
 def _forward(
-    tracer: TorchTracer, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
+    tracer: TracerProtocol, cls: Any, inputs: Sequence[Any], needs: tuple[bool, ...]
 ) -> tuple[RehearsedContext, Any]:
     call = tracer.trace.calls.call
     own = _copies(tracer, inputs)
@@ -179,7 +181,7 @@ def _forward(
     return context, output
 
 
-def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Stand-ins of their own: ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
@@ -192,7 +194,7 @@ def _copies(tracer: TorchTracer, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return own
 
 
-def _backward(tracer: TorchTracer, cls: Any, context: RehearsedContext, output: Any) -> None:
+def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> None:
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
         tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs

@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Named:
 class Templates:
     """How arguments that are no values of a graph are made; ``operands`` are the tensors and dynamic numbers in them."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.operands: list[Any] = []
 
@@ -73,7 +73,7 @@ class Templates:
             return Rebuilt(type(value), tuple(self._attributes(value)))
         raise _refusal(value)
 
-    def _attributes(self, value: Any) -> Iterator[tuple[str, Any]]:
+    def _attributes(self, value: object) -> Iterator[tuple[str, Any]]:
         """What was read, and lists, of which items may have been read without the whole."""
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
@@ -82,7 +82,7 @@ class Templates:
             with suppress(AttributeError):  # one that the program has deleted
                 yield name, self.of(objects.load_attr(value, name))
 
-    def _of_function(self, function: Any) -> Any:
+    def _of_function(self, function: object) -> Any:
         objects: Any = self._tracer.trace.objects
         objects.recreated.pin((function,))
         if type(function) is FunctionType and not objects.is_preexisting(function):

@@ -22,12 +22,16 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
-from fxstack_capture.torch_side.subclasses.overrides import Level
+from fxstack_capture.torch_side.subclasses.levels import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: the grad_fn of a result whose gradient was already taken inside is named Error; a second gradient
+# raises eager's exception. A result that requires grad only for leaves made inside has a grad_fn with another
+# name, and is no view.
 
 _HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
@@ -39,7 +43,9 @@ OUTSIDE = "torch::autograd::Error"
 
 
 @calls_program
-def grad(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def grad(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``torch.autograd.grad``."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
@@ -50,7 +56,7 @@ def grad(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
 
 @calls_program
 def method(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """The rule for ``Tensor.backward``."""
     owner = getattr(fn, "__self__", None)
@@ -61,7 +67,7 @@ def method(
 
 @calls_program
 def backward(
-    tracer: TorchTracer, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """The rule for ``torch.autograd.backward``."""
     given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
@@ -78,13 +84,13 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _differentiate(
-    tracer: TorchTracer,
+    tracer: TracerProtocol,
     roots: list[Any],
     gradients: list[Any],
     *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> None:
     if create_graph:
         raise graph_break("unsupported-call", "backward with create_graph=True")
@@ -108,7 +114,9 @@ def _differentiate(
             busy.append(gradient)
 
 
-def _record(tracer: TorchTracer, fn: Any, args: Any, kwargs: Any) -> Any:
+def _record(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if _HOOKS(True) is not None:  # they pack and unpack what this gradient needs, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
@@ -121,7 +129,7 @@ def _record(tracer: TorchTracer, fn: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _accumulate(
-    tracer: TorchTracer, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
+    tracer: TracerProtocol, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
 ) -> None:
     """What ``AccumulateGrad`` does (torch/csrc/autograd/functions/accumulate_grad.h)."""
     with tracer.overrides.at(Level.ALL_OFF):  # autograd asks nobody
@@ -173,7 +181,7 @@ def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
 # --- history -------------------------------------------------------------------------------------
 
 
-def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tensor]:
+def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.Tensor]:
     """The leaves that the history of ``roots`` leads to; it must be known whole, and without hooks."""
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
@@ -185,7 +193,7 @@ def _demand_inside(tracer: TorchTracer, roots: Sequence[Any]) -> list[torch.Tens
     return [leaf for leaf in leaves if leaf is not None]
 
 
-def _leaf_at(tracer: TorchTracer, node: Any) -> torch.Tensor | None:
+def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
     """The leaf whose gradient a node accumulates; None for a node inside of the history."""
     if node.name() == OUTSIDE:
         raise graph_break("unsupported-call", "a gradient through history outside of the graph")
@@ -217,7 +225,7 @@ def _function_of(root: torch.Tensor) -> Any:
     return root.grad_fn if is_leaf(root) is False else None
 
 
-def _demand_known(tracer: TorchTracer, leaf: torch.Tensor) -> None:
+def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
     if not tracer.builder.is_known(leaf):
         raise graph_break("unsupported-call", "a gradient of a tensor outside of the graph")
     if tracer.source_of(leaf) is not None and any(hooks_of(tracer, leaf, name) for name in HOOKS):
@@ -234,10 +242,11 @@ def is_spent(tensor: torch.Tensor) -> bool:
     return False
 
 
-def _is_freed(node: Any) -> bool:
+def _is_freed(node: object) -> bool:
     """Asked of what the node has saved: to run it would call the program's backward functions."""
     try:
-        for name in _saved_names(type(node)):  # type: ignore[arg-type]
+        kind: Any = type(node)
+        for name in _saved_names(kind):
             getattr(node, name, None)
     except RuntimeError as error:
         return _SECOND_TIME in str(error)
@@ -245,7 +254,7 @@ def _is_freed(node: Any) -> bool:
 
 
 @cache
-def _saved_names(kind: Any) -> tuple[str, ...]:
+def _saved_names(kind: object) -> tuple[str, ...]:
     return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
 
 
@@ -262,4 +271,4 @@ def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
     """A detached ``tensor`` as something that requires grad and whose history was freed."""
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
-        return spend(tensor.detach().requires_grad_())  # type: ignore[no-any-return]
+        return spend(tensor.detach().requires_grad_())

@@ -21,10 +21,14 @@ from fxstack_capture.torch_side.global_state import state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
-    Rule = Callable[[TorchTracer, Callable[..., Any], Args, dict[str, Any]], Any]
+    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+
+
+# Limits: inference_mode entered under inference mode, leaves made in it, and the end of an inference_mode
+# block from before the graph end the graph.
 
 
 class Region:
@@ -74,7 +78,7 @@ class Regions:
         self.used = True
         outside = state.present()
         guard = torch_compat.InferenceMode(region.mode)
-        guard.__enter__()  # type: ignore[no-untyped-call]
+        guard.__enter__()
         self.open.append(Open(region, guard, outside, state.present()))
 
     def leave(self) -> None:
@@ -94,7 +98,7 @@ class Regions:
         return redo, entry
 
 
-def _make(_tracer: TorchTracer, _fn: Any, args: Args, kwargs: dict[str, Any]) -> Region:
+def _make(_tracer: TracerProtocol, _fn: object, args: Args, kwargs: dict[str, Any]) -> Region:
     if kwargs or len(args) != 1 or type(args[0]) is not bool:
         raise graph_break("unsupported-call", "torch._C._InferenceMode of what is no bool")
     made = Region.__new__(Region)
@@ -102,7 +106,7 @@ def _make(_tracer: TorchTracer, _fn: Any, args: Args, kwargs: dict[str, Any]) ->
     return made
 
 
-def _enter(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+def _enter(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
     regions, (region,) = tracer.regions, args
     if regions.outer:
         raise graph_break("unsupported-call", "torch.inference_mode inside of inference mode")
@@ -113,7 +117,7 @@ def _enter(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -
     _write(tracer, before)
 
 
-def _leave(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -> None:
+def _leave(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: dict[str, Any]) -> None:
     opened = tracer.regions.open
     if not opened or opened[-1].region is not args[0]:
         raise graph_break("unsupported-call", "the end of a torch.inference_mode from outside")
@@ -122,7 +126,7 @@ def _leave(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: dict[str, Any]) -
     _write(tracer, before)
 
 
-def _write(tracer: TorchTracer, before: state.State) -> None:
+def _write(tracer: TracerProtocol, before: state.State) -> None:
     for redo in state.in_graph(before, state.present()):
         tracer.record_effect(*redo)
 

@@ -20,11 +20,11 @@ from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @calls_program
-def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
+def make(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Tensor:
     """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
@@ -33,7 +33,7 @@ def make(tracer: TorchTracer, data: Any, requires_grad: bool) -> torch.Tensor:
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
         tracer.record(torch.Tensor.requires_grad_, (made,), {})
-    made._is_param = True  # type: ignore[attr-defined]
+    made._is_param = True
     tracer.leave_as(made, as_parameter)
     return made
 
@@ -44,7 +44,7 @@ def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def has_hidden_history(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
+def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
     """Whether a result requires grad, and all leaves of its history were made in the graph."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
@@ -60,11 +60,11 @@ class _Dropped(torch.autograd.Function):
     """The identity; the gradient goes to a leaf that nobody holds."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+    def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
         return tensor.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ARG004
+    def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
         return None, None
 
 
@@ -74,4 +74,4 @@ def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True)
-        return _Dropped.apply(tensor, leaf)  # type: ignore[no-any-return, no-untyped-call]
+        return _Dropped.apply(tensor, leaf)

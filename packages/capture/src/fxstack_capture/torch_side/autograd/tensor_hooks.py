@@ -25,14 +25,16 @@ from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_interchange.operators.hooking import hook_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import fx
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
-def register(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def register(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
@@ -47,7 +49,7 @@ class HandleInGraph(RemovableHandle):
     """The handle of a hook that is part of the graph. It stays in the trace: outside there is nothing to remove."""
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
-        self.hooks_dict_ref = weakref.ref(hooks)  # type: ignore[assignment]
+        self.hooks_dict_ref = weakref.ref(hooks)
         self.id = number
         self.extra_dict_ref = ()
 
@@ -55,7 +57,7 @@ class HandleInGraph(RemovableHandle):
 class HooksInGraph:
     """The hooks that nodes of a graph hang on tensors. ``active`` is what their handles take them out of."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._hung: list[tuple[fx.Node, torch.Tensor]] = []
         self.active: OrderedDict[int, Any] = OrderedDict()
@@ -86,7 +88,7 @@ class HooksInGraph:
                 self._tracer.builder.graph.erase_node(node)
 
 
-def _hang_graph(tracer: TorchTracer, tensor: torch.Tensor, hook: Any) -> HandleInGraph:
+def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
     if tracer.transforms.inside or tracer.source_of(tensor) is not None or is_wrapper(tensor):
         raise _end_before_use(tracer, tensor, "register_hook")
     builder = tracer.builder
@@ -104,7 +106,8 @@ def _hang_graph(tracer: TorchTracer, tensor: torch.Tensor, hook: Any) -> HandleI
     node = builder.add("call_function", hook_gradient, args, {})
     node.meta.update(val=None, example_value=None)
     tracer.annotate(node)
-    return tracer.hooks.add(node, tensor)
+    handle: HandleInGraph = tracer.hooks.add(node, tensor)
+    return handle
 
 
 def _hooked(hook: Any, gradient: Any) -> Any:
@@ -124,19 +127,19 @@ def _without_gradients() -> Iterator[None]:
         torch_compat.set_grad_enabled(enabled)
 
 
-def retain_grad(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def retain_grad(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """The rule for ``retain_grad``, which does nothing to a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")
 
 
-def _owner(fn: Any, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _owner(fn: object, args: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
     owner = getattr(fn, "__self__", None)
     return (owner, args) if isinstance(owner, torch.Tensor) else (args[0], args[1:])
 
 
-def _end_before_use(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> GraphBreak:
+def _end_before_use(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> GraphBreak:
     reason = graph_break("unsupported-call", f"Tensor.{name}")
     if tracer.source_of(tensor) is None:
         users = tracer.builder.node_of(tensor).users

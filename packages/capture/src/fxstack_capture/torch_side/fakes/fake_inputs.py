@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from fxstack_capture.shapes.policy import TensorPlan
     from fxstack_capture.sources import Source
     from fxstack_capture.torch_compat import FakeTensor
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
-def known(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor | None:
+def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
     """The guarded stand-in that a plain tensor has already."""
     made = tracer.faker.known(real)
     if made is None or id(made) not in tracer.faker.implied:
@@ -27,7 +27,7 @@ def known(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor
     return static(tracer, real, source)
 
 
-def new(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor:
+def new(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
     """The stand-in of a plain tensor that has none yet."""
     planned = plan(tracer, real, source)
     if planned.static:
@@ -35,7 +35,7 @@ def new(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor:
     return symbolic(tracer, real, source, tracer.geometry.tensor(real, source, planned))
 
 
-def plan(tracer: TorchTracer, real: torch.Tensor, source: Source) -> TensorPlan:
+def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
     """What of a tensor is symbolic; that it has no other marks is guarded."""
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
@@ -43,14 +43,14 @@ def plan(tracer: TorchTracer, real: torch.Tensor, source: Source) -> TensorPlan:
     return plan_tensor(real, source, tracer.history, trace.options, trace.contract, choices=trace.choices)
 
 
-def static(tracer: TorchTracer, real: torch.Tensor, source: Source) -> FakeTensor:
+def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
     """A stand-in of just the real tensor's size and strides."""
     tracer.trace.guard(source, facts.tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
 
 def symbolic(
-    tracer: TorchTracer, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
+    tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
     """A stand-in of the given sizes, strides and offset, some of which are symbolic."""
     sizes, strides, offset = geometry

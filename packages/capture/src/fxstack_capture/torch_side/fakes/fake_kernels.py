@@ -8,13 +8,14 @@ errors that are the program's.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_capture.torch_compat import (
     FakeTensorMode,
+    OpOverload,
     UnsupportedOperatorException,
     decomposition_table,
     has_meta,
@@ -26,12 +27,15 @@ from fxstack_capture.torch_compat import (
     tree_leaves,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
 """Operators of the old interpreter, which the dispatcher cannot be asked about."""
 
 
 @cache
-def kernel_of(func: Any) -> Any:
+def kernel_of(func: OpOverload) -> Any:
     """How to compute ``func``: a function of (mode, func, args, kwargs); None: torch's mode must be asked."""
     if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
         return None
@@ -47,21 +51,25 @@ def kernel_of(func: Any) -> Any:
     return _meta if has_meta(func) else None
 
 
-def _has_registered_fake(func: Any) -> bool:
+def _has_registered_fake(func: OpOverload) -> bool:
     return simple_registry.singleton.find(func.name()).fake_impl.kernel is not None
 
 
-def _decomposed(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _decomposed(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     with mode:
         return decomposition_table[func](*args, **kwargs)
 
 
-def _composite(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _composite(mode: FakeTensorMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with mode:
         return func.decompose(*args, **kwargs)
 
 
-def _special(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _special(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     for check, kernel in op_implementations_checks:
         if check(func):
             result = kernel(mode, func, *args, **kwargs)
@@ -72,7 +80,9 @@ def _special(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
     raise UnsupportedOperatorException(func)
 
 
-def _meta(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _meta(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     with in_kernel_invocation_manager(mode):
         result = func(*args, **kwargs)
     return mode.wrap_meta_outputs_with_default_device_logic(
@@ -87,7 +97,9 @@ _RESIZED = frozenset(
 ) | {torch.ops.aten.upsample_bilinear2d.default}
 
 
-def _resized(mode: FakeTensorMode, func: Any, args: Any, kwargs: Any) -> Any:
+def _resized(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Torch's rules raise a TypeError for empty batches, which eager takes."""
     x, *rest = args
     if x.numel():
@@ -107,7 +119,7 @@ _SHIFTS = {
 """The operators behind ``<<`` and ``>>``, and those of the same results whose rules promote as eager does."""
 
 
-def promoting(func: Any, args: Any) -> Any:
+def promoting(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """The operator to ask for the result of ``func``.
 
     Torch's rules for shifts want an integer dtype of each argument; the kernels want one of the promoted dtype,
@@ -117,7 +129,7 @@ def promoting(func: Any, args: Any) -> Any:
     return func if other is None or not _promotes_to_integer(*args) else other
 
 
-def _promotes_to_integer(x: Any, by: Any) -> bool:
+def _promotes_to_integer(x: object, by: object) -> bool:
     dtype = torch.result_type(x, by)
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
@@ -126,7 +138,7 @@ _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convoluti
 """How many of the first arguments are the tensors that a convolution computes with."""
 
 
-def plain_convolution(func: Any, args: Any) -> Any:
+def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """How to compute a convolution of contiguous tensors on CPU, or None.
 
     Torch's rule asks which library would run it, to know the layout of the result, and that depends on whether
@@ -138,7 +150,7 @@ def plain_convolution(func: Any, args: Any) -> Any:
     return _meta
 
 
-def _is_plain(tensor: Any) -> bool:
+def _is_plain(tensor: torch.Tensor) -> bool:
     """On CPU, and known to be contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False

@@ -54,7 +54,7 @@ _DEVICE = torch.ops.prim.device.default
 _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
-class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
+class CaptureFakeMode(FakeTensorMode):
     """Same results as ``FakeTensorMode``, which it asks whenever it has no recipe."""
 
     @classmethod
@@ -111,7 +111,9 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
     def avoid_device_init(self) -> bool:
         return self._avoids_devices
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or _NO_KWARGS
         if func is _DEVICE:  # asked by kernels several times a call
             return args[0].device
@@ -128,7 +130,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self.asked = None
         return result
 
-    def _run(self, func: Any, types: Sequence[type], args: Any, kwargs: Any) -> Any:
+    def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:
         if self.in_kernel_invocation:
             return self._ask_torch(func, types, args, kwargs)
         if not is_predictable(func):
@@ -137,7 +139,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
             return self._laid_out(func, args, kwargs, result)
         return self._predict(func, types, args, kwargs)
 
-    def _predict(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
         convolution = plain_convolution(func, args)
         if convolution is not None and self.shape_env is not None:
             return convolution(self, func, args, kwargs)
@@ -160,7 +162,13 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         return result
 
     def _as_eager(
-        self, make: Callable[..., Any], func: Any, types: Any, args: Any, kwargs: Any, *more: Any
+        self,
+        make: Callable[..., Any],
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *more: Any,
     ) -> Any:
         """What ``make`` says, but eager's refusals of arguments, and the dtypes and strides that eager returns."""
         dtypes = eager_dtypes(func, args, kwargs)
@@ -174,7 +182,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         self._demand_accepted(func, args, kwargs, result)
         return self._laid_out(func, args, kwargs, result)
 
-    def _demand_accepted(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
         if not refuses(func, args, kwargs, result):
             return
         self._refusals += 1
@@ -186,12 +194,14 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         raise RefusedArgumentsError
 
     @staticmethod
-    def _laid_out(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    def _laid_out(func: OpOverload, args: Any, kwargs: Any, result: Any) -> Any:
         result = with_undefined(func, args, kwargs, result)
         strides = eager_strides(func, args, kwargs, result)
         return result if strides is None else as_said(result, strides)
 
-    def _compute(self, func: Any, types: Any, args: Any, kwargs: Any, tensors: list[FakeTensor]) -> Any:
+    def _compute(
+        self, func: object, types: object, args: object, kwargs: object, tensors: list[FakeTensor]
+    ) -> Any:
         kernel = kernel_of(func)
         ordinary = self.shape_env is None and all(t.layout is torch.strided for t in tensors)
         if kernel is None or not ordinary or (not tensors and should_allow_numbers_as_tensors(func)):
@@ -201,7 +211,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         except NotImplementedError:  # torch has more to try, a real kernel on zeros for one
             return self._ask_torch(func, types, args, kwargs)
 
-    def _ask_torch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _ask_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
         """Torch's own dispatch, which would log with a traceback what may be the program's error."""
         disabled, _LOG.disabled = _LOG.disabled, True
         self._asking += 1
@@ -249,7 +259,7 @@ class CaptureFakeMode(FakeTensorMode):  # type: ignore[misc]
         return made
 
 
-def _shares_what_it_writes(func: Any, args: Any) -> bool:
+def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
     """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):

@@ -36,12 +36,12 @@ class _ViewOfAFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        _context: Any, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
+        _context: object, base: torch.Tensor, _anchor: torch.Tensor, real: torch.Tensor, geometry: Any
     ) -> Any:
         return _part(base, real, *geometry)
 
     @staticmethod
-    def backward(_context: Any, *_gradients: Any) -> Any:
+    def backward(_context: object, *_gradients: object) -> Any:
         raise AssertionError("a stand-in of a graph input has no history to differentiate")
 
 
@@ -132,7 +132,7 @@ class Faker:
             return value
         return earlier.fake(real, sizes, strides, offset)
 
-    def _fresh(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+    def _fresh(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
         inference = real.is_inference()
         without_modes = torch_compat.DisableTorchDispatch()
         try:
@@ -151,7 +151,7 @@ class Faker:
         made.requires_grad_()
         return made if real.is_leaf else with_history(made)
 
-    def _wrapped(self, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> FakeTensor:
+    def _wrapped(self, real: torch.Tensor, sizes: object, strides: object, offset: object) -> FakeTensor:
         meta = self._meta(real, sizes, strides, offset)
         if real.is_conj():
             meta = torch_compat.conj_view(meta)
@@ -181,7 +181,7 @@ class Faker:
         return meta.set_(self._storages[storage._cdata][1], offset, sizes, strides)
 
     def _view(
-        self, real: torch.Tensor, base: torch.Tensor, sizes: Any, strides: Any, offset: Any
+        self, real: torch.Tensor, base: torch.Tensor, sizes: object, strides: object, offset: object
     ) -> FakeTensor:
         """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
         if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after real.data = ...

@@ -138,7 +138,7 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
     return True
 
 
-def recipe_of(result: Any, tensors: Sequence[FakeTensor]) -> Recipe | None:
+def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
     """How to make ``result`` again from other arguments of the same metadata."""
     if type(result) is FakeTensor:
         part = _part_of(result, tensors)

@@ -23,7 +23,7 @@ class RefusedSizesError(RuntimeError):
     """Eager refuses the sizes of this call."""
 
 
-def check_sizes(func: Any, args: Sequence[Any]) -> None:
+def check_sizes(func: object, args: Sequence[Any]) -> None:
     """Raise RefusedSizesError if eager's kernel refuses the sizes of ``func(*args)``; ``func`` has a rule."""
     if SIZE_RULES[func](*args):
         message = f"sizes that {func} does not take"
@@ -53,14 +53,14 @@ def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
     return [*sizes[:at], *sizes[at + 1 :]]
 
 
-def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: Any) -> bool:
+def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
     """Rows that are added or copied have the sizes of those that they are added to."""
     if not -x.dim() <= dim < x.dim() or not source.dim():
         return False
     return _differ(_without(x.shape, dim), _without(source.shape, dim))
 
 
-def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: Any) -> bool:
+def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
     """Values expand to what the indices select."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
@@ -90,19 +90,19 @@ def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
     return index.dim() > 1 or (not x.dim() and guard_or_false(index.numel() != 1))
 
 
-def _elementwise_loss(x: Tensor, target: Tensor, *_: Any) -> bool:
+def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
     """The result is written where the first argument's sizes say."""
     return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
 
 
-def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: Any) -> bool:
+def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: object) -> bool:
     if x.dim() != 4 or target.dim() != 3:
         return False
     unweighted = weight is None or not guard_or_false(weight.numel() != x.shape[1])
     return not unweighted or _differ(target.shape, _without(x.shape, 1))
 
 
-def _resized(x: Tensor, sizes: Sequence[Any], *_: Any) -> bool:
+def _resized(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
     """There is something to interpolate, and somewhere to put it; only the batch may be empty."""
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
+from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
@@ -40,7 +40,7 @@ def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | 
     return bool(tensor._version != version)
 
 
-def written_lists(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
+def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
     """The tensors, by id, that a call of an operator on lists writes to.
 
     One that is there twice is written to twice, of which the functional form of these operators knows nothing.
@@ -66,7 +66,7 @@ class Listener(TorchDispatchMode):
     def wrote_to(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._written
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for position, name in written_arguments(func):
             given = args[position] if position < len(args) else kwargs.get(name)
@@ -76,7 +76,7 @@ class Listener(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _written_to(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+def _written_to(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
     name = getattr(fn, "__name__", "")
     if not name.startswith(_PREFIXES):
         return

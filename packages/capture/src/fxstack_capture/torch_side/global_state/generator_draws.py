@@ -1,8 +1,8 @@
 """Random tensors from a generator of the program's own (``torch.randn(3, generator=g)``).
 
 Nothing but other draws from the same generator can tell when such a tensor is drawn, so the replacement draws it before the
-graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The generator that torch uses by
-default is another matter: operators of the graph draw from it, too.
+graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The generator that
+torch uses by default is another matter: operators of the graph draw from it, too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from fxstack_capture.torch_side.recording.execution import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 
 
-def draw(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def draw(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
@@ -39,33 +41,35 @@ def draw(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     # Torch's defaults may be others where the tensor is drawn.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
-    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)  # type: ignore[attr-defined]
+    source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
     return tracer.enter_drawn(example, source)
 
 
-def seed(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def seed(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``Generator.manual_seed``: done in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
     _guard_own(tracer, generator)
-    tracer.trace.objects.draws.add(fn, generator, tuple(rest), kwargs)  # type: ignore[attr-defined]
+    tracer.trace.objects.draws.add(fn, generator, tuple(rest), kwargs)
     return generator
 
 
-def _guard_own(tracer: TorchTracer, generator: torch.Generator) -> None:
+def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, AllDistinct(others))
 
 
-def _guard_same(tracer: TorchTracer, generator: torch.Generator) -> None:
+def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
     tracer.trace.guard(source, IdentityIs(generator, id(generator)))
 
 
-def _on_cpu(device: Any) -> bool:
+def _on_cpu(device: object) -> bool:
     """Whether a tensor that is made for ``device`` lies on CPU, where the default generator is torch's own choice."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
@@ -77,7 +81,7 @@ def _from(fn: Callable[..., Any]) -> Callable[..., Any]:
     return drawn
 
 
-def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: Any, **kwargs: Any) -> Any:
+def _draw(fn: Callable[..., Any], generator: torch.Generator, *args: object, **kwargs: object) -> Any:
     return fn(*args, generator=generator, **kwargs)
 
 
@@ -86,9 +90,9 @@ def _defaults() -> tuple[torch.Generator, ...]:
 
 
 def _demand_alone(
-    tracer: TorchTracer,
+    tracer: TracerProtocol,
     fn: Callable[..., Any],
-    generator: Any,
+    generator: object,
     args: tuple[Any, ...],
     rest: Mapping[str, Any],
 ) -> None:
@@ -109,7 +113,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _example(
-    fn: Callable[..., Any], generator: torch.Generator, args: Any, rest: dict[str, Any]
+    fn: Callable[..., Any], generator: torch.Generator, args: tuple[Any, ...], rest: dict[str, Any]
 ) -> torch.Tensor:
     try:
         made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)

@@ -15,15 +15,15 @@ from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STAT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
-    Rule = Callable[[TorchTracer, Callable[..., Any], Args, dict[str, Any]], Any]
+    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 _SIGNED = range(-(1 << 63), 1 << 63)
 
 
-def _manual_seed(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+def _manual_seed(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> Any:
     (seed,) = _only(tracer, fn, "seed", args, kwargs)
     if type(seed) is not torch.SymInt and (type(seed) is not int or seed not in _SIGNED):
         raise graph_break("side-effect-call", "torch.manual_seed of what is no number of 64 bits")
@@ -33,12 +33,12 @@ def _manual_seed(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any
     return objects.enter(generator, pinned(generator, "torch.default_generator"))
 
 
-def _get_state(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+def _get_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> Any:
     _demand_plain(tracer, fn)
     return tracer.record(GET_STATE, args, kwargs)
 
 
-def _set_state(tracer: TorchTracer, fn: Any, args: Args, kwargs: dict[str, Any]) -> None:
+def _set_state(tracer: TracerProtocol, fn: object, args: Args, kwargs: dict[str, Any]) -> None:
     (state,) = _only(tracer, fn, "new_state", args, kwargs)
     with tracer.unrecorded():
         fits = isinstance(state, FakeTensor) and _is_state(state)
@@ -52,7 +52,7 @@ def _is_state(tensor: FakeTensor) -> bool:
     return described == (torch.uint8, "cpu", (STATE_SIZE,)) and tensor.is_contiguous()
 
 
-def _only(tracer: TorchTracer, fn: Any, name: str, args: Args, kwargs: dict[str, Any]) -> Args:
+def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: dict[str, Any]) -> Args:
     """The one argument, or whatever makes the call an error."""
     _demand_plain(tracer, fn)
     if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:
@@ -60,7 +60,7 @@ def _only(tracer: TorchTracer, fn: Any, name: str, args: Args, kwargs: dict[str,
     return (*args, *kwargs.values())
 
 
-def _demand_plain(tracer: TorchTracer, fn: Any) -> None:
+def _demand_plain(tracer: TracerProtocol, fn: object) -> None:
     if tracer.transforms.inside:
         raise graph_break("side-effect-call", f"{name_of(fn)} under a transform")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 
 
-class Flag(partial):  # type: ignore[type-arg]
+class Flag(partial[Any]):
     """A getter of torch's state as an object whose ``value`` is read without running Python code."""
 
     value = property(methodcaller("__call__"))

@@ -23,7 +23,7 @@ from fxstack_capture.torch_side.global_state.import_snapshot import is_original,
 
 if TYPE_CHECKING:
     from fxstack_capture.torch_side.recording.targets import Target
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 
@@ -75,7 +75,7 @@ class NamesOfTorch:
         if not is_original_method(name):
             raise graph_break("unsupported-call", f"Tensor.{name}, whose name stands for another,")
 
-    def _guard_function(self, fn: Any) -> None:
+    def _guard_function(self, fn: object) -> None:
         if (getattr(fn, "__module__", None) or "").partition(".")[0] != "torch":
             return
         name = _get_qualified_name(fn)

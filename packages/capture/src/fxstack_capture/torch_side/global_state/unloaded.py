@@ -40,7 +40,7 @@ def leave_compiler_unloaded() -> None:
 
 
 def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
         with suppress(AttributeError):  # another thread was faster

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
     from fxstack_capture.torch_compat import pytree
     from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
     Tensors = list[torch.Tensor]
+
+# Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
+# compiled here (for example, an operand that is also a closure) and may not see functions that run in plain
+# Python inside of compiled code.
 
 _OPERATORS = torch.ops.higher_order
 
@@ -35,7 +39,7 @@ _OPERATORS = torch.ops.higher_order
 class GraphsOfCall:
     """One call of an operator while it is written down: its functions, what they share, and its operands."""
 
-    def __init__(self, tracer: TorchTracer, operator: Any) -> None:
+    def __init__(self, tracer: TracerProtocol, operator: Any) -> None:
         if tracer.transforms.inside:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
         self.tracer = tracer
@@ -127,7 +131,7 @@ def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -
         return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
 
 
-def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``cond(pred, true_fn, false_fn, operands)``."""
     pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
@@ -143,7 +147,7 @@ def cond(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return call.write((chosen, true_graph, false_graph, operand_nodes), results, yes.spec)
 
 
-def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
     names = "cond_fn body_fn carried_inputs additional_inputs"
     cond_fn, body_fn, carried, additional = bound(args, kwargs, names)
@@ -161,7 +165,7 @@ def while_loop(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any
     return call.write(node_args, results, body.spec)
 
 
-def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``map_impl(f, xs, pos_args)``."""
     fn, xs, more = bound(args, kwargs, "f xs pos_args")
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
@@ -174,7 +178,7 @@ def map_(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return call.write(node_args, results, body.spec)
 
 
-def scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``scan(combine_fn, init, xs, additional_inputs)``."""
     fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.scan)
@@ -190,7 +194,7 @@ def scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return call.write(node_args, results, body.spec)
 
 
-def associative_scan(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``associative_scan(combine_fn, xs, additional_inputs)``."""
     fn, xs, more = bound(args, kwargs, "combine_fn xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.associative_scan)

@@ -25,16 +25,20 @@ if TYPE_CHECKING:
 
     from torch import fx
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
+# Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
+# TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
+# graph in eager.
+
 _OPERATOR = torch.ops.higher_order.flex_attention
 _NAMES = "query key value score_mod block_mask scale kernel_options"
 _POSITIONS = 4
 
 
-def flex_attention(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options)``, ``block_mask`` as a tuple."""
     query, key, value, score_mod, block_mask, scale, options, *more = bound(
         args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
@@ -63,7 +67,7 @@ def flex_attention(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) ->
     return call.write(node_args, results, pytree.tree_structure((None,) * len(results)))
 
 
-def _autocast(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor:
+def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
     """``tensor`` as the operator takes it under autocast."""
     kind = tensor.device.type
     if not torch.is_autocast_enabled(kind) or not _casts(kind, tensor):
@@ -79,7 +83,7 @@ def _casts(kind: str, tensor: torch.Tensor) -> bool:
     return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
 
-def _number(tracer: TorchTracer, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _number(tracer: TracerProtocol, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """One number; a score has history if the query has."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = torch.empty((), dtype=dtype, device=query.device)
@@ -119,11 +123,11 @@ def _results(
 
 
 @contextmanager
-def _lookups(tracer: TorchTracer) -> Iterator[None]:
+def _lookups(tracer: TracerProtocol) -> Iterator[None]:
     """``tensor[...]`` with tensors and integers alone is ``aten.index``, as the operator has it in its functions."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:
-        def look_up(tensor: Any, index: Any) -> Any:
+        def look_up(tensor: object, index: object) -> Any:
             parts = pytree.tree_leaves(index)
             if not all(isinstance(part, (torch.Tensor, int)) for part in parts):
                 return tracer.record(fn, (tensor, index), {})
@@ -141,7 +145,7 @@ def _lookups(tracer: TorchTracer) -> Iterator[None]:
         tracer.overriding = before
 
 
-def _as_tensor(tracer: TorchTracer, tensor: torch.Tensor, index: Any) -> Any:
+def _as_tensor(tracer: TracerProtocol, tensor: torch.Tensor, index: object) -> Any:
     if isinstance(index, torch.Tensor):
         return index
     made = {"dtype": torch.int64, "device": tensor.device}

@@ -16,34 +16,38 @@ from fxstack_capture.torch_compat import predispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-    Rule = Callable[[TorchTracer, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+    Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _C = torch_compat.functorch
 
 
-def _layer(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tracer.transforms.run(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _flag(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Reads or sets what no operator sees; what it was outside is guarded."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)
 
 
-def _enter_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _enter_dual(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return tracer.transforms.enter_dual(_BELOW.get(fn, fn), args, kwargs)
 
 
-def _exit_dual(tracer: TorchTracer, fn: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _exit_dual(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return tracer.transforms.exit_dual(_BELOW.get(fn, fn), args, kwargs)
 
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
     """What torch's wrapper does: the C function takes no negative dimension."""
-    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)  # type: ignore[no-any-return]
+    return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)
 
 
 _WRAPPERS = {
@@ -68,8 +72,8 @@ _LAYERS = (
     *("maybe_get_level", "maybe_get_bdim", "current_level", "get_dynamic_layer_stack_depth"),
 )
 _OTHERS = (
-    torch_compat.make_dual,  # type: ignore[attr-defined]
-    torch_compat.unpack_dual,  # type: ignore[attr-defined]
+    torch_compat.make_dual,
+    torch_compat.unpack_dual,
     *(getattr(torch, f"_{name}_functional_tensor") for name in ("to", "from", "is")),
     torch_compat.functional_sync,
     torch_compat.are_functorch_transforms_active,

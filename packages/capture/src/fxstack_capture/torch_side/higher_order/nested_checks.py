@@ -15,11 +15,11 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from torch import fx
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
@@ -32,7 +32,7 @@ _UNSAID = (
 _FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is_size: lambda size: size >= 0}
 
 
-def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
     if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
         return tracer.trace.interp.call_function(fn, args, kwargs)
@@ -50,28 +50,28 @@ def check_number(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> An
     return None
 
 
-def _write(tracer: TorchTracer, fact: torch.SymBool, message: str) -> None:
+def _write(tracer: TracerProtocol, fact: torch.SymBool, message: str) -> None:
     builder = tracer.builder
     node = builder.add("call_function", _ASSERT, (builder.argument(fact, []), message), {})
     node.meta.update(val=None, example_value=None)
     tracer.annotate(node)
 
 
-def _message(tracer: TorchTracer, message: Any = None, **_more: Any) -> str:
+def _message(tracer: TracerProtocol, message: object = None, **_more: object) -> str:
     return _UNSAID if message is None else str(tracer.trace.calls.call(message, (), {}))
 
 
-def are_of(tracer: TorchTracer, region: fx.Node, symbols: Iterable[Any]) -> bool:
+def are_of(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> bool:
     """Whether all of these numbers are computed behind the node with which a nested graph begins."""
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
-def assumed_outside(tracer: TorchTracer, region: fx.Node, known: set[Any]) -> bool:
+def assumed_outside(tracer: TracerProtocol, region: fx.Node, known: set[Any]) -> bool:
     """Whether anything but what was ``known`` is assumed of a number that the nested graph does not compute."""
     return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known)
 
 
-def facts(tracer: TorchTracer) -> set[Any]:
+def facts(tracer: TracerProtocol) -> set[Any]:
     """What is assumed of numbers that data decide."""
     if not tracer.geometry.is_used:
         return set()

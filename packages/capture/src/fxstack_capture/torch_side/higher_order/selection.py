@@ -20,7 +20,7 @@ from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 Policy = _checkpoint.CheckpointPolicy
 
@@ -75,7 +75,7 @@ def is_choosing(tracer: Any) -> bool:
 class Selection(TorchDispatchMode):
     """One region. As a mode it notes which operators a call comes to; ``tag`` asks the policy about them."""
 
-    def __init__(self, tracer: TorchTracer, policy: Callable[..., Any], *, draws_again: bool) -> None:
+    def __init__(self, tracer: TracerProtocol, policy: Callable[..., Any], *, draws_again: bool) -> None:
         super().__init__()
         self._draws_again = draws_again
         self._tracer = tracer
@@ -100,7 +100,7 @@ class Selection(TorchDispatchMode):
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
 
-    def _ask(self, func: Any, args: Any, kwargs: Any, out: Any) -> str:
+    def _ask(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> str:
         if func._schema.is_mutable and not self._saved.isdisjoint(_memory((args, kwargs))):
             raise _changes_what_is_saved(func)
         calls = self._tracer.trace.calls

@@ -27,7 +27,7 @@ from fxstack_interchange.modules import make_graph_module
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def parameter() -> None:
@@ -47,7 +47,7 @@ class Subgraph:
     """Whether it gives one value rather than a tuple."""
 
 
-def fake_of(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
+def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
     """A tensor of its own with the metadata of ``like``, whose value is not known: another one comes in each round."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = like.detach()
@@ -57,18 +57,18 @@ def fake_of(tracer: TorchTracer, like: torch.Tensor) -> torch.Tensor:
     return made.requires_grad_() if like.requires_grad else made
 
 
-def flattened(tracer: TorchTracer, value: Any) -> tuple[list[Any], pytree.TreeSpec]:
+def flattened(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
     """The leaves of a container of the trace, and how they are nested; what it reads of the program is guarded."""
     leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
     return leaves, spec
 
 
-def unflattened(tracer: TorchTracer, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
+def unflattened(tracer: TracerProtocol, leaves: list[Any], spec: pytree.TreeSpec) -> Any:
     return tracer.trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})
 
 
 def trace(
-    tracer: TorchTracer,
+    tracer: TracerProtocol,
     fn: Callable[..., Any],
     inputs: Sequence[torch.Tensor],
     nested: pytree.TreeSpec | None,
@@ -109,7 +109,7 @@ def trace(
     return made
 
 
-def _called(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """What ``fn`` returns. It may never run: an exception that it raises while it is traced is not the program's yet."""
     try:
         return tracer.trace.calls.call(fn, args, {})
@@ -144,7 +144,7 @@ def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
 
 
 def _demand_unwritten(
-    tracer: TorchTracer, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
+    tracer: TracerProtocol, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
 ) -> set[int]:
     """Nothing from outside is written to; the memory of what is."""
     values = [node.meta["val"] for node in made.free]
@@ -170,7 +170,7 @@ def _memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def cut_out(tracer: TorchTracer, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
+def cut_out(tracer: TracerProtocol, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
     """The function as a module: its own inputs, then the ``free`` nodes; the nodes themselves stay."""
     graph = fx.Graph()
     here: dict[fx.Node, Any] = {

@@ -21,7 +21,7 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 _MOST_OBJECTS = 10_000
 
@@ -43,7 +43,7 @@ class Surroundings:
     With it what the objects hold that were made in the trace and that ``roots`` lead to.
     """
 
-    def __init__(self, trace: Trace, *roots: Any) -> None:
+    def __init__(self, trace: Trace, *roots: object) -> None:
         self._trace = trace
         self._roots = roots
         self._seen = _seen(trace)
@@ -122,7 +122,7 @@ def _items(value: Any, cls: type) -> list[Any]:
     return []
 
 
-def _slots(value: Any, cls: type) -> Iterator[Any]:
+def _slots(value: object, cls: type) -> Iterator[Any]:
     for member in slots(cls):
         try:
             yield member.__get__(value)

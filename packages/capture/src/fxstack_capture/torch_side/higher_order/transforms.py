@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: linearize, a program's autograd.Function under a transform where a gradient is also taken outside of
+# it, and whatever ends a graph inside of a transform run the whole transform in plain Python.
 
 _C = torch_compat.functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
@@ -62,7 +65,7 @@ _LARGEST_LITERAL = 4096
 class Transforms:
     """The layers that are on in one trace, and what the graph believes torch's global state to be below them."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._used = False
         self._dual_levels = 0
@@ -114,7 +117,7 @@ class Transforms:
 
     # --- writing down ----------------------------------------------------------------------------
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that arrived below all layers; its tensors are stand-ins."""
         if func in _UNRECORDED:
             return func(*args, **kwargs)
@@ -143,7 +146,7 @@ class Transforms:
         self._write(func, node_args, node_kwargs, result)
         return result
 
-    def _write(self, target: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _write(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         node = self._tracer.builder.add("call_function", target, args, kwargs)
         self._tracer.annotate(node)
         self._tracer.builder.bind(result, node)
@@ -157,7 +160,7 @@ class Transforms:
         tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor))
         return any(x.device == _META and not known(x) for x in tensors)
 
-    def _write_zeros(self, values: Any) -> None:
+    def _write_zeros(self, values: object) -> None:
         """Nodes for zeros that an operator of the graph reads; most are read by torch's rules for zeros alone."""
         known = self._tracer.builder.is_known
         for x in tree_leaves(values):
@@ -165,7 +168,7 @@ class Transforms:
                 made_as = {"dtype": x.dtype, "device": x.device}
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 
-    def _literal(self, func: Any, real: torch.Tensor) -> Any:
+    def _literal(self, func: Callable[..., Any], real: torch.Tensor) -> Any:
         """A tensor made of Python numbers."""
         if real.numel() > _LARGEST_LITERAL:
             raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
@@ -175,7 +178,7 @@ class Transforms:
         self._write(torch.tensor, (numbers,), {"dtype": real.dtype}, fake)
         return fake
 
-    def _note_mutations(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _note_mutations(self, func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         for position, name in written_arguments(func):
             value = args[position] if position < len(args) else kwargs.get(name)
             for tensor in tree_leaves(value):
@@ -188,11 +191,11 @@ class Transforms:
 
     # --- levels ----------------------------------------------------------------------------------
 
-    def enter_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._dual_levels += 1
         return self.run(fn, args, kwargs)
 
-    def exit_dual(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def exit_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._dual_levels -= 1
         return self.run(fn, args, kwargs)
 

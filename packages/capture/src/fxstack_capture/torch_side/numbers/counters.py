@@ -21,7 +21,7 @@ from fxstack_capture.sources import Converted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """Below which whole numbers of a dtype can be counted without rounding."""
@@ -33,13 +33,13 @@ _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 class Counters:
     """What is known of storages of one number: what was added to them, or what they were made with."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._added: dict[int, float] = {}
         self._made: dict[int, float] = {}
         self._read: dict[int, Any] = {}
 
-    def note_made(self, target: Any, args: tuple[Any, ...], result: Any) -> None:
+    def note_made(self, target: object, args: tuple[Any, ...], result: Any) -> None:
         """A call has been recorded that may have made a tensor of a known number."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
@@ -111,7 +111,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     )
 
 
-def additions(target: Any, args: tuple[Any, ...], kwargs: Any) -> dict[int, float]:
+def additions(target: object, args: tuple[Any, ...], kwargs: object) -> dict[int, float]:
     """The tensors, by id, that a call adds a whole number to, and which number."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
@@ -119,7 +119,7 @@ def additions(target: Any, args: tuple[Any, ...], kwargs: Any) -> dict[int, floa
     return {id(tensor): float(args[1]) for tensor in tensors}
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return type(value) is int or (type(value) is float and value.is_integer())
 
 

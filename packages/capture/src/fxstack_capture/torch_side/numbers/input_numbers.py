@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class InputNumbers:
     """Those of one trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._trace = tracer.trace
         self._history = tracer.history
         self._geometry = tracer.geometry

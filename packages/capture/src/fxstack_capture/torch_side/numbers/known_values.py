@@ -17,7 +17,9 @@ from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMo
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: up to 256 operators on 4,096 elements; nonzero and masks of such tensors end the graph.
 
 _MOST_NODES = 256
 _MOST_ELEMENTS = 4096
@@ -31,7 +33,7 @@ class _NotKnownError(Exception):
     """The value depends on more than numbers of the program."""
 
 
-def value_of(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor | None:
+def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | None:
     """A real tensor equal to ``tensor``, a stand-in; None where its value is not known while tracing."""
     if type(tensor) is not FakeTensor or tracer.transforms.inside:
         return None
@@ -47,7 +49,7 @@ def value_of(tracer: TorchTracer, tensor: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
-def _history(tracer: TorchTracer, last: fx.Node) -> list[fx.Node]:
+def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
     """``last`` and all that it is computed from, in the order of the graph."""
     found: set[fx.Node] = set()
     waiting = [last]
@@ -63,7 +65,7 @@ def _history(tracer: TorchTracer, last: fx.Node) -> list[fx.Node]:
     return sorted(found)
 
 
-def _demand_known(tracer: TorchTracer, node: fx.Node) -> None:
+def _demand_known(tracer: TracerProtocol, node: fx.Node) -> None:
     if node.op != "call_method" and not (node.op == "call_function" and isinstance(node.target, _CALLABLE)):
         raise _NotKnownError
     for made in torch_compat.tree_leaves(node.meta.get("val")):
@@ -87,17 +89,17 @@ def _run(nodes: list[fx.Node]) -> torch.Tensor:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         values[node] = _call(node, args, kwargs)
         _demand_like(values[node], node.meta["val"])
-    return values[nodes[-1]]  # type: ignore[no-any-return]
+    return values[nodes[-1]]
 
 
-def _call(node: fx.Node, args: Any, kwargs: Any) -> Any:
+def _call(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     assert callable(node.target)
     return node.target(*args, **kwargs)
 
 
-def _demand_like(found: Any, fake: Any) -> None:
+def _demand_like(found: object, fake: object) -> None:
     """The state that a node was made under (autocast, the default dtype) may have been another."""
     leaves = torch_compat.tree_leaves
     for mine, theirs in zip(leaves(found), leaves(fake), strict=True):

@@ -44,7 +44,7 @@ class NumberFormulas:
         self._geometry = geometry
         self._known: dict[tuple[Source, str, str], Source] = {}
 
-    def source_of(self, expr: Any, value: float) -> Source | None:
+    def source_of(self, expr: object, value: float) -> Source | None:
         """Where ``expr``, which is ``value`` now, is found; None where it depends on more than one number of an input, or
         on one that is drawn.
         """
@@ -53,7 +53,7 @@ class NumberFormulas:
             return None
         return placed[0]
 
-    def _place(self, expr: Any) -> Placed | None:
+    def _place(self, expr: sympy.Expr) -> Placed | None:
         found = self._geometry.primary.get(expr)
         if found is not None:
             source, number = found

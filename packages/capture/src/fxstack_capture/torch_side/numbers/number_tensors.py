@@ -15,9 +15,9 @@ from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -31,7 +31,7 @@ SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
 """Keywords of operators that take numbers."""
 
 
-def with_scalars(tracer: TorchTracer, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
+def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
@@ -42,7 +42,7 @@ def with_scalars(tracer: TorchTracer, fn: object, kwargs: dict[str, Any]) -> dic
     }
 
 
-def takes(data: Any, kwargs: dict[str, Any]) -> bool:
+def takes(data: object, kwargs: dict[str, Any]) -> bool:
     dtype = kwargs.get("dtype")
     if dtype is not None and not isinstance(dtype, torch.dtype):  # a class of Python, or a mistake
         return False
@@ -80,13 +80,13 @@ def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
     return given or reduce(torch.promote_types, map(_own_dtype, leaves))
 
 
-def _own_dtype(leaf: Any) -> torch.dtype:
+def _own_dtype(leaf: object) -> torch.dtype:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return torch.get_default_dtype() if type(leaf) in _REAL else torch.int64
 
 
-def _fits_in_list(leaf: Any, dtype: torch.dtype) -> bool:
+def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
     if isinstance(leaf, torch.Tensor):
         return _is_one_number(leaf) and _keeps_value(leaf.dtype, dtype)
     real = dtype.is_floating_point
@@ -114,10 +114,11 @@ def _plain(value: Any, real: bool) -> bool:
         value = 0 if value.node.hint is None else value.node.hint
     elif kind is not int:
         return real and kind in _REAL
-    return -_LARGEST <= value <= _LARGEST  # type: ignore[no-any-return]
+    result: bool = -_LARGEST <= value <= _LARGEST
+    return result
 
 
-def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
+def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
     """``kwargs`` are those of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
@@ -128,7 +129,7 @@ def make(tracer: TorchTracer, data: Any, kwargs: dict[str, Any]) -> Any:
     return made
 
 
-def _stacked(tracer: TorchTracer, data: Any, options: dict[str, Any]) -> Any:
+def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
     if type(data) in _LISTS:
         return tracer.record(torch.stack, ([_stacked(tracer, v, options) for v in data],), {})
     if isinstance(data, torch.Tensor):
@@ -136,7 +137,9 @@ def _stacked(tracer: TorchTracer, data: Any, options: dict[str, Any]) -> Any:
     return _of_number(tracer, data, options)
 
 
-def new_tensor(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_tensor(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         like, data = args
@@ -147,19 +150,19 @@ def new_tensor(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict
     return tracer.record(fn, args, kwargs)
 
 
-def _fits(number: Any, dtype: torch.dtype) -> bool:
+def _fits(number: object, dtype: torch.dtype) -> bool:
     """A float alone is not asked for as a whole number."""
     return type(number) is not torch.SymFloat or dtype.is_floating_point
 
 
-def _of_tensor(tracer: TorchTracer, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
     made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
     if dtype.is_floating_point and tensor.dtype != dtype:
         made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # Python's float
     return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
 
 
-def _of_number(tracer: TorchTracer, number: Any, options: dict[str, Any]) -> Any:
+def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) -> Any:
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)

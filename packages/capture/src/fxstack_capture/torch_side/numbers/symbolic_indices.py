@@ -21,14 +21,16 @@ from fxstack_capture.torch_side.rules import numpy_indices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _EVERYTHING = slice(None)
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def read(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def read(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
@@ -39,7 +41,9 @@ def read(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
 
-def write(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def write(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
@@ -50,7 +54,7 @@ def write(tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kw
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
 
-def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
+def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
     """``index`` with the numbers of tensors that torch asks for theirs.
 
     Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
@@ -58,11 +62,11 @@ def _with_numbers(tracer: TorchTracer, index: Any) -> Any:
     if tracer.transforms.inside:
         return index
 
-    def number(value: Any) -> Any:
+    def number(value: object) -> Any:
         known = known_values.value_of(tracer, value)
         return tracer.number_in(value) if known is None else int(known)
 
-    def item(value: Any) -> Any:
+    def item(value: object) -> Any:
         if type(value) is slice and tracer.trace.options.capture_scalar_outputs:
             bounds = (value.start, value.stop, value.step)
             return slice(*(number(x) if _is_number(x) and x.numel() == 1 else x for x in bounds))
@@ -81,7 +85,7 @@ def _is_refused(tensor: torch.Tensor) -> bool:
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
-def _has_symbol(index: Any) -> bool:
+def _has_symbol(index: object) -> bool:
     """Whether an item is symbolic, and all items are such that their dimensions are known."""
     if type(index) is torch.SymInt:
         return True
@@ -92,7 +96,7 @@ def _has_symbol(index: Any) -> bool:
     )
 
 
-def _dimensions(item: Any) -> int | None:
+def _dimensions(item: object) -> int | None:
     """How many of the tensor's dimensions an item of an index stands for; None if that depends on more than its kind."""
     if item is None or isinstance(item, EllipsisType):
         return 0
@@ -101,7 +105,9 @@ def _dimensions(item: Any) -> int | None:
     return 1 if type(item) in (int, torch.SymInt, slice) else None
 
 
-def _selected(tracer: TorchTracer, tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
+def _selected(
+    tracer: TracerProtocol, tensor: torch.Tensor, index: object
+) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """The tensor after its symbolic indices, and the index that is left."""
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sympy
 import torch
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from fxstack_capture.shapes.geometry import Geometry
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.graph import GraphBuilder
 
 
-class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
+class GraphAnalysis(OptimizedPythonReferenceAnalysis):
     """How a sympy function is computed on nodes; what torch leaves to sympy itself is Python arithmetic."""
 
     @staticmethod
@@ -28,16 +27,25 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):  # type: ignore[misc]
         return a / b
 
     @staticmethod
-    def trunc_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
+    def trunc_to_int(x: object, dtype: object) -> Any:  # noqa: ARG004 - torch's signature; its own rule returns x
         return torch.sym_int(x)
 
     @staticmethod
-    def floor_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+    def floor_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
         return torch.sym_int(x // 1)
 
     @staticmethod
-    def ceil_to_int(x: Any, dtype: Any) -> Any:  # noqa: ARG004
+    def ceil_to_int(x: Any, dtype: object) -> Any:  # noqa: ARG004
         return -torch.sym_int(-x // 1)
+
+
+class NodeMaker(Protocol):
+    """What symbols use of the graph under construction."""
+
+    @property
+    def graph(self) -> fx.Graph: ...
+
+    def placeholder(self, source: Source, value: object) -> fx.Node: ...
 
 
 class Symbols:
@@ -77,7 +85,7 @@ class Symbols:
             return False
         return not self.can_compute(result.node.expr)
 
-    def node_of(self, value: Any, builder: GraphBuilder) -> Any:
+    def node_of(self, value: Any, builder: NodeMaker) -> Any:
         """The node (or plain number, where the expression turned out constant) for a symbolic number."""
         expr = value.node.expr
         if expr.is_number or expr in (sympy.true, sympy.false):
@@ -97,12 +105,12 @@ class Symbols:
             self.sources[symbol][0], Size | Stride | StorageOffset
         )
 
-    def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: GraphBuilder) -> fx.Node:
+    def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: NodeMaker) -> fx.Node:
         """The node for an assumption: computed as it was made, since by now it is what ``value`` is simplified with."""
         node = self._nodes.get(expr)
         return self._compute(expr, value, builder) if node is None else node
 
-    def _compute(self, expr: sympy.Basic, value: Any, builder: GraphBuilder) -> fx.Node:
+    def _compute(self, expr: sympy.Basic, value: object, builder: NodeMaker) -> fx.Node:
         graph = builder.graph
         tracer = fx.proxy.GraphAppendingTracer(graph)
         names = sorted(expr.free_symbols, key=str)
@@ -111,7 +119,7 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        with torch_compat.EnableTorchFunction():  # type: ignore[attr-defined]  # which proxies rely on
+        with torch_compat.EnableTorchFunction():  # which proxies rely on
             node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         if value is not None:
@@ -119,29 +127,29 @@ class Symbols:
         self._nodes[expr] = node
         return node
 
-    def _float_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+    def _float_node(self, symbol: sympy.Symbol, builder: NodeMaker) -> fx.Node:
         """The very operation of the program whose result ``symbol`` stands for."""
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand, builder) for operand in computed.operands]
         node = builder.graph.call_function(computed.operation.function, tuple(operands))
-        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))  # type: ignore[operator]
+        value = node.target(*fx.map_arg(node.args, lambda n: n.meta["val"]))
         node.meta.update(val=value, example_value=value)
         return node
 
-    def _operand(self, operand: Any, builder: GraphBuilder) -> Any:
+    def _operand(self, operand: object, builder: NodeMaker) -> Any:
         if not isinstance(operand, sympy.Basic):
             return operand
         node = self._nodes.get(operand)
         return self._compute(operand, None, builder) if node is None else node
 
-    def bind_input(self, symbol: sympy.Symbol, builder: GraphBuilder) -> None:
+    def bind_input(self, symbol: sympy.Symbol, builder: NodeMaker) -> None:
         """Make ``symbol`` an input unless it is one."""
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)
             self._symbol_node(symbol, builder)
 
-    def _symbol_node(self, symbol: sympy.Symbol, builder: GraphBuilder) -> fx.Node:
+    def _symbol_node(self, symbol: sympy.Symbol, builder: NodeMaker) -> fx.Node:
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
             node = self._nodes[symbol] = self._float_node(symbol, builder)
@@ -156,7 +164,7 @@ def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
     node = last.next
     while node is not graph._root:
         args = fx.map_arg(node.args, lambda n: n.meta["val"])
-        result = node.target(*args)  # type: ignore[operator]
+        result = node.target(*args)
         node.meta.update(val=result, example_value=result)
         node = node.next
 

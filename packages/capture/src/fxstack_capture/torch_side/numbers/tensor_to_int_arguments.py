@@ -16,7 +16,10 @@ from fxstack_capture.torch_side.numbers import known_values
 
 if TYPE_CHECKING:
     from fxstack_capture.breaks import GraphBreak
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: in-place operators between rows of one tensor at such indices (y[t] = y[0]) run their graph in
+# eager.
 
 _CONTAINERS = (tuple, list, torch.Size)
 
@@ -25,7 +28,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def accepted(
-    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
     """What to make a call with that was refused for ``reason``; None if nothing else would do."""
     instead = _with_number(tracer, args, kwargs, reason)
@@ -35,7 +38,7 @@ def accepted(
 
 
 def _with_number(
-    tracer: TorchTracer, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
+    tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
     """The arguments with a number in place of the tensor that torch has asked for one, in vain; None if it is not known.
 
@@ -65,11 +68,11 @@ def _is_open(value: Any) -> bool:
     return type(value) is torch.SymBool and value.node.has_hint()
 
 
-def _decided(value: Any) -> Any:
+def _decided(value: object) -> Any:
     return bool(value) if _is_open(value) else value
 
 
-def _occurrences(value: Any, tensor: torch.Tensor) -> int:
+def _occurrences(value: object, tensor: torch.Tensor) -> int:
     return (value is tensor) + sum(_occurrences(part, tensor) for part in _parts(value))
 
 

@@ -14,12 +14,12 @@ from fxstack_capture.torch_compat import FakeTensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
 
 
-def extremum(tracer: TorchTracer, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
     """Python's answer: the second where it compares as larger (smaller), else the first, NaN or not.
 
     In double precision, which Python computes in. Numbers that are known while tracing are compared by Python.
@@ -34,15 +34,15 @@ def extremum(tracer: TorchTracer, fn: Callable[..., Any], first: Any, second: An
     return tracer.number_in(chosen)
 
 
-def _is_float(number: Any) -> bool:
+def _is_float(number: object) -> bool:
     return type(number) in (float, torch.SymFloat)
 
 
-def _is_whole(number: Any) -> bool:
+def _is_whole(number: object) -> bool:
     return type(number) in (int, torch.SymInt)
 
 
-def _is_open(number: Any) -> bool:
+def _is_open(number: object) -> bool:
     """Whether tracing does not know it."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
@@ -50,12 +50,12 @@ def _is_open(number: Any) -> bool:
 _SYMBOLIC: dict[Any, Callable[..., Any]] = {max: torch.sym_max, min: torch.sym_min}
 
 
-def _as_tensor(tracer: TorchTracer, number: Any) -> torch.Tensor:
+def _as_tensor(tracer: TracerProtocol, number: object) -> torch.Tensor:
     options = {"dtype": torch.float64, "device": torch.device("cpu")}
-    return tracer.record(torch.scalar_tensor, (number,), options)  # type: ignore[no-any-return]
+    return tracer.record(torch.scalar_tensor, (number,), options)
 
 
-def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
+def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
     """``bool(value)`` where numbers out of tensors are captured and this is one that tracing does not know."""
     if not tracer.trace.options.capture_scalar_outputs:
         return None
@@ -70,7 +70,7 @@ def open_truth(tracer: TorchTracer, value: Any) -> torch.SymBool | None:
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def decided(tracer: TorchTracer, truth: torch.SymBool) -> Any:
+def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
     """The bool that ``truth`` is now, guarded; ``truth`` itself where nobody knows it, or it differs from run to run."""
     node = truth.node
     if not node.has_hint() or tracer.geometry.env.depends_on_drawn(node.expr):
@@ -78,7 +78,7 @@ def decided(tracer: TorchTracer, truth: torch.SymBool) -> Any:
     return specialized(tracer, truth)
 
 
-def specialized(tracer: TorchTracer, value: Any) -> Any:
+def specialized(tracer: TracerProtocol, value: Any) -> Any:
     """The plain number that a symbolic one is now, which is guarded; other values as they are."""
     convert = _PLAIN.get(type(value))
     if convert is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import fx
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _OWN = frozenset({"aten", "prims", "prim"})
 _INDEXING = frozenset(
@@ -44,7 +44,7 @@ class HandledError(RefusedError):
 class Assumptions:
     """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.region: fx.Node | None = None
         """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""
@@ -122,7 +122,7 @@ class Assumptions:
         return not (leaves_traces or (needs_cpu and not on_cpu))
 
 
-def _is_the_programs(target: Any) -> bool:
+def _is_the_programs(target: object) -> bool:
     """Whether a node calls code of the program's own (``allow_in_graph``)."""
     return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
 

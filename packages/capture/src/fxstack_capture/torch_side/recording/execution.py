@@ -148,7 +148,7 @@ class _CannotRehearseError(Exception):
     """The call cannot be repeated on real tensors."""
 
 
-def _real(leaf: Any) -> Any:
+def _real(leaf: object) -> Any:
     """What the program would have: zeros for a fake tensor, the present value of a symbolic number."""
     if isinstance(leaf, FakeTensor):
         return _zeros(leaf)
@@ -184,13 +184,14 @@ def _zeros(fake: FakeTensor) -> torch.Tensor:
     return real
 
 
-def _unbound(fn: Any) -> Callable[..., Any]:
+def _unbound(fn: Callable[..., Any]) -> Callable[..., Any]:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, FakeTensor):
-        return getattr(torch.Tensor, fn.__name__)  # type: ignore[no-any-return]
-    return fn  # type: ignore[no-any-return]
+        fn = getattr(torch.Tensor, fn.__name__)
+    result: Callable[..., Any] = fn
+    return result
 
 
-def _with_self(fn: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_self(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
     owner = getattr(fn, "__self__", None)
     return (_zeros(owner), *args) if isinstance(owner, FakeTensor) else args

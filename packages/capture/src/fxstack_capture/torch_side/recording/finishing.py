@@ -17,19 +17,19 @@ from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
-from fxstack_capture.trace import CapturedCode
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange.modules import make_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _SET_GRAD = torch_compat.set_grad_enabled
 
 
-def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
+def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
     """The captured code; ``outputs`` become one flat tuple in the order given."""
     if tracer.transforms.inside:
         raise graph_break("unsupported-call", "a torch.func transform that the frame does not leave")
@@ -64,7 +64,7 @@ def finish(tracer: TorchTracer, outputs: Sequence[Any]) -> CapturedCode:
     )
 
 
-def _put_back_layouts(tracer: TorchTracer, placeholders: Sequence[fx.Node]) -> None:
+def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -> None:
     """Let the inputs' fakes look as the inputs do when the graph starts; ``t_()`` has changed what the trace worked on."""
     values = [node.meta["val"] for node in placeholders]
     for node, value in zip(placeholders, tracer.faker.as_entered(values), strict=True):
@@ -77,7 +77,7 @@ def _redefines(value: object) -> bool:
     return cls is not None and redefines(cls)
 
 
-def _root(tracer: TorchTracer) -> torch.nn.Module:
+def _root(tracer: TracerProtocol) -> torch.nn.Module:
     """What holds the graphs that nodes refer to."""
     root = torch.nn.Module()
     for node in tracer.builder.graph.find_nodes(op="get_attr"):
@@ -85,7 +85,7 @@ def _root(tracer: TorchTracer) -> torch.nn.Module:
     return root
 
 
-def _output(tracer: TorchTracer, value: Any) -> Any:
+def _output(tracer: TracerProtocol, value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return tracer.builder.node_of(value)
     if isinstance(value, SYMBOLIC):
@@ -93,7 +93,7 @@ def _output(tracer: TorchTracer, value: Any) -> Any:
     raise graph_break("tracing-error", f"a {type(value).__qualname__} cannot be a graph output")
 
 
-def _write_assertions(tracer: TorchTracer) -> None:
+def _write_assertions(tracer: TracerProtocol) -> None:
     """What was assumed of numbers that depend on data is checked when the graph runs, as soon as they are there.
 
     Stages that trace the graph again then know it before they come to the operators that rely on it.
@@ -133,7 +133,7 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
         place = node
 
 
-def _bind_symbols(tracer: TorchTracer) -> None:
+def _bind_symbols(tracer: TracerProtocol) -> None:
     """Every symbol in the size of an input is an input itself."""
     if not tracer.geometry.is_used:
         return
@@ -169,10 +169,7 @@ def _is_free(node: fx.Node) -> bool:
         return True
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
-    return node.target is operator.getitem and not isinstance(
-        node.args[0].meta.get("val"),  # type: ignore[union-attr]
-        torch.Tensor,
-    )
+    return node.target is operator.getitem and not isinstance(node.args[0].meta.get("val"), torch.Tensor)
 
 
 def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
@@ -189,7 +186,7 @@ def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
             current = node.args[0]
 
 
-def guard_relations(tracer: TorchTracer) -> None:
+def guard_relations(tracer: TracerProtocol) -> None:
     """Inputs that are different objects stay different; where one is written to, storages stay apart."""
     inputs = tracer.inputs()
     if len(inputs) < 2:
@@ -210,7 +207,7 @@ def guard_relations(tracer: TorchTracer) -> None:
         _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
 
 
-def _guard_together(tracer: TorchTracer, group: list[tuple[torch.Tensor, Source]]) -> None:
+def _guard_together(tracer: TracerProtocol, group: list[tuple[torch.Tensor, Source]]) -> None:
     """Inputs that share the memory of one that is written to go on sharing it, at the same places."""
     if len(group) < 2:
         return
@@ -220,7 +217,7 @@ def _guard_together(tracer: TorchTracer, group: list[tuple[torch.Tensor, Source]
         tracer.guard_offset(real, source)
 
 
-def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: set[int]) -> None:
+def _guard_apart(tracer: TracerProtocol, groups: dict[int, list[Source]], written: set[int]) -> None:
     """What is written to shares memory with no input outside of its group. Those only read may share some."""
     _demand_apart(tracer, written)
     first, *others = (sources[0] for sources in groups.values())
@@ -232,7 +229,7 @@ def _guard_apart(tracer: TorchTracer, groups: dict[int, list[Source]], written: 
                 tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
 
 
-def _demand_apart(tracer: TorchTracer, written: set[int]) -> None:
+def _demand_apart(tracer: TracerProtocol, written: set[int]) -> None:
     """Different storages may be made over the same memory: fakes of them do not see each other's changes."""
     memory = {
         fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())

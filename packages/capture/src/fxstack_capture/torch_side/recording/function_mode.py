@@ -13,20 +13,20 @@ from fxstack_capture.torch_side.subclasses.overrides import is_accessor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class RecordingMode(TorchFunctionMode):
     """Routes torch calls to the tracer, unless the tracer itself is what makes them."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         super().__init__()
         self._tracer = tracer
 
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:

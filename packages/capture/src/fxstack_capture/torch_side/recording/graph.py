@@ -182,12 +182,12 @@ class GraphBuilder:
         self.modules[name] = module
         return self.graph.get_attr(name)
 
-    def bind(self, result: Any, node: fx.Node) -> None:
+    def bind(self, result: object, node: fx.Node) -> None:
         """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""
         node.meta.update(val=result, example_value=result)
         self._bind(result, node)
 
-    def _bind(self, result: Any, node: fx.Node) -> None:
+    def _bind(self, result: object, node: fx.Node) -> None:
         if isinstance(result, torch.Tensor):
             if not self.is_known(result):
                 self._alive.append(result)
@@ -229,7 +229,7 @@ class GraphBuilder:
                 self._bind(item, element)
 
 
-def holds_only_graph_values(result: Any) -> bool:
+def holds_only_graph_values(result: object) -> bool:
     """Whether a result consists of tensors, symbolic numbers and plain data."""
     if isinstance(result, (FakeTensor, *SYMBOLIC)) or is_plain(result) or is_wrapper(result):
         return True

@@ -24,7 +24,7 @@ from fxstack_interchange.signature import (
 
 if TYPE_CHECKING:
     from fxstack_capture.sources import Source
-    from fxstack_capture.trace import CapturedCode
+    from fxstack_capture.trace.records import CapturedCode
 
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
@@ -69,8 +69,8 @@ def _symbol(value: Any, source: Source) -> SymbolSpec:
     return SymbolSpec(
         name=str(node.expr),
         hint=node.hint if isinstance(node.hint, int) else None,
-        lower=-(2**63) if lower in (-int_oo, -sympy.oo) else int(lower),  # type: ignore[arg-type]
-        upper=None if upper in (None, int_oo, sympy.oo) else int(upper),  # type: ignore[arg-type]
+        lower=-(2**63) if lower in (-int_oo, -sympy.oo) else int(lower),
+        upper=None if upper in (None, int_oo, sympy.oo) else int(upper),
         source=source.name,
     )
 

@@ -59,14 +59,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.higher_order.selection import Selection
-    from fxstack_capture.torch_side.rules.attributes import AttributeWrite
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
-    from fxstack_capture.trace import CapturedCode, Trace
+    from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
+    from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
+    from fxstack_capture.trace.state import Trace
 
 
 class TorchTracer:
-    """Implements ``trace.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
+    """Implements ``trace.seams.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
@@ -95,7 +94,7 @@ class TorchTracer:
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
         self.hooks = tensor_hooks.HooksInGraph(self)
-        self.selection: Selection | None = None
+        self.selection: SelectionProtocol | None = None
         """The policy of the selective checkpoint that is being traced."""
         self.choosing = False
         self.busy = False
@@ -183,10 +182,10 @@ class TorchTracer:
     def enter_number(self, value: float, source: Source) -> Any:
         return self.numbers.enter(value, source)
 
-    def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
+    def function_of(self, fn: Callable[[Any], Any], number: object) -> Any:
         return self.numbers.function_of(fn, number)
 
-    def place_of(self, number: Any) -> Source | None:
+    def place_of(self, number: object) -> Source | None:
         return self.numbers.place_of(number)
 
     def guard_offsets(self) -> None:
@@ -382,7 +381,7 @@ class TorchTracer:
         if storage in self.unwritable:
             raise graph_break("unsupported-object", "a write to an array that has a copy in place of a view")
 
-    def _is_known_data(self, result: Any) -> bool:
+    def _is_known_data(self, result: object) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
@@ -415,7 +414,7 @@ class TorchTracer:
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
         return attributes.load(self, tensor, name)
 
-    def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
+    def accessed(self, accessor: object, args: tuple[Any, ...]) -> Any:
         return attributes.accessed(self, accessor, args)
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None:
@@ -441,19 +440,19 @@ class TorchTracer:
         with self.geometry.env.scalar_outputs_allowed():
             return self.record(torch.Tensor.item, (tensor,), {})
 
-    def open_truth(self, value: Any) -> Any:
+    def open_truth(self, value: object) -> Any:
         return finding.open_truth(self, value)
 
-    def parameter(self, data: Any, requires_grad: bool) -> Any:
+    def parameter(self, data: object, requires_grad: bool) -> Any:
         return parameters.make(self, data, requires_grad)
 
-    def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
+    def extremum(self, fn: Callable[..., Any], first: object, second: object) -> Any:
         return finding.extremum(self, fn, first, second)
 
     def decided(self, truth: torch.SymBool) -> Any:
         return finding.decided(self, truth)
 
-    def specialize(self, value: Any) -> Any:
+    def specialize(self, value: object) -> Any:
         return finding.specialized(self, value)
 
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:

@@ -7,7 +7,6 @@ the program puts on tensors live in a table beside the fakes.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,12 @@ from fxstack_capture.torch_side.subclasses.fake_classes import (
     shown_class,
 )
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
+from fxstack_capture.trace.records import AttributeWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MISSING = object()
 
@@ -41,17 +41,7 @@ _OUTSIDE_OF_THE_GRAPH = frozenset(
 """Attributes that a stand-in cannot answer truthfully."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeWrite:
-    """``tensor.name = value`` (or ``del``, where ``deleted``) that the program did, in trace-world terms."""
-
-    tensor: torch.Tensor
-    name: str
-    value: Any
-    deleted: bool = False
-
-
-def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     """CPython's attribute protocol on a stand-in; raises the AttributeError of a real tensor."""
     objects: Any = tracer.trace.objects
     objects.classes.note(tracer.python_type(tensor), (name,))
@@ -64,7 +54,7 @@ def load(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     return _plain(tracer, tensor, name)
 
 
-def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     """An attribute that no ``__torch_function__`` is asked about."""
     special = _LOADERS.get(name)
     if special is not None:
@@ -84,7 +74,7 @@ def _plain(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
             return tracer.trace.calls.call(hook, (tensor, name), {})
         if _is_collective_result(name):
             reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
-            reason.whole = tracer.trace.interp.current_frame()  # type: ignore[attr-defined]
+            reason.whole = tracer.trace.interp.current_frame()
             raise reason
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
@@ -101,7 +91,7 @@ def _has_user_class(tensor: torch.Tensor) -> bool:
     return shown_class(tensor) is not None or is_wrapper(tensor)
 
 
-def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def _of_user_class(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     objects: Any = tracer.trace.objects
     cls = tracer.python_type(tensor)
     raw, getter, data = plan_of(objects, cls, name)
@@ -113,7 +103,7 @@ def _of_user_class(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     return raw if getter is None else getter(objects, raw, tensor, cls)
 
 
-def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
+def _slot(tracer: TracerProtocol, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
     """A ``__slots__`` member of a wrapper; other classes that have such are not followed."""
     real, source = tracer.original_of(tensor)
     owner, name = slot.__objclass__, slot.__name__
@@ -127,14 +117,14 @@ def _slot(tracer: TorchTracer, tensor: torch.Tensor, slot: MemberDescriptorType)
     return tracer.trace.objects.enter(value, SlotAttr(source, owner, name))
 
 
-def _hook(tracer: TorchTracer, cls: type) -> Any:
+def _hook(tracer: TracerProtocol, cls: type) -> Any:
     """The ``__getattr__`` of a user's class."""
     if not is_users(cls, "__getattr__"):
         return None
-    return plan_of(tracer.trace.objects, cls, "__getattr__")[0]  # type: ignore[arg-type]
+    return plan_of(tracer.trace.objects, cls, "__getattr__")[0]
 
 
-def access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
     """``Tensor.attr.__get__``, ``__set__`` or ``__delete__``: how torch reports attribute access."""
     name = func.__self__.__name__
     match func.__name__:
@@ -146,20 +136,20 @@ def access(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
             return _delete_plainly(tracer, args[0], name)
 
 
-def accessed(tracer: TorchTracer, func: Any, args: tuple[Any, ...]) -> Any:
+def accessed(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
     """As ``access``, for a program that makes this call itself."""
     if tracer.overrides.concern(None, args, {}):
         return tracer.overrides.call(func, args, {})
     return access(tracer, func, args)
 
 
-def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
     """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
     if is_wrapper(tensor):
         tracer.wrappers.demand_unused(tensor, name)
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
         cls = tracer.python_type(tensor)
-        raw, _, data = plan_of(tracer.trace.objects, cls, name)  # type: ignore[arg-type]
+        raw, _, data = plan_of(tracer.trace.objects, cls, name)
         if type(raw) is MemberDescriptorType:
             raw.__set__(tensor, value)
             tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
@@ -177,7 +167,7 @@ def store(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> N
     _store_plainly(tracer, tensor, name, value)
 
 
-def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> None:
+def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
     name = _ALIASES.get(name, name)
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
@@ -200,7 +190,7 @@ def _store_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: 
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
-def _replace_data(tracer: TorchTracer, tensor: torch.Tensor, value: Any) -> None:
+def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:
     """``tensor.data = value`` happens when the graph has run, so nothing in the graph may look at the tensor any more.
 
     Nor may an operator have, but through ``data``: a backward reads the new contents of a leaf that it saved.
@@ -219,13 +209,13 @@ _KEPT_BY_DATA = ("dtype", "device", "layout")
 _ALIASES = {"_grad": "grad"}
 
 
-def delete(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+def delete(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
     if is_wrapper(tensor) or tracer.overrides.concern(None, (tensor,), {}):
         raise graph_break("unsupported-object", f"deletion of Tensor.{name}")
     _delete_plainly(tracer, tensor, name)
 
 
-def _delete_plainly(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+def _delete_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
     _plain(tracer, tensor, name)
     if name == "grad":
         store(tracer, tensor, name, None)
@@ -241,7 +231,7 @@ def _on_class(cls: type, name: str) -> Any:
     return _MISSING
 
 
-def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def _own_attribute(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     written = tracer.attributes_of(tensor)
     if name in written:
         return written[name]
@@ -257,7 +247,7 @@ def _own_attribute(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     return tracer.trace.objects.enter(real.__dict__[name], InstanceAttr(source, name))
 
 
-def _made_inside(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: Any) -> Any:
+def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> Any:
     """An attribute of a wrapper that the program made, or that a ``__torch_dispatch__`` did: inner tensors are in the graph."""
     if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
         return value
@@ -268,7 +258,7 @@ def _made_inside(tracer: TorchTracer, tensor: torch.Tensor, name: str, value: An
     raise graph_break("unsupported-object", f"{name} of a {type(tensor).__qualname__}")
 
 
-def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def _computed(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     """A property computed by torch: metadata, or a view that becomes a node."""
     tracer.builder.demand_present(tensor)
     value = getattr(tensor, name)
@@ -279,11 +269,11 @@ def _computed(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
     raise graph_break("unsupported-object", f"Tensor.{name}")
 
 
-def _class(tracer: TorchTracer, tensor: torch.Tensor) -> type:
+def _class(tracer: TracerProtocol, tensor: torch.Tensor) -> type:
     return tracer.python_type(tensor)
 
 
-def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+def _grad(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
     written = tracer.attributes_of(tensor)
     if "grad" in written:
         return written["grad"]
@@ -294,7 +284,7 @@ def _grad(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
     return tracer.trace.objects.enter(real.grad, BuiltinAttr(source, "grad"))
 
 
-def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> None:
+def demand_unobserved(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
     """What guards read and plain code writes must not run a user's ``__torch_function__``."""
     cls = shown_class(tensor)
     if cls is not None and overrides(cls):
@@ -303,7 +293,7 @@ def demand_unobserved(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> N
         raise graph_break("unsupported-object", f"Tensor.{name} under a torch-function mode")
 
 
-def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
+def hooks_of(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
     """The table of hooks of a leaf from outside; None while there is none."""
     written = tracer.attributes_of(tensor)
     if name in written:
@@ -322,19 +312,19 @@ def hooks_of(tracer: TorchTracer, tensor: torch.Tensor, name: str) -> Any:
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-def _grad_fn(_tracer: TorchTracer, tensor: torch.Tensor) -> None:
+def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
     if tensor.grad_fn is not None:
         raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
 
 
-def _data(tracer: TorchTracer, tensor: torch.Tensor) -> Any:
+def _data(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
     found = tracer.record(getattr, (tensor, "data"), {})
     if found.is_inference() is not tensor.is_inference():  # a stand-in differs from a tensor there
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
     return found
 
 
-_LOADERS: dict[str, Callable[[TorchTracer, torch.Tensor], Any]] = {
+_LOADERS: dict[str, Callable[[TracerProtocol, torch.Tensor], Any]] = {
     "__class__": _class,
     "grad": _grad,
     "_grad": _grad,

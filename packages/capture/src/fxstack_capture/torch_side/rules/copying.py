@@ -15,7 +15,10 @@ from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_side.autograd.gradients import is_dense
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+
+# Limits: a memo that the program passes to deepcopy does not get the entries that torch makes for memory.
 
 
 class Copies:
@@ -33,7 +36,7 @@ class Copies:
         return is_new
 
 
-def deepcopy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+def deepcopy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """``Tensor.__deepcopy__(memo)``. Raises GraphBreak where the copy is more than new memory."""
     arguments = (fn.__self__, *args) if isinstance(getattr(fn, "__self__", None), torch.Tensor) else args
     if len(arguments) == 2 and not kwargs and type(arguments[1]) is dict:
@@ -43,7 +46,7 @@ def deepcopy(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         alone = is_plain and not _has_attributes(tracer, tensor)
         if alone and tracer.copies.is_first(tensor, memo):
             options = {"memory_format": torch.preserve_format}
-            return tracer.record(torch.clone, (tensor,), options)  # type: ignore[no-any-return]
+            return tracer.record(torch.clone, (tensor,), options)
     raise graph_break("unsupported-call", "Tensor.__deepcopy__")
 
 
@@ -61,7 +64,7 @@ def _fills_its_memory(tensor: torch.Tensor) -> bool:
     return is_whole and is_dense(tensor)
 
 
-def _has_attributes(tracer: TorchTracer, tensor: torch.Tensor) -> bool:
+def _has_attributes(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
     """Whether the program has put attributes on the tensor, which the copy would have, too."""
     real, source = tracer.original_of(tensor)
     if source is not None and real is not None and not real.__dict__:

@@ -12,12 +12,18 @@ import torch
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from collections.abc import Callable
+
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
 
 _NOTHING: dict[str, Any] = {}
 
 
-def fill(tracer: TorchTracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def fill(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The rule for ``Tensor.fill_diagonal_``."""
     owner = getattr(fn, "__self__", None)
     given = (owner, *args) if isinstance(owner, torch.Tensor) else args
@@ -36,7 +42,7 @@ _NAMES = frozenset({"fill_value", "wrap"})
 
 
 def _plain(
-    tensor: torch.Tensor, fill_value: Any = None, wrap: Any = False
+    tensor: torch.Tensor, fill_value: object = None, wrap: object = False
 ) -> tuple[torch.Tensor, Any] | None:
     """The tensor and the number, where a view is the whole diagonal; None where torch is to do, or refuse, the call."""
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat)

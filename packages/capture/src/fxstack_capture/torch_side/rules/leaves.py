@@ -18,6 +18,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
+from typing import Any
 
 import torch
 
@@ -107,8 +108,8 @@ def _is_tensor_method(fn: object) -> bool:
     return isinstance(fn.__self__, torch.Tensor) and fn.__func__ in _python_ops()
 
 
-def _is_tensor_descriptor(fn: object) -> bool:
-    owner = fn.__objclass__  # type: ignore[attr-defined]
+def _is_tensor_descriptor(fn: Any) -> bool:
+    owner = fn.__objclass__
     return isinstance(owner, type) and issubclass(owner, torch_compat.TensorBase)
 
 

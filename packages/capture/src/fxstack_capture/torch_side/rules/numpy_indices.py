@@ -14,19 +14,19 @@ import torch
 from fxstack_capture.numpy_side.array import Array
 
 if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MASKS = frozenset({torch.bool, torch.uint8})
 
 
-def plain(tracer: TorchTracer, index: Any) -> Any:
+def plain(tracer: TracerProtocol, index: object) -> Any:
     """``index`` without objects of NumPy, where torch takes them."""
     if type(index) is tuple:
         return tuple([_item(tracer, item) for item in index])
     return _item(tracer, index)
 
 
-def _item(tracer: TorchTracer, item: Any) -> Any:
+def _item(tracer: TracerProtocol, item: Any) -> Any:
     kind = type(item)
     if kind is Array:
         return _tensor(tracer, item)
@@ -37,11 +37,11 @@ def _item(tracer: TorchTracer, item: Any) -> Any:
     return _number(item)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def _tensor(tracer: TorchTracer, array: Array) -> Any:
+def _tensor(tracer: TracerProtocol, array: Array) -> Any:
     """The elements of an array as torch indexes by them; the array itself where torch has an error for it."""
     dtype = array.example.dtype
     if dtype.kind == "c" or (array.example.ndim == 0 and dtype.kind not in "iu"):

@@ -13,14 +13,14 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MOMENTUM = 6
 """Its position: input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled."""
 
 
 def batch_norm(
-    tracer: TorchTracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     momentum: Any = args[_MOMENTUM] if len(args) > _MOMENTUM else None
     if type(momentum) is not torch.SymFloat or momentum.node.has_hint():

@@ -35,33 +35,33 @@ from fxstack_capture.torch_side.subclasses import override_rules
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
-    Rule = Callable[[TorchTracer, Callable[..., Any], Args, Kwargs], Any]
+    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 @calls_program
-def query(_tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def query(_tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
     return fn(*args, **kwargs)
 
 
 @calls_program
-def guarded_query(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def guarded_query(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """State that no other guard covers: what it was when the trace began is guarded once it matters."""
     tracer.guard_flag(fn, args)
     return fn(*args, **kwargs)
 
 
-def set_attention(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     tracer.guard_flag(_GETTER_OF[fn])
     return set_state(tracer, fn, args, kwargs)
 
 
 @calls_program
-def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Carried out now, and once more whenever the graph runs."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
@@ -73,28 +73,28 @@ def set_state(tracer: TorchTracer, fn: Callable[..., Any], args: Args, kwargs: K
 
 
 @calls_program
-def deeper_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
     tracer.state.nesting += 1
     return fn(*args, **kwargs)
 
 
 @calls_program
-def shallower_autocast(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     tracer.state.nesting -= 1
     return fn(*args, **kwargs)
 
 
-def ignored(_tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> None:
+def ignored(_tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
     """Usage statistics of torch itself."""
 
 
-def data_leaves(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
     raise graph_break("data-dependent-value", name_of(fn))
 
 
 @calls_program
-def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
@@ -108,21 +108,21 @@ def scalar(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return _CONVERSIONS.get(fn.__name__, _same)(number)
 
 
-def truth(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     known = known_values.value_of(tracer, fn.__self__ if is_bound(fn) else args[0])
     if known is not None and known.numel() == 1:
         return bool(known)
     return tracer.record(fn, args, kwargs)
 
 
-def _caller(tracer: TorchTracer) -> str:
+def _caller(tracer: TracerProtocol) -> str:
     """The file of torch, or the folder of optimizers, that asks; empty for none of interest."""
     stack = tracer.trace.interp.user_stack()
     asking = stack[-1][0] if stack else ""
     return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
 
 
-def _same(number: Any) -> Any:
+def _same(number: object) -> Any:
     return number
 
 
@@ -132,7 +132,7 @@ _FOR_ARITHMETIC = {_OPTIMIZERS: ("item",), torch.nn.modules.batchnorm.__file__: 
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
-def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def to_list(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
     known = known_values.value_of(tracer, tensor)
     if known is not None:
@@ -145,7 +145,7 @@ def to_list(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return [to_list(tracer, torch.Tensor.tolist, (element,), {}) for element in elements]
 
 
-def recurrent(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def recurrent(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """A recurrent layer of torch; given a packed sequence, it reads the sizes of its batches."""
     packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
     if packed and isinstance(args[1], FakeTensor):
@@ -153,7 +153,7 @@ def recurrent(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     return tracer.record(fn, args, kwargs)
 
 
-def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def convert(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
     by_name = [f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args]
     return tracer.record(fn, tuple(by_name), kwargs)
@@ -162,22 +162,22 @@ def convert(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 _TENSOR_TYPE = type(torch.FloatTensor)
 
 
-def outside_of_graph(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     raise graph_break("unsupported-call", f"Tensor.{fn.__name__}")
 
 
-def acts_outside(_tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def acts_outside(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     """State that operators of the graph use as they run: it changes between two graphs."""
     raise graph_break("side-effect-call", f"torch.{fn.__name__}")
 
 
-def reads_offset(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def reads_offset(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """The result may depend on where in their storages the inputs start."""
     tracer.guard_offsets()
     return tracer.record(fn, args, kwargs)
 
 
-def is_set_to(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def is_set_to(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``Tensor.is_set_to``: the same memory, start, sizes and strides. Fake tensors say no to themselves."""
     tensors = (fn.__self__, *args) if is_bound(fn) else args
     plain = len(tensors) == 2 and not kwargs
@@ -196,7 +196,7 @@ def is_set_to(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
         return first == second
 
 
-def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def changes_input_metadata(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Fine for tensors made in the graph; for an input the caller would have to see it."""
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if tracer.source_of(tensor) is not None:
@@ -204,7 +204,7 @@ def changes_input_metadata(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwa
     return tracer.record(fn, args, kwargs)
 
 
-def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     tensor = fn.__self__ if is_bound(fn) else args[0]
@@ -214,7 +214,9 @@ def changes_history(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) ->
     return tracer.record(fn, args, kwargs)
 
 
-def _keeps_one_leaf(tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Args, kwargs: Kwargs) -> bool:
+def _keeps_one_leaf(
+    tensor: torch.Tensor, real: torch.Tensor, fn: Callable[..., Any], args: Args, kwargs: Kwargs
+) -> bool:
     """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False
@@ -226,14 +228,14 @@ def _keeps_one_leaf(tensor: torch.Tensor, real: torch.Tensor, fn: Any, args: Arg
     return unchanged and (wanted is tensor.requires_grad or becomes)
 
 
-def iterate(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+def iterate(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if tensor.dim() == 0:
         raise TypeError("iteration over a 0-d tensor")
     return iter(tracer.record(torch.Tensor.unbind, (tensor, 0), {}))
 
 
-def length(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+def length(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if tensor.dim() == 0:
         raise TypeError("len() of a 0-d tensor")

@@ -8,12 +8,12 @@ one that leaves the graph is made by plain code, as the program made it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.trace.records import Construction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ class PutTogether:
 
     __slots__ = ("__name__", "cls", "context", "names")
 
-    def __init__(self, cls: Any, names: tuple[str, ...], context: Any) -> None:
+    def __init__(self, cls: Any, names: tuple[str, ...], context: object) -> None:
         self.__name__ = f"put_together_{cls.__name__}"
         self.cls = cls
         self.names = names
@@ -37,16 +37,6 @@ class PutTogether:
     ) -> Any:
         parts = dict(zip(self.names, inner, strict=True))
         return self.cls.__tensor_unflatten__(parts, self.context, size, stride)
-
-
-@dataclass(frozen=True, slots=True)
-class Construction:
-    """The call that made a wrapper without its attributes, in trace-world terms."""
-
-    made: torch.Tensor
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
 
 
 @calls_program
@@ -68,7 +58,7 @@ def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
     return target, inner
 
 
-def demand_kept(made: Any, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
+def demand_kept(made: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
     """``__tensor_unflatten__`` has to undo ``__tensor_flatten__``: tensors that it is given are those inside."""
     for name, given in zip(names, inner, strict=True):
         found = getattr(made, name)

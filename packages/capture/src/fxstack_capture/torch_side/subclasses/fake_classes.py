@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,10 +18,14 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor
 
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.subclasses.overrides import Overrides
 
-CURRENT: ContextVar[Overrides] = ContextVar("CURRENT")
+class AskedByTorch(Protocol):
+    """Who answers torch's own calls of ``__torch_function__`` of a fake class."""
+
+    def asked_by_torch(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+CURRENT: ContextVar[AskedByTorch] = ContextVar("CURRENT")
 """Who interprets the user's ``__torch_function__``: set while torch's C code is asked for one."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
@@ -85,7 +89,7 @@ def is_tensor_getset(raw: object) -> bool:
     )
 
 
-def why_not_followed(cls: type) -> str | None:
+def why_not_followed(cls: Any) -> str | None:
     """What about a class of tensors tracing has no exact model of; None if it can be followed."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
@@ -101,7 +105,7 @@ def why_not_followed(cls: type) -> str | None:
         function = own.get("__torch_function__", _DISABLED)
         if function is not _DISABLED and type(function) is not classmethod:
             return "defines __torch_function__ that is no classmethod"
-    if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+    if cls.__torch_dispatch__ is not torch_compat.disabled_torch_dispatch_impl:
         return "defines __torch_dispatch__"
     if issubclass(cls, torch.nn.parameter.UninitializedTensorMixin):
         return "has no data yet"
@@ -129,14 +133,15 @@ class _Unannounced:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, **_keywords: Any) -> None:
+    def __init_subclass__(cls, **_keywords: object) -> None:
         pass
 
 
 @cache
-def _with_slots(cls: Any) -> type:
+def _with_slots(cls: type) -> type:
     """A class of the memory layout of ``cls``, which lets tensors of that class change to it."""
-    return type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})  # type: ignore[no-any-return]
+    result: type = type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})
+    return result
 
 
 def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:

@@ -9,70 +9,71 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.torch_side.subclasses.overrides import MODE_AT, POP, PUSH, Level
+from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.overrides import MODE_AT, POP, PUSH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
 
 
-def _push(tracer: TorchTracer, _fn: Any, args: Args, _kwargs: Kwargs) -> None:
+def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:
     tracer.overrides.modes.append(args[0])
 
 
-def _pop(tracer: TorchTracer, fn: Any, _args: Args, _kwargs: Kwargs) -> Any:
+def _pop(tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
     if not tracer.overrides.modes:
         raise graph_break("side-effect-call", fn.__name__)
     return tracer.overrides.modes.pop()
 
 
-def _count(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> int:
+def _count(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> int:
     outside: int = torch_compat.len_torch_function_stack()
     return outside + len(tracer.overrides.modes)
 
 
 @calls_program
-def _at(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
+def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> Any:
     outside = torch_compat.len_torch_function_stack()
     return fn(*args) if args[0] < outside else tracer.overrides.modes[args[0] - outside]
 
 
 @calls_program
-def _is_mode_on(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> bool:
+def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
     on = tracer.overrides.modes and tracer.overrides.level < Level.ALL_OFF
     return bool(on or fn(*args, **kwargs))
 
 
-def _is_on(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> bool:
+def _is_on(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
     return tracer.overrides.level is Level.ALL_ON
 
 
-def _is_all_off(tracer: TorchTracer, _fn: Any, _args: Args, _kwargs: Kwargs) -> bool:
+def _is_all_off(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:
     return tracer.overrides.level is Level.ALL_OFF
 
 
-def _overridden(tracer: TorchTracer, fn: Any, args: Args, _kwargs: Kwargs) -> bool:
+def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
     """``has_torch_function(iterable)``, ``..._unary(value)``, ``..._variadic(*values)``."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
-def _handled(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _handled(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     func, relevant, *rest = args
     return tracer.overrides.handle(func, relevant, tuple(rest), kwargs)
 
 
 @calls_program
-def _default_device(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _default_device(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if tracer.overrides.modes:
         raise graph_break("unsupported-call", f"torch.{fn.__name__} under a torch-function mode")
     return fn(*args, **kwargs)
 
 
-def _as_subclass(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _as_subclass(tracer: TracerProtocol, fn: object, args: Args, kwargs: Kwargs) -> Any:
     owner = getattr(fn, "__self__", None)
     if isinstance(owner, torch.Tensor):
         args = (owner, *args)
@@ -80,18 +81,18 @@ def _as_subclass(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> An
     return tracer.overrides.as_subclass(args[0], cls)
 
 
-def _make_subclass(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _make_subclass(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     cls, data, *flags = args
     if any(flags) or any(kwargs.values()):
         raise graph_break("unsupported-call", "Tensor._make_subclass(require_grad=True)")
     return tracer.overrides.make_subclass(cls, data)
 
 
-def _make_wrapper(tracer: TorchTracer, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _make_wrapper(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     return tracer.wrappers.construct(fn, args, kwargs)
 
 
-def _new(tracer: TorchTracer, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
     """``torch.Tensor.__new__(cls, tensor)``: a view of the tensor."""
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         raise graph_break("unsupported-call", f"the constructor of {args[0].__qualname__}")
@@ -114,6 +115,6 @@ RULES: dict[Any, Callable[..., Any]] = {
     torch.overrides.handle_torch_function: _handled,
     torch.get_default_device: _default_device,
     torch_compat.make_subclass: _make_subclass,
-    torch_compat.make_wrapper_subclass: _make_wrapper,  # type: ignore[attr-defined]
+    torch_compat.make_wrapper_subclass: _make_wrapper,
     torch.Tensor.__new__: _new,
 }

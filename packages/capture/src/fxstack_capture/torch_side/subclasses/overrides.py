@@ -10,7 +10,6 @@ for them. Torch functions of classes are off during a trace but for that moment,
 from __future__ import annotations
 
 from contextlib import contextmanager
-from enum import IntEnum
 from types import FunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +28,18 @@ from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_tempo
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.torch_side.subclasses.levels import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
     Args = tuple[Any, ...]
     Kwargs = dict[str, Any]
+
+# Limits: the graph ends if __torch_function__ is no classmethod, if a gradient of such a tensor is taken
+# inside, or if it becomes a nn.Parameter.
 
 PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
@@ -59,18 +62,10 @@ _NEVER_ASKED = frozenset(
 )
 
 
-class Level(IntEnum):
-    """What the program has turned off."""
-
-    ALL_ON = 0
-    CLASSES_OFF = 1
-    ALL_OFF = 2
-
-
 class Overrides:
     """The state of torch's overriding as the program sees it. One per trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.modes: list[Any] = []
         """The program's modes in trace-world terms, innermost last."""
@@ -93,7 +88,7 @@ class Overrides:
 
     def show(self, fake: FakeTensor, cls: type) -> None:
         """Let a stand-in be of a user's class."""
-        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
         fake_classes.show(fake, cls)
         self._shown.append(fake)
 
@@ -124,7 +119,7 @@ class Overrides:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def concern(self, fn: Any, args: Sequence[Any], kwargs: Kwargs) -> bool:
+    def concern(self, fn: object, args: Sequence[Any], kwargs: Kwargs) -> bool:
         """Whether somebody may want to see this call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
@@ -145,7 +140,7 @@ class Overrides:
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # type: ignore[attr-defined]  # guards it
+        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
         if type(found) is classmethod:
             return True
         if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
@@ -177,7 +172,7 @@ class Overrides:
             with probe:
                 yield
         else:
-            with torch_compat.EnableTorchFunction(), probe:  # type: ignore[attr-defined]
+            with torch_compat.EnableTorchFunction(), probe:
                 yield
 
     @contextmanager
@@ -206,7 +201,7 @@ class Overrides:
                 fake_classes.disguise(value, cls)
             self._disguised = found
 
-    def ask(self, func: Any, kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+    def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
         if kinds and not self.modes:
             return NotImplemented
@@ -217,7 +212,7 @@ class Overrides:
                 return attributes.access(self._tracer, func, args)
             return self._tracer.call_plainly(func, args, kwargs)
 
-    def _kinds(self, func: Any, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
+    def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """The classes that are reported: what asks in Python, or for an attribute, names plain tensors, too."""
         if _is_python(func):
             return tuple(self._class(arg) for arg in self._overloaded(args))
@@ -241,7 +236,7 @@ class Overrides:
             found.insert(place, value)
         return found
 
-    def handle(self, func: Any, relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
+    def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
         """``torch.overrides.handle_torch_function``."""
         overloaded = self._overloaded(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
@@ -256,7 +251,7 @@ class Overrides:
             raise graph_break("unsupported-call", f"{func.__qualname__}, which nobody implements,")
         return result
 
-    def _ask_mode(self, func: Any, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
+    def _ask_mode(self, func: object, shown: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         mode = self.modes.pop()
         trace = self._tracer.trace
         try:
@@ -265,19 +260,19 @@ class Overrides:
         finally:
             self.modes.append(mode)
 
-    def _entered(self, func: Any) -> Any:
+    def _entered(self, func: object) -> Any:
         """A function that torch reports, as one that was there before."""
         if type(func) is not FunctionType:
             return func
-        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))  # type: ignore[attr-defined]
+        return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
 
-    def ask_class(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+    def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """The answer of a user's class."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(cls, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
-    def asked_by_torch(self, cls: type, func: Any, kinds: tuple[type, ...], call: Args) -> Any:
+    def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
         """The same, where torch's C code asks: the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._undisguised():
@@ -313,7 +308,7 @@ class Overrides:
                 return result
             return self.converted(result, cls)
 
-    def converted(self, result: Any, cls: type) -> Any:
+    def converted(self, result: object, cls: type) -> Any:
         """What ``torch._tensor._convert`` does."""
         if cls is torch.Tensor:
             return result
@@ -334,7 +329,9 @@ class Overrides:
         """``torch.Tensor._make_subclass(cls, data)``: detached, of another class."""
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
-    def _made(self, of: torch.Tensor, operator: Any, cls: type, how: Callable[..., Any]) -> Any:
+    def _made(
+        self, of: torch.Tensor, operator: Callable[..., Any], cls: type, how: Callable[..., Any]
+    ) -> Any:
         why = fake_classes.why_not_followed(cls)
         if why is not None:
             raise graph_break("unsupported-tensor", f"class {cls.__qualname__}, which {why},")
@@ -372,7 +369,7 @@ class _Finish:
 
     __slots__ = ("__name__", "cls", "grad", "how", "layout")
 
-    def __init__(self, how: Callable[..., Any], cls: type, layout: Any, grad: bool) -> None:
+    def __init__(self, how: Callable[..., Any], cls: type, layout: object, grad: bool) -> None:
         self.__name__ = f"{how.__name__}_{cls.__name__}"
         self.how = how
         self.cls = cls
@@ -381,9 +378,9 @@ class _Finish:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() is self.grad:
-            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+            return self.how(tensor, self.cls)
         with torch_compat.DisableTorchFunction(), torch.set_grad_enabled(self.grad):
-            return self.how(tensor, self.cls)  # type: ignore[no-any-return]
+            return self.how(tensor, self.cls)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -395,13 +392,13 @@ def _has_function(cls: type) -> bool:
     return hasattr(cls, "__torch_function__") and fake_classes.overrides(cls)
 
 
-def _leaves(fn: Any, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
+def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """All that is given to a call: methods of tensors are given their tensor."""
     found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
     return found
 
 
-def _is_python(func: Any) -> bool:
+def _is_python(func: object) -> bool:
     """Whether ``func`` asks in Python, and for all of its arguments: reflected operators do."""
     return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
 
@@ -414,14 +411,14 @@ def _is_overriding(value: object) -> bool:
     return cls is not None and fake_classes.overrides(cls)
 
 
-def _asks(fn: Any) -> bool:
+def _asks(fn: object) -> bool:
     """Whether torch asks for overrides when ``fn`` is called."""
     if fn in _SEEN_BY_MODES or is_accessor(fn):
         return True
     return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
 
 
-def _is_tensor_function(fn: Any) -> bool:
+def _is_tensor_function(fn: object) -> bool:
     return leaves.is_operator(fn) or getattr(fn, "__module__", None) == "_operator"
 
 
@@ -447,6 +444,8 @@ class _Probe(TorchFunctionMode):
         self._overrides = overrides
         self.asked = False
 
-    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         self.asked = True
         return self._overrides.ask(func, types, args, kwargs or {})

@@ -93,7 +93,7 @@ def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``fn`` with the modes of the program off."""
 
     @functools.wraps(fn)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         with set_aside():
             return fn(*args)
 
@@ -104,12 +104,12 @@ def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Calla
     """``fn`` with ``__torch_function__`` of classes off, and some arguments as plain views."""
 
     @functools.wraps(fn)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         with torch_compat.DisableTorchFunctionSubclass():
             return fn(*args)
 
     @functools.wraps(fn)
-    def call_on_views(*args: Any) -> Any:
+    def call_on_views(*args: object) -> Any:
         plain = list(args)
         for place in redefined:
             plain[place] = _as_plain(plain[place], torch.Tensor)

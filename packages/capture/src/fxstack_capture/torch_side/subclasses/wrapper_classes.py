@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.torch_compat import FakeTensor, is_traceable_wrapper_subclass
 
-_DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+_DEFAULT = torch.Tensor.__torch_function__.__func__
 _DISABLED = torch_compat.disabled_torch_function_impl
-_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+_NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl
 
 
 def is_wrapper(value: object) -> bool:
@@ -18,14 +20,14 @@ def is_wrapper(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)
-        and type(value).__torch_dispatch__ is not _NO_DISPATCH  # type: ignore[attr-defined]
+        and type(value).__torch_dispatch__ is not _NO_DISPATCH
         and is_traceable_wrapper_subclass(value)
     )
 
 
-def asks(cls: type) -> bool:
+def asks(cls: Any) -> bool:
     """Whether a class of wrappers has a ``__torch_function__`` of its own."""
-    function = cls.__torch_function__  # type: ignore[attr-defined]
+    function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 

@@ -29,14 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.tracer import TorchTracer
-    from fxstack_capture.torch_side.subclasses.constructed_subclasses import Construction
+    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+    from fxstack_capture.trace.records import Construction
+
+
+# Limits: the graph ends if a wrapper from outside or an inner tensor of it is written to, if a wrapper under
+# a torch-function mode is used, if a class does not return the symbolic sizes that it was given, or if
+# __tensor_unflatten__ makes other inner tensors than it was given.
 
 
 class Wrappers:
     """The wrappers of one trace."""
 
-    def __init__(self, tracer: TorchTracer) -> None:
+    def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._originals: dict[int, tuple[torch.Tensor, Source]] = {}
@@ -94,15 +99,15 @@ class Wrappers:
         if real.requires_grad:
             made.requires_grad_()
             made = made if real.is_leaf else with_history(made)
-        return made  # type: ignore[no-any-return]
+        return made
 
-    def _demand_class(self, cls: Any, example: torch.Tensor) -> None:
+    def _demand_class(self, cls: type, example: torch.Tensor) -> None:
         why = why_not_followed(cls, example)
         if why is not None:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
         for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
-            self._tracer.trace.objects.classes.lookup(cls, name)  # type: ignore[attr-defined]  # guards it
+            self._tracer.trace.objects.classes.lookup(cls, name)  # guards it
 
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
@@ -180,7 +185,7 @@ class Wrappers:
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
-    def guard_made(self, args: Any, kwargs: Any) -> None:
+    def guard_made(self, args: object, kwargs: object) -> None:
         """The same for arguments that were made in the trace, before an operator sees them."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
@@ -193,7 +198,7 @@ class Wrappers:
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
-    def demand_followed(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    def demand_followed(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
         """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
         if not self.used:
             return False
@@ -234,7 +239,7 @@ def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
         raise graph_break("unsupported-tensor", text)
 
 
-def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
+def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
     if tracer.is_symbolic(value):
         tracer.specialize(value)
         return
@@ -254,7 +259,7 @@ def _guard_all(tracer: TorchTracer, value: Any, seen: set[int]) -> None:
         _guard_all(tracer, part, seen)
 
 
-def demand_wrapped(result: Any) -> None:
+def demand_wrapped(result: object) -> None:
     """Torch would make what is a plain tensor one of the class, without what it wraps."""
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")

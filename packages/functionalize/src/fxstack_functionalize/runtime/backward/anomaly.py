@@ -22,7 +22,7 @@ is_on: Callable[[], bool] = torch.is_anomaly_enabled
 def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
     """Return ``graph_module`` in eager; autograd's nodes remember the lines that its nodes come from."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         with preserve_node_meta():
             return Interpreter(graph_module).run(*args)
 

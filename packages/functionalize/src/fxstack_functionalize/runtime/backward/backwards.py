@@ -92,7 +92,7 @@ class Backwards:
         self._positions = shell.info.differentiable
 
     def __call__(
-        self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: Any
+        self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: object
     ) -> list[Any]:
         """Return the gradients of all inputs. ``missing`` says of each differentiable output whether it has none.
 
@@ -170,7 +170,7 @@ class _Ready:
         self._without = [index for index, sources in plan.sources if sources and missing.issuperset(sources)]
         """Inputs that get a gradient through missing ones alone."""
 
-    def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: Any) -> list[Any]:
+    def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
         given = arguments
         if self.arguments is not None:
             given = [arguments[place] for place in self.arguments]

@@ -78,7 +78,7 @@ def _for_each(run: Run, unwrapped: Sequence[Any]) -> list[Any]:
     return [None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)]
 
 
-def _at(parts: Any, place: int) -> Any:
+def _at(parts: object, place: int) -> Any:
     if not isinstance(parts, tuple):
         return parts
     return parts[place if len(parts) > 1 else 0]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Backward = Callable[..., Sequence[Any]]
 
+# Limits: if results with a common part come from different intermediate tensors, the backward of one result
+# also runs through the histories of the others, with gradients of None. It raises if one of these was freed.
+
 _set_versions = torch_compat.unsafe_set_version_counter
 STATE = ("held", "symbols", "sizes", "inputs")
 """What a forward leaves on its ``ctx`` for its backward."""
@@ -34,14 +37,14 @@ class Component:
         self._count = info.output_count
         self._backward = backward
 
-    def attach(self, flat: Sequence[Any], args: Sequence[Any], state: Any) -> None:
+    def attach(self, flat: Sequence[Any], args: Sequence[Any], state: object) -> None:
         """Give the results a history of their own, with what the forward left on ``state``."""
         results = [flat[position] for position in self.positions]
         versions = [result._version for result in results]
         _apply(self, state, *results, *(args[index] for index in self.inputs))
         _set_versions(results, versions)
 
-    def gradients(self, ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    def gradients(self, ctx: object, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of the inputs, given those of the results."""
         whole: list[Any] = [None] * self._count
         for position, grad in zip(self.positions, grads, strict=True):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
     Names = Callable[[torch.nn.Module], set[str]]
 
-_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__  # type: ignore[attr-defined]
+_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 
 
 NOTHING_KEPT: Kept = ((), [], (), [])
@@ -170,11 +170,11 @@ class Alias(torch.autograd.Function):
     """The identity, whose gradients are no views."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: object, tensor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         return tensor.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override] # noqa: ARG004
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         return grad
 
 
@@ -187,7 +187,7 @@ class _Once(torch.autograd.Function):
         return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
 
     @staticmethod
-    def backward(ctx: Any, *_grads: Any) -> NoReturn:
+    def backward(ctx: Any, *_grads: object) -> NoReturn:
         raise RuntimeError(double_backward(ctx.why))
 
 

@@ -28,10 +28,15 @@ from fxstack_functionalize.torch_compat import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
 
     from fxstack_functionalize.runtime.backward.output_edges import Link, Links
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
+
+# Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
+# numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the
+# backward is not seen by what was computed from the view.
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
@@ -85,14 +90,14 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     The caller's frame says so. Backwards on GPUs run in threads that have none: there it may have been, where the run is
     restricted to certain inputs. Without a mark it may always have been.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is _engine_run_backward.__code__:
             inputs = frame.f_locals["args"][3]
             return any(
                 isinstance(item, GradientEdge) or any(item is tap for tap in origins) for item in inputs
             )
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return not (marked and _executes(_MARK_NODE))
 
 
@@ -253,7 +258,7 @@ class _Cutter:
 
 def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
     """Return a tensor whose gradient can be asked for; ``again``: and differentiated to that of ``tensor``."""
-    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()  # type: ignore[no-any-return]
+    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()
 
 
 def _cut_at(cutter: _Cutter, tap: int, value: torch.Tensor) -> torch.Tensor:
@@ -318,7 +323,7 @@ class _Link(torch.autograd.Function):
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:
         mark = (None,) if ctx.marked else ()
         if grad is None or not ctx.linked.is_watched(marked=ctx.marked):
             return (None, None, None, grad, *([None] * len(ctx.link.origins)), *mark)
@@ -332,7 +337,7 @@ _apply: Callable[..., Any] = super(torch.autograd.Function, _Link).apply
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
     """Have the nodes of ``function`` note the hooks that are hung on their tensors and on themselves."""
-    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    node: Any = function._backward_cls
     for name, method in _HOOKED.items():
         setattr(node, name, method)
 
@@ -346,11 +351,11 @@ class _Noting:
         self.linked.note_hook(tensor)
         _Noting.base._register_hook_dict(self, tensor)
 
-    def register_hook(self: Any, hook: Any) -> Any:
+    def register_hook(self: Any, hook: object) -> Any:
         self.linked.hooked = True
         return _Noting.base.register_hook(self, hook)
 
-    def register_prehook(self: Any, hook: Any) -> Any:
+    def register_prehook(self: Any, hook: object) -> Any:
         self.linked.hooked = True
         return _Noting.base.register_prehook(self, hook)
 

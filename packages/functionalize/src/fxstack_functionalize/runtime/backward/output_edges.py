@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Graph, Node
@@ -21,19 +21,22 @@ from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from fxstack_functionalize.metadata import GraphInfo, OutputInfo
-    from fxstack_functionalize.runtime.backward.double_backward import Names
     from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.tracing.trace import Traced
+
+    Names = Callable[[torch.nn.Module], set[str]]
 
     Reach = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing else."""
+    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing
+    else.
+    """
 
     position: int
     origins: tuple[int, ...]
@@ -237,5 +240,5 @@ def _is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _on_host(node: Any) -> bool:
+def _on_host(node: object) -> bool:
     return all(tensor.device.type == "cpu" for tensor in _tensors(node))

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from fxstack_interchange import Partition
 
 
+# Limits: a backward that recomputes from an input which eager does not save ((z * 2 + 1).square()) raises if
+# that input was changed. After a change through .data it may read the value before or after the change,
+# unlike eager.
+
+
 class Saving(Enum):
     """Who looks after the saved tensors."""
 
@@ -177,7 +182,7 @@ def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict
     return owners
 
 
-def _keys(node: Any) -> tuple[Any, ...]:
+def _keys(node: object) -> tuple[Any, ...]:
     """Identify a node, and the memory of its example value."""
     if not isinstance(node, torch.fx.Node):
         return ()

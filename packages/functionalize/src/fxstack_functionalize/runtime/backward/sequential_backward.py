@@ -1,7 +1,7 @@
 """What is saved for results that are differentiated one after the other: each backward frees its own part.
 
-Autograd would free all tensors of a compiled graph's node when it has run once. So where ``sequential_backward.atoms`` says that eager
-would not, the tensors are kept here, those that others can see with the versions that they had.
+Autograd would free all tensors of a compiled graph's node when it has run once. So where ``sequential_backward.atoms`` says
+that eager would not, the tensors are kept here, those that others can see with the versions that they had.
 """
 
 from __future__ import annotations

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.plan import Example, TrainingPlan
+    from fxstack_functionalize.runtime.examples import Example
+
+
+# Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
+# gradient may have these.
 
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -43,10 +47,10 @@ def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
     return lambda size: make([size[dim] for dim in order]).permute(places)
 
 
-def sizes_keeper(info: GraphInfo, plan: TrainingPlan) -> Callable[[Sequence[Any]], Any] | None:
+def sizes_keeper(info: GraphInfo, *, symbolic: bool) -> Callable[[Sequence[Any]], Any] | None:
     """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
     positions = info.differentiable
-    if not plan.symbolic:
+    if not symbolic:
         return None
     return lambda results: {position: results[position].shape for position in positions}
 

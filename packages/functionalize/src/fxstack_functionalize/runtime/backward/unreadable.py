@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
+# Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
+# backward reads. Names of nodes and version numbers in the message are those of the compiled code.
+
+
 def read_alone(ctx: Any, error: RuntimeError) -> tuple[list[Any], dict[int, RuntimeError]]:
     """Return the saved tensors, None for those that cannot be read, and by place why they cannot.
 

@@ -100,5 +100,5 @@ class HookedCalls:
         )
 
 
-def _name(hook: Any) -> str:
+def _name(hook: object) -> str:
     return str(getattr(hook, "__qualname__", type(hook).__name__))

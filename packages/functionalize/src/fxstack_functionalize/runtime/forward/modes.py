@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     Call = Callable[[list[Any]], Sequence[Any]]
 
+# Limits: calls under torch.func transforms or forward-mode AD from outside run the captured graph in eager.
+
 _VIEW_KEY = torch_compat.DispatchKey.ADInplaceOrView
 """The dispatch key that keeps track of views and versions: what a graph returns is no view to autograd."""
 

@@ -72,7 +72,7 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
 
 
 def _no_grad(make: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    def made(*given: Any) -> Tensors:
+    def made(*given: object) -> Tensors:
         with torch.no_grad():
             return make(*given)
 

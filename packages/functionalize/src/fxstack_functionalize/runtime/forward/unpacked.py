@@ -15,7 +15,7 @@ from fxstack_functionalize.runtime.backward.tangents import dense_like
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.runtime.plan import Example
+    from fxstack_functionalize.runtime.examples import Example
 
 
 def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], list[torch.Tensor]]:

@@ -1,1 +1,7 @@
-"""TODO."""
+"""The C target for CPUs: vectorised loops with OpenMP, one C function per kernel.
+
+``strategy`` chooses a loop structure and its writer: ``points``, ``tiles``, ``function``,
+``reductions.columns`` or ``scatter``. ``text`` and ``ops`` print values; ``sharing`` and ``threads`` divide
+loops among threads; ``module`` joins the functions. Modules here import ``ir``, ``codegen`` helpers and
+``schedule.borders``. Begin with ``strategy``, then ``loops`` and ``points``.
+"""

@@ -1,4 +1,4 @@
-"""Kernels with inner loops along memory as C functions (``c_strategy`` decides which they are)."""
+"""Write kernels with inner loops along memory as C functions (``strategy`` selects these kernels)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import REGISTER
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulator, arg_step, key_step
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, share
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, bounds_of_share, for_head, ranges
+from fxstack_inductor.codegen.c.threads import bounds_of_share
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
 BLOCK = 2048
-"""Elements summed in float before the partial sum is added to a double."""
+"""The number of elements summed in float before the partial sum is added to a double."""
 ROW_CACHE = 8192
-"""Longest row of expensive intermediate values kept on the stack for a later pass."""
+"""The longest row of expensive intermediate values that is kept on the stack for a later pass."""
 
 
 class FunctionWriter(LoopWriter):
@@ -43,16 +44,16 @@ class FunctionWriter(LoopWriter):
     # --- strategies -----------------------------------------------------------------------------------
 
     def rows(self) -> None:
-        """For each outer point, passes over the inner loops."""
+        """Write passes over the inner loops for each outer point."""
         loops = self.kernel.outer
         self._share(ranges(loops))
         self._passes()
         self.out.close(len(loops))
 
     def whole(self) -> None:
-        """Few outer points: threads share the first inner loop, and their partial results are added in order.
+        """Write code for few outer points: threads share the first inner loop; partial sums add in order.
 
-        There is a program for one thread beside it (``c_strategy``).
+        ``strategy`` also writes a version for one thread.
         """
         self._open_loops(self.kernel.outer)
         emitted: set[int] = set()
@@ -76,7 +77,7 @@ class FunctionWriter(LoopWriter):
             self._outer_stores(stage, emitted)
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
-        """Outer-level values that became available, as scalars."""
+        """Declare the outer-level values that became available, as scalars."""
         for k, value in enumerate(self.kernel.values):
             ready = self.facts.stage[k] == stage and not self.facts.inner[k]
             if ready and k not in emitted and not isinstance(value, (Reduce, Constant)):
@@ -84,7 +85,7 @@ class FunctionWriter(LoopWriter):
                 emitted.add(k)
 
     def _outer_stores(self, stage: int, emitted: set[int]) -> None:
-        """Stores of what pass ``stage`` or the values before it have completed."""
+        """Write the outer-level stores whose values pass ``stage`` completed."""
         self._outer_values(stage + 1, emitted)
         if stage == 0:
             self._stores(self.facts.stores(0, inner=False))
@@ -120,7 +121,7 @@ class FunctionWriter(LoopWriter):
             self._lines(line for lane in lanes for line in lane.fold(f"v{lane.position}"))
 
     def _walk(self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]) -> None:
-        """The last loop of a pass, or that part of it which is a block."""
+        """Write the last loop of a pass, or the part of the loop in one block."""
         last = self.kernel.inner[-1]
         name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
         if self._blocked(reduces):
@@ -144,7 +145,7 @@ class FunctionWriter(LoopWriter):
         self._close_keys(reduces, prefix)
 
     def _halves(self, stage: int, reduces: list[int], stores: list[Store]) -> Halves:
-        """Half precision along the last loop of a pass."""
+        """Return the half-precision loads and stores along the last loop of a pass."""
         last, inner = self.kernel.inner[-1], self.facts.inner
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
@@ -152,7 +153,7 @@ class FunctionWriter(LoopWriter):
         return halves(self.names, last.var, computed, stores, outside)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
-        """The lanes of a pass, if it has any."""
+        """Return the lanes of a pass, or an empty list."""
         computed = self._in_pass(stage, reduces, stores)
         width = lane_width(self.kernel, computed, reduces)
         if width is None:
@@ -161,7 +162,7 @@ class FunctionWriter(LoopWriter):
         return [Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
-        """What a pass computes for each inner point."""
+        """Return the values that a pass computes for each inner point."""
         roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
@@ -175,7 +176,7 @@ class FunctionWriter(LoopWriter):
         return {k: self._key_step(k) or self._step(k, f"{prefix}{k}") for k in reduces}
 
     def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
-        """``steps``: how the reductions of the pass take in an element, by position."""
+        """Write values and stores of one inner point; ``steps``: reductions' updates by position."""
         stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
         for k in self._in_pass(stage, list(steps), stores):
             value = self.kernel.values[k]
@@ -256,7 +257,7 @@ class FunctionWriter(LoopWriter):
             return False
         if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kinds):
             return False
-        # Rows of several loops are added in doubles: one float for all of them is off by thousands of roundings.
+        # Rows of several loops always use doubles: one float sum over all loops rounds thousands of times.
         count = product(loop.extent for loop in self.kernel.inner).as_int()
         return count is None or count > 2 * BLOCK or len(self.kernel.inner) > 1
 
@@ -284,7 +285,7 @@ class FunctionWriter(LoopWriter):
                 self.out.line(f"v{k} = ({how.register})wide{k};")
 
     def _simd(self, reduces: list[int], prefix: str, stage: int, stores: list[Store]) -> str:
-        """What makes the last loop of a pass a vector, if it can be one."""
+        """Return the pragma that vectorises the last loop of a pass, or an empty string."""
         if self._scans(stage, reduces, stores):
             return ""
         if any(getattr(self.kernel.values[k], "op", "").startswith("arg") for k in reduces):
@@ -351,7 +352,7 @@ class FunctionWriter(LoopWriter):
         self.out.line("const int64_t self = omp_get_thread_num(), team = omp_get_num_threads();")
         self.out.line(f"if (self == 0) team{stage} = team;")
         sharing = pass_sharing(self.kernel, stores)
-        assert sharing is not None  # the strategy asks
+        assert sharing is not None  # the strategy has checked
         self._note(sharing)
         self._lines(bounds_of_share(f"({index_text(first.extent)})", sharing.unit, "team"))
         for k, how in zip(reduces, accumulators, strict=True):
@@ -391,13 +392,13 @@ class FunctionWriter(LoopWriter):
 
 
 def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
-    """How threads share the first inner loop in a pass with ``stores``."""
+    """Return how threads share the first inner loop in a pass with ``stores``, or None."""
     first = kernel.inner[0]
     return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)
 
 
 def reduced(kernel: Kernel, position: int) -> tuple[int, ...]:
-    """What the reduction at ``position`` combines."""
+    """Return the operands of the reduction at ``position``."""
     value = kernel.values[position]
     assert isinstance(value, Reduce)
     return value.args

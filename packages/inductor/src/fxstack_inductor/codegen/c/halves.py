@@ -1,8 +1,9 @@
-"""Half precision along a vector loop, read into arrays of floats before it and written from such arrays behind it.
+"""Convert half precision around a vector loop: into arrays of floats before, from such arrays after the loop.
 
-Processors convert sixteen halves in one instruction, of which GCC makes no vectors (``f16_load`` and ``f16_store`` are a dozen
-instructions on integers each); ``read_f16`` and ``write_f16`` of ``prelude.h`` have them. And a loop that reads 16 bits and
-computes in 32 is one of vectors that are cut in two and put together again; the loop between is one of floats alone.
+Processors convert sixteen halves in one instruction, but GCC cannot vectorise to it (``f16_load`` and
+``f16_store`` are a dozen integer instructions each); ``read_f16`` and ``write_f16`` of ``prelude.h`` use the
+instruction. A loop that mixes 16-bit loads and 32-bit arithmetic must split and join vectors; with the
+arrays, the loop between uses floats alone.
 """
 
 from __future__ import annotations
@@ -22,19 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from fxstack_inductor.codegen.c.text import Names
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Store
 
 RUN = 512
-"""Elements in an array where the loop itself has no bound: few enough to stay in the first-level cache."""
+"""Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""
 SHORTEST = 8
 """Shorter loops convert their elements one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """What is converted around a loop over ``var``: loads by position, and stores."""
+    """The conversions around a loop over ``var``: loads by position, and stores."""
 
     var: Var
     loads: dict[int, Load]
@@ -44,7 +44,7 @@ class Halves:
         return bool(self.loads or self.stores)
 
     def enter(self, names: Names, first: str, count: str, most: str) -> Iterator[str]:
-        """Arrays of ``most`` elements for a loop over ``j``, the loads' filled for ``count`` points from ``var`` = ``first``."""
+        """Declare arrays of ``most`` elements; fill those of loads with ``count`` points from ``first``."""
         for k, load in self.loads.items():
             source = names.staged.get(k) or self._place(names, load.buffer, load.index, first)
             yield f"float half{k}[{most}] __attribute__((aligned(64)));"
@@ -55,7 +55,7 @@ class Halves:
             names.results[store] = f"result{n}"
 
     def leave(self, names: Names, first: str, count: str) -> Iterator[str]:
-        """Store the results; loads and stores are elsewhere converted one by one again."""
+        """Store the results; after the loop, loads and stores convert one by one again."""
         for n, store in enumerate(self.stores):
             target = self._place(names, store.buffer, store.index, first)
             yield f"write_{STORAGE[names.dtypes[store.buffer]]}({target}, result{n}, {count});"
@@ -71,9 +71,10 @@ class Halves:
 def halves(
     names: Names, var: Var, computed: Sequence[int], stores: Sequence[Store], outside: Container[int]
 ) -> Halves:
-    """Half-precision loads among the values ``computed`` in a loop over ``var``, and ``stores``, that lie side by side.
+    """Return the half-precision loads and stores that are contiguous in a loop over ``var``.
 
-    ``outside``: values that the loop does not change, which addresses may depend on.
+    ``computed``: the loop's values; ``outside``: values that the loop does not change, which addresses may
+    use.
     """
     extent = None if var.extent is None else var.extent.as_int()
     if extent is not None and extent < SHORTEST:
@@ -103,7 +104,7 @@ def _apart(names: Names, store: Store) -> bool:
 
 
 def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
-    """Whether elements of neighbouring points are neighbours."""
+    """Whether neighbouring loop points address neighbouring elements."""
     step = index.coefficient(var)
     if step is None or step.as_int() != 1:
         return False

@@ -1,4 +1,4 @@
-"""Lines of C, and the loops of a kernel as C: which are shared by threads, which are vectors."""
+"""Write lines of C and the loops of a kernel: threads share some loops, some loops are vectors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c.halves import RUN
+from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import Names, index_text
-from fxstack_inductor.codegen.c.threads import Range, for_head, ranges, shared_heads, work_condition
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import of_atom, product
+from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands, index_variables, operands
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PIECE = 64
-"""Columns in a piece are a multiple of this: whole cache lines of elements of any size."""
+"""The columns in a piece are a multiple of this: whole cache lines for every element size."""
 
 
 class Writer:
@@ -32,12 +33,12 @@ class Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.first: list[str] = []
-        """What runs before threads share the lines."""
+        """The lines that run before threads share the others."""
         self.depth = 1
         self.shared = False
-        """Whether the lines are for one of several threads."""
+        """Whether several threads execute the lines."""
         self.conditions: set[str] = set()
-        """What must hold for that, beside that there is enough work."""
+        """The conditions for sharing, beside enough work."""
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -53,7 +54,7 @@ class Writer:
 
 
 class LoopWriter:
-    """Opens loops and writes values; a kernel of less work than ``grain`` elements (None: any) stays on one thread."""
+    """Opens loops and writes values. A kernel of less work than ``grain`` (None: any) uses one thread."""
 
     def __init__(self, kernel: Kernel, grain: int | None) -> None:
         self.kernel = kernel
@@ -63,11 +64,11 @@ class LoopWriter:
         self.facts: Analysis = analyse(kernel)
 
     def _share(self, loops: Sequence[Range], *, simd: bool = False) -> None:
-        """Open ``loops``, which threads share where the kernel has work for several; the last may become a vector."""
+        """Open ``loops``; threads share them if work is enough; with ``simd`` the last loop is a vector."""
         self._open_shared(loops, self._sharing(loops), simd=simd)
 
     def _sharing(self, loops: Sequence[Range]) -> Sharing | None:
-        """How threads share ``loops``; None if the kernel has too little work, or they would write to the same lines."""
+        """Return how threads share ``loops``; None for too little work, or if cache lines would be shared."""
         if not loops or work_condition(self.kernel, self.grain) is None:
             return None
         return share(self.kernel, loops, self.kernel.stores)
@@ -87,14 +88,15 @@ class LoopWriter:
             self.out.open(loop.text())
 
     def _note(self, sharing: Sharing) -> None:
-        """The lines are for threads that share loops in this way."""
+        """Record that threads share the lines in this way."""
         self.out.shared = True
         self.out.conditions.update(sharing.conditions)
 
     def _open_columns(self, others: Sequence[Loop], column: Loop, most: int) -> int:
-        """Open loops over ``others`` and over pieces of ``column``; returns how many.
+        """Open loops over ``others`` and over pieces of ``column``; return the number of opened loops.
 
-        A piece is ``width`` columns from ``tile`` on, ``most`` at most; threads share pieces where one is not enough for all.
+        A piece is ``width`` (at most ``most``) columns from ``tile`` on. Threads share pieces if one piece
+        per row is too few.
         """
         size = column.extent.as_int()
         if size is not None and size <= PIECE:
@@ -124,7 +126,7 @@ class LoopWriter:
 
     @contextmanager
     def _converted(self, halves: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Around a loop over ``j`` below ``count``: half precision that it has in arrays, which end with it."""
+        """Wrap a loop over ``j`` below ``count`` by conversions of ``halves``; their arrays end with it."""
         if not halves:
             yield
             return
@@ -136,7 +138,7 @@ class LoopWriter:
 
     @contextmanager
     def _runs(self, halves: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
-        """The loop over ``halves.var`` from ``span[0]`` to ``span[1]``, behind ``head``; in runs where halves are converted."""
+        """Open the loop over ``halves.var`` in ``span``, behind ``head``; conversions split it into runs."""
         start, stop = span
         if not halves:
             self._lines([head] if head else [])
@@ -151,7 +153,7 @@ class LoopWriter:
 
     @contextmanager
     def _run(self, halves: Halves, first: str, stop: str, head: str) -> Iterator[None]:
-        """The loop from ``first`` to ``stop``, but over ``RUN`` points at most."""
+        """Open the loop from ``first`` to ``stop``, but over at most ``RUN`` points."""
         self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
         with self._converted(halves, first, "count", str(RUN)):
             self._lines([head] if head else [])
@@ -161,12 +163,12 @@ class LoopWriter:
             self.out.close()
 
     def _needed(self) -> list[int]:
-        """What the stores and their addresses are computed from."""
+        """Return the values that the stores and their addresses need."""
         roots = {k for s in self.kernel.stores for k in (s.value, *index_operands(s.index))}
         return self.facts.needed(roots)
 
     def _varying(self, column: Loop) -> set[int]:
-        """Values that differ from column to column."""
+        """Return the values that differ from column to column."""
         found: set[int] = set()
         for k, value in enumerate(self.kernel.values):
             if isinstance(value, Constant):

@@ -1,4 +1,4 @@
-"""All kernels of a graph as one self-contained C file; equal kernels become one function."""
+"""Write all kernels of a graph as one self-contained C file; equal kernels become one function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANDOM = _header("mersenne.h")
 
 @dataclass(frozen=True)
 class CSource:
-    """``text`` of the file, the function that each kernel (by name) is, and what declares these functions elsewhere."""
+    """The ``text`` of the file, the function of each kernel (by name), and declarations of the functions."""
 
     text: str
     functions: dict[str, str]
@@ -35,13 +35,13 @@ class CSource:
 
 
 def _continued(line: str) -> str:
-    """A line of the program as a comment: a backslash at its end would make the next line of C part of that."""
+    """Return a user line as a comment; a final backslash would continue the comment on the next C line."""
     bare = line.rstrip("\\ \t\f\v\r")
     return bare if bare == line.rstrip() else f"{bare} (continued)"
 
 
 def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: bool = False) -> CSource:
-    """The file for ``kernels``; ``random`` adds the random numbers that the host program draws."""
+    """Return the file for ``kernels``; ``random`` adds the random number generator of the host program."""
     placeholder = "KERNEL"
     names: dict[str, str] = {}
     functions: dict[str, str] = {}
@@ -62,7 +62,7 @@ def c_source(kernels: Sequence[Kernel], options: InductorOptions, *, random: boo
 
 
 def _head(text: str, name: str) -> str:
-    """The declaration of function ``name``."""
+    """Return the declaration of function ``name``."""
     start = text.index(f"\nvoid {name}(") + 1
-    # One that were inlined into the host program would be compiled without optimisation, as that is.
+    # Inlined into the host program, the function would be compiled without optimisation, like the host.
     return f"extern __attribute__((noinline)) {text[start : text.index(') {', start)]});"

@@ -28,10 +28,10 @@ STORAGE = MappingProxyType(
         torch.bool: "bool8",
     }
 )
-"""Type of an element in memory."""
+"""The C type of an element in memory."""
 
 REGISTER = MappingProxyType({**STORAGE, torch.bool: "bool"})
-"""Type of an element in a register (half precision never occurs there)."""
+"""The C type of an element in a register (half precision never occurs there)."""
 
 Emit = "Callable[[Sequence[str], torch.dtype, Sequence[torch.dtype]], str]"
 
@@ -41,7 +41,7 @@ def suffix(dtype: torch.dtype) -> str:
 
 
 def literal(text: str, dtype: torch.dtype) -> str:
-    """A C literal of exactly the value of the Python literal ``text``."""
+    """Return a C literal with exactly the value of the Python literal ``text``."""
     if dtype is torch.bool:
         return "true" if text in {"True", "1"} else "false"
     if not dtype.is_floating_point:
@@ -58,13 +58,13 @@ def literal(text: str, dtype: torch.dtype) -> str:
 
 
 def cast(operand: str, source: torch.dtype, target: torch.dtype) -> str:
-    """C's conversion, where it is eager's."""
+    """Return C text that converts as eager does."""
     if source == target:
         return operand
     if target is torch.bool:
         return f"({operand} != 0)"
     if source is torch.bool:
-        # GCC has no vectors for a conversion of what it loaded as a boolean: the whole loop would be scalar.
+        # GCC cannot vectorise the conversion of a loaded boolean; the whole loop would become scalar.
         return f"({operand} ? ({REGISTER[target]})1 : ({REGISTER[target]})0)"
     if target is torch.uint8 and source.is_floating_point:
         return f"((uint8_t)(int64_t)({operand} + fxstack_no_float))"
@@ -79,7 +79,7 @@ def infix(symbol: str) -> Callable[..., str]:
 
 
 def bool_infix(symbol: str, for_bool: str) -> Callable[..., str]:
-    """An arithmetic operator, and what it is on booleans."""
+    """Return an arithmetic operator that has another symbol for booleans."""
     return lambda args, dtype, _: f"({args[0]} {for_bool if dtype is torch.bool else symbol} {args[1]})"
 
 
@@ -88,7 +88,7 @@ def libm(name: str) -> Callable[..., str]:
 
 
 def generic(name: str) -> Callable[..., str]:
-    """A helper of the prelude, defined per type: ``name_float(a, b)``."""
+    """Return a call of a prelude helper that is defined per type: ``name_float(a, b)``."""
     return lambda args, dtype, _: f"{name}_{REGISTER[dtype]}({', '.join(args)})"
 
 
@@ -135,7 +135,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "bitwise_not": _not,
         "maximum": template("(({0} > {1}) | ({0} != {0}) ? {0} : {1})"),
         "minimum": template("(({0} < {1}) | ({0} != {0}) ? {0} : {1})"),
-        # The first of two equal zeros, and the number beside a NaN: C leaves the former open.
+        # Of equal zeros the first, and beside a NaN the number: C leaves the choice of zero open.
         "fmax": template("(({0} >= {1}) | ({1} != {1}) ? {0} : {1})"),
         "fmin": template("(({0} <= {1}) | ({1} != {1}) ? {0} : {1})"),
         "hypot": generic("hypot"),
@@ -151,18 +151,18 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
 
 
 def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[torch.dtype]) -> str:
-    """The C expression of one operation."""
+    """Return the C expression of one operation."""
     if op == "cast":
         return cast(args[0], operands[0], dtype)
     make = OPS.get(op)
     if make is None:
         raise NotLowered(f"no C for the operation {op}")
-    # Comparisons give bool but compute in their operands' type.
+    # Comparisons return bool but compute in their operands' type.
     return make(args, dtype, operands)
 
 
 def load(text: str, dtype: torch.dtype) -> str:
-    """An element of memory as a register value."""
+    """Return an element of memory as a register value."""
     if dtype is torch.bfloat16:
         return f"bf16_load({text})"
     return f"f16_load({text})" if dtype is torch.float16 else text

@@ -1,4 +1,4 @@
-"""Independent points as C: threads over the outer loops, vectors along the last, which has no decisions in it."""
+"""Write independent points as C: threads over the outer loops, vectors along the branch-free last loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
+from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, ranges, shared_heads
+from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
 
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Kernel
 
 DEEPEST = 4
-"""So many conditions that the last loop does not change are decided outside of it, where its body is short."""
+"""The number of loop-invariant conditions that are decided outside a last loop with a short body."""
 SHALLOW = 2
-"""The same for longer ones: each decision doubles what the C compiler reads."""
+"""The same for a longer body: each decision doubles the text that the C compiler reads."""
 UNVECTORISED = '__asm__ volatile("");'
-"""Keeps a loop around it from becoming a vector: its decisions would be masks of loads (see ``Names._apart``)."""
+"""Prevents vectorisation of a surrounding loop: branches would become masked loads (``Names._apart``)."""
 SHORT = 48
-"""Values of a short body."""
+"""The number of values in a short body."""
 LONG = 256
-"""Points of a last loop that threads may share."""
+"""The number of points from which on threads may share a last loop."""
 
 Span = tuple[str, str]
-"""Where a loop starts and stops, as C."""
+"""The start and stop of a loop, as C."""
 
 
 class PointsWriter(LoopWriter):
-    """Writes the body of one such function."""
+    """Writes the body of one function without inner loops."""
 
     def points(self) -> None:
         loops = self.kernel.outer
@@ -47,8 +48,10 @@ class PointsWriter(LoopWriter):
         self.out.close(len(loops) - 1)
 
     def _only_loops(self, parts: Sequence[Kernel]) -> None:
-        """Each part has shares of its own. One that is not shared is the first thread's, where others are: done twice,
-        it would read what it has written.
+        """Write each part of a single loop with its own shares.
+
+        An unshared part runs on the first thread only, beside shared parts: run twice, the part might read
+        its own results.
         """
         alone = []
         for part in parts:
@@ -63,9 +66,10 @@ class PointsWriter(LoopWriter):
             self.out.lines[start] = self.out.lines[start].replace("{", "if (self == 0) {")
 
     def _open_rows(self, loops: Sequence[Range], *, alone: bool) -> Span | None:
-        """Open all loops but the last; returns what this thread has of the last one, where threads share that too.
+        """Open all loops but the last; return this thread's span of the last loop if threads share that.
 
-        They do where they could share too few rows, or nobody knows how many, and rows are long and in one part (``alone``).
+        Threads share the last loop if the rows are too few (or of unknown number), long, and in one part
+        (``alone``).
         """
         *rows, last = loops
         sharing = self._sharing(rows)
@@ -86,7 +90,7 @@ class PointsWriter(LoopWriter):
         return None
 
     def _for(self, kernel: Kernel) -> PointsWriter:
-        """A writer of part of this function."""
+        """Return a writer for a part of this function."""
         if kernel is self.kernel:
             return self
         writer = PointsWriter(kernel, self.grain)
@@ -95,7 +99,7 @@ class PointsWriter(LoopWriter):
         return writer
 
     def decided(self, depth: int, span: Span | None) -> None:
-        """The last loop, once for each outcome of the conditions that it does not change."""
+        """Write the last loop once for each outcome of the conditions that the loop does not change."""
         position = invariant_condition(self.kernel, self._needed()) if depth else None
         if position is None:
             self.last_loop(span)
@@ -110,10 +114,10 @@ class PointsWriter(LoopWriter):
         self.out.close()
 
     def last_loop(self, span: Span | None) -> None:
-        """The last loop, from ``span[0]`` to ``span[1]`` if it is shared."""
+        """Write the last loop, over ``span`` if threads share it."""
         needed = self._needed()
         loop = self.kernel.outer[-1]
-        # A check among them would keep the loop from becoming a vector.
+        # An index check inside the loop would prevent vectorisation.
         varies = self._varying(loop)
         self.out.open("")
         outside = [k for k in needed if k not in varies]
@@ -126,7 +130,7 @@ class PointsWriter(LoopWriter):
         self.out.close()
 
     def only_loop(self) -> None:
-        """The only loop, or none at all; threads share its points."""
+        """Write the only loop, or a single point; threads share the loop."""
         needed, loops, stores = self._needed(), self.kernel.outer, self.kernel.stores
         found = halves(self.names, loops[0].var, needed, stores, ()) if loops else None
         if not found:

@@ -1,24 +1,24 @@
-"""Scatters as C: threads share what goes to different elements, and the rest runs in the order that eager has.
+"""Write scatters as C: threads share loops over distinct elements; the other loops run in eager's order.
 
-Where neighbours in memory are such different elements (the columns of an embedding's gradient), each thread takes some of
-these columns and walks all rows of the source; their inner loop is a vector.
+Where neighbours in memory are distinct elements (e.g. the columns of an embedding's gradient), each thread
+takes some of these columns and visits all rows of the source; the loop over the columns is a vector.
 """
 
 from __future__ import annotations
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
-from fxstack_inductor.codegen.c.threads import ranges
+from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
 
 NARROWEST = 8
-"""Fewer columns than this are not walked as vectors."""
+"""Fewer columns than this are not vectorised."""
 WIDEST = 1 << 16
-"""Columns that a thread takes at once, at most."""
+"""The largest number of columns that a thread takes at once."""
 
 
 class ScatterWriter(LoopWriter):
-    """Writes the body of one such function."""
+    """Writes the body of one scatter function."""
 
     def scatter(self) -> None:
         if self.kernel.guarded:
@@ -30,13 +30,13 @@ class ScatterWriter(LoopWriter):
             self._columns(column)
 
     def _check_first(self) -> None:
-        """Walk all indices without writing, and leave if any, or one of an earlier kernel, was out of range."""
+        """Check all indices without writing; return if any index, here or in an earlier kernel, is bad."""
         checks = [k for k, v in enumerate(self.kernel.values) if isinstance(v, Check)]
         needed = self.facts.needed(checks)
         if checks:
             used = {var for k in needed for var in index_variables(self.kernel.values[k])}
             loops = [loop for loop in self._all_loops() if loop.var in used]
-            # A block of their own: where every index is one element, no loop opens one.
+            # The braces are needed where every index is one element, because then no loop opens any.
             self.out.open("")
             self._open_loops(loops)
             self._values(needed)
@@ -48,7 +48,7 @@ class ScatterWriter(LoopWriter):
         return (*self.kernel.outer, *self.kernel.inner)
 
     def _column(self) -> Loop | None:
-        """The loop over what lies side by side, if it is the last of the independent ones."""
+        """Return the loop over contiguous elements, if it is the last of the independent loops."""
         if not self.kernel.outer or not self.kernel.inner:
             return None
         last = self.kernel.outer[-1]

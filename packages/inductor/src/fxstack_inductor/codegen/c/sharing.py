@@ -1,13 +1,15 @@
-"""Which loops of a kernel threads share: those for which it is proven that no two threads store to one cache line.
+"""Decide which loops threads share: the loops for which no two threads provably store to one cache line.
 
-Two threads that store to one line take it from each other, which costs more than a second thread gains. And whatever a C
-compiler does around a store (whole vectors, stores that it moves) stays within the lines of one thread.
+Two threads that store to one line take the line from each other, which costs more than a second thread gains.
+Also, whatever a C compiler does around a store (whole vectors, moved stores) stays within the lines of one
+thread.
 
-The proof treats the index of a store as a number of mixed radix. Each loop is a *digit*: it adds its coefficient times its
-position. A loop that threads share is two digits, the position in a block and the block. If every digit from the smallest
-shared one up is a multiple of a line, and larger than all smaller digits together, then a line belongs to one value of the
-shared digits. Offsets count from the place where all digits are 0: storage starts at a line, apart from views that a program
-writes to, and there only the two ends of a thread's share can lie in a line of another's.
+The proof treats the index of a store as a number of mixed radix. Each loop is a *digit*: it adds its
+coefficient times its position. A shared loop is two digits, the position in a block and the block. If every
+digit from the smallest shared one up is a multiple of a line, and larger than all smaller digits together,
+then a line belongs to one value of the shared digits. Offsets count from the place where all digits are 0:
+storage starts at a line, except for views that a program writes to, where only the two ends of a thread's
+share can lie in a line of another thread.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, integer, of_atom, product
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, integer, of_atom, product
 from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fxstack_inductor.codegen.c.threads import Range
+    from fxstack_inductor.codegen.c.ranges import Range
     from fxstack_inductor.ir.kernel import Kernel, Loop, Store
 
 LINE = 64
@@ -35,20 +37,20 @@ VECTOR_FUNCTIONS = frozenset(
         *("sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "atan2"),
     }
 )
-"""Functions that a math library has for vectors, too (``prelude.h``): with other last bits than for one number."""
+"""Functions whose vector versions (``prelude.h``) differ from the scalar versions in the last bits."""
 PLENTY = 64
-"""Blocks that are enough for any number of threads."""
+"""The number of blocks that is enough for any number of threads."""
 UNIT = Var("unit", VarKind.SIZE)
-"""The size of a block where it is known only when the kernel is called."""
+"""The size of a block that is known only when the kernel is called."""
 USUAL = 1009
-"""What a size that is not known is taken for, to guess the order of digits, which the proof then checks."""
+"""The value assumed for an unknown size, to guess the order of digits; the proof then checks the order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """The ``loops`` in the order to open them, of which threads share the first ``shared``, in blocks of ``unit`` points.
+    """``loops`` in opening order; threads share the first ``shared`` of them, in blocks of ``unit`` points.
 
-    ``unit`` and ``conditions`` are C; where a condition does not hold, one thread runs the loops.
+    ``unit`` and ``conditions`` are C text; where a condition is false, one thread runs the loops.
     """
 
     loops: tuple[Range, ...]
@@ -56,7 +58,7 @@ class Sharing:
     unit: str
     conditions: tuple[str, ...]
     blocks: int | None
-    """How many blocks there are; None if that is not known."""
+    """The number of blocks, or None if unknown."""
 
     @property
     def plenty(self) -> bool:
@@ -72,19 +74,19 @@ class Sharing:
 class _Digit:
     coefficient: Expr
     most: Expr | None
-    """The largest number that it adds; None if that is not known."""
+    """The largest number that the digit adds; None if unknown."""
     shared: bool = False
     aligned: bool = False
-    """Whether the coefficient is a multiple of a line whatever it looks like."""
+    """Whether the coefficient is known to be a multiple of a line, whatever its expression is."""
 
 
 def share(
     kernel: Kernel, loops: Sequence[Range], stores: Sequence[Store], around: Sequence[Loop] = ()
 ) -> Sharing | None:
-    """How threads share ``loops``, among which any order is right; None if not at all.
+    """Return how threads share ``loops``, which may run in any order; None if threads cannot share them.
 
-    ``stores`` are those in the loops. ``around`` are loops of the kernel in which the threads start and end; all others
-    are run whole by each thread.
+    ``stores`` are the stores in the loops. ``around`` are loops that contain the whole parallel region. Each
+    thread runs all other loops completely.
     """
     moving = [loop for loop in (*kernel.outer, *kernel.inner) if loop not in around]
     best: Sharing | None = None
@@ -100,7 +102,7 @@ def share(
 
 
 def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int]]:
-    """Orders of the loops, and how many are shared: as many as can be, from the outermost; else one that is put in front."""
+    """Yield loop orders and counts of shared loops: most outer loops first; then one moved to the front."""
     for shared in range(len(loops), 0, -1):
         yield tuple(loops), shared
     for k in range(1, len(loops)):
@@ -108,7 +110,7 @@ def _candidates(loops: Sequence[Range]) -> Iterator[tuple[tuple[Range, ...], int
 
 
 def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], count: int) -> Sharing | None:
-    """This way to share loops, if it is proven."""
+    """Return this way to share loops if it is proven, else None."""
     shared = order[:count]
     lines = {ref.name: max(1, LINE // ref.dtype.itemsize) for ref in kernel.buffers}
     steps: list[list[Expr]] = []
@@ -123,8 +125,8 @@ def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], c
         for step, store in zip(steps, stores, strict=True)
     ]
     if count == len(order) and _calls_functions(kernel):
-        # Where a vector holds as many points as fill a line of the narrowest buffer, the rest of a share must be that of
-        # the whole loop: results would depend on the number of threads.
+        # A vector may hold as many points as fill a line of the narrowest buffer. The rest of a share must
+        # be the rest of the whole loop, because results would otherwise depend on the number of threads.
         blocks.append(max(lines.values()))
     unit, text = _unit(blocks)
     proofs = [_ends(shared, tail, unit, text)]
@@ -140,14 +142,14 @@ def _proven(kernel: Kernel, stores: Sequence[Store], order: tuple[Range, ...], c
 
 
 def _calls_functions(kernel: Kernel) -> bool:
-    """Whether the innermost loop calls functions for several points at once."""
+    """Whether the innermost loop calls vector functions for several points at once."""
     if any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
-        return False  # the innermost loop is not shared
+        return False  # threads do not share the innermost loop
     return any(isinstance(v, Compute) and v.op in VECTOR_FUNCTIONS for v in kernel.values)
 
 
 def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
-    """What each of ``loops`` is multiplied by in the index of ``store``; None where that does not tell points apart."""
+    """Return the coefficients of ``loops`` in the index of ``store``; None if they do not separate points."""
     found: list[Expr] = []
     for loop in loops:
         step = store.index.coefficient(loop.loop.var)
@@ -158,7 +160,7 @@ def _coefficients(store: Store, loops: Sequence[Range]) -> list[Expr] | None:
 
 
 def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
-    """Where the loops begin that, for all stores, count through one index together."""
+    """Return the first of the trailing loops that, for all stores, count through one index together."""
     start = len(shared) - 1
     while start and shared[start].stride == shared[start - 1].stride == ONE:
         size = shared[start].loop.extent
@@ -169,13 +171,13 @@ def _tail(shared: Sequence[Range], steps: Sequence[Sequence[Expr]]) -> int:
 
 
 def _block(step: Expr, line: int) -> int | str:
-    """How many points ``step`` apart fill lines: a power of two, or C that computes it."""
+    """Return how many points, ``step`` apart, fill whole lines: a power of two, or C that computes it."""
     least = line // gcd(line, _divisor(step))
     return least if least == 1 or step.as_int() is not None else f"line_block({c_index(step)}, {line})"
 
 
 def _unit(blocks: Sequence[int | str]) -> tuple[Expr, str]:
-    """The size of a block that fills lines in all stores, and its C."""
+    """Return the size of a block that fills whole lines in all stores, as expression and as C."""
     known = max((block for block in blocks if isinstance(block, int)), default=1)
     texts = sorted({block for block in blocks if isinstance(block, str)})
     if not texts:
@@ -187,12 +189,12 @@ def _unit(blocks: Sequence[int | str]) -> tuple[Expr, str]:
 
 
 def _divisor(expr: Expr) -> int:
-    """A number that divides ``expr`` whatever the sizes are."""
+    """Return a number that divides ``expr`` for all sizes."""
     return gcd(*(coefficient for _, coefficient in expr.terms))
 
 
 def _ends(shared: Sequence[Range], tail: int, unit: Expr, text: str) -> set[str] | None:
-    """What must hold for no block to go on in the next position of an outer loop; None if it does."""
+    """Return the conditions for no block to cross a position of an outer loop; None if a block does."""
     if not tail or unit == 1:
         return set()
     points = product(loop.loop.extent for loop in shared[tail:])
@@ -216,7 +218,7 @@ def _count(shared: Sequence[Range], tail: int, unit: Expr) -> int | None:
 def _digits(
     kernel: Kernel, index: Expr, shared: Sequence[Range], tail: int, unit: Expr
 ) -> list[_Digit] | None:
-    """The digits of a store's ``index``; None where it is no sum of such."""
+    """Return the digits of a store's ``index``; None if the index is not a sum of digits."""
     digits: list[_Digit] = []
     for loop in shared[:tail]:
         extent = loop.loop.extent
@@ -236,12 +238,12 @@ def _digits(
 
 def _step(index: Expr, loop: Range) -> Expr:
     step = index.coefficient(loop.loop.var)
-    assert step is not None  # _coefficients has asked
+    assert step is not None  # _coefficients has checked
     return step
 
 
 def _halves(step: Expr, block: Expr, points: Expr, *, aligned: bool) -> list[_Digit]:
-    """A shared loop: the position in its block, and the block."""
+    """Return the two digits of a shared loop: the position in its block, and the block."""
     return [
         _Digit(step, step * (block - 1)),
         _Digit(step * block, step * (points - block), shared=True, aligned=aligned),
@@ -249,7 +251,7 @@ def _halves(step: Expr, block: Expr, points: Expr, *, aligned: bool) -> list[_Di
 
 
 def _opaque(kernel: Kernel, rest: Expr) -> list[_Digit] | None:
-    """The digits of what is left of an index: quotients and remainders of loops, and indices that the kernel reads."""
+    """Return the digits of the rest of an index: quotients and remainders of loops, and loaded indices."""
     digits: list[_Digit] = []
     for monomial, coefficient in rest.terms:
         term = Expr(((monomial, coefficient),))
@@ -264,7 +266,7 @@ def _opaque(kernel: Kernel, rest: Expr) -> list[_Digit] | None:
 
 
 def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | None, Expr | None]:
-    """The coefficient of a term, and the most that it adds."""
+    """Return the coefficient of a term, and the most that the term adds."""
     (var,), step = moving[:1], term.coefficient(moving[0])
     if len(moving) == 1 and var.kind is VarKind.VALUE and step is not None:
         value = kernel.values[int(var.name[1:])]
@@ -276,7 +278,7 @@ def _moved(kernel: Kernel, term: Expr, moving: Sequence[Var]) -> tuple[Expr | No
 
 
 def _separate(digits: Sequence[_Digit], line: int) -> set[str] | None:
-    """What must hold for different values of the shared digits to have no line in common; None if nothing proves it."""
+    """Return the conditions for different shared digits to have no common line; None if there is no proof."""
     conditions: set[str] = set()
     below: Expr | None = ZERO
     seen = False
@@ -300,6 +302,6 @@ def _at_least(value: Expr, least: Expr) -> bool:
 
 
 def _usual(expr: Expr) -> int:
-    """A guess at a coefficient: sizes are large, blocks are small."""
+    """Return a guess at a coefficient: sizes are large, blocks are small."""
     small = {UNIT.name: 16, "step": 1}
     return expr.evaluate({v.name: small.get(v.name, USUAL) for v in expr.variables})

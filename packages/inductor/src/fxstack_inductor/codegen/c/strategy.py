@@ -1,4 +1,4 @@
-"""Which loop structure a kernel gets, and its C function."""
+"""Choose the loop structure of a kernel, and write the kernel's C function."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.points import PointsWriter
+from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import index_text, parameters
-from fxstack_inductor.codegen.c.threads import definition, either, ranges, threaded, work_condition
+from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 
 FEW_POINTS = 8
-"""With fewer outer points than this, the inner loop is what threads share."""
+"""With fewer outer points than this, threads share the inner loop."""
 LONG = 1 << 14
-"""Inner loops of so many points are worth a team of threads for each outer point, where threads cannot share these."""
+"""Inner loops of this length justify a thread team per outer point, if threads cannot share outer points."""
 
 
 def strategy(kernel: Kernel) -> str:
-    """How the loops are arranged.
+    """Return the name of the loop structure.
 
-    ``points``: no inner loops; ``tiles``: none, and some memory is walked across the last loop;
-    ``rows``: the inner loops run along memory; ``columns``: across it; ``whole``:
-    there are few outer points, and threads share the inner loops; ``scatter``: stores may meet, and the inner
-    loops keep their order.
+    ``points``: no inner loops; ``tiles``: no inner loops, but some memory lies across the last loop;
+    ``rows``: the inner loops run along memory; ``columns``: the inner loops run across memory; ``whole``: few
+    outer points, and threads share the inner loops; ``scatter``: stores may collide, and the inner loops keep
+    their order.
     """
     if kernel.scatters:
         return "scatter"
@@ -66,7 +67,7 @@ def _passes_shared(kernel: Kernel) -> bool:
 
 
 def _across(kernel: Kernel) -> bool:
-    """Whether most of what the inner loops read lies across memory; what all columns share has no say."""
+    """Whether most inner-loop loads lie across memory; loads that are equal for all columns do not count."""
     if not kernel.outer:
         return False
     inner, outer = kernel.inner[-1].var, kernel.outer[-1].var
@@ -81,14 +82,14 @@ def _across(kernel: Kernel) -> bool:
 
 
 def function_text(kernel: Kernel, name: str, grain: int) -> str:
-    """The C definition of ``kernel``, called ``name``."""
+    """Return the C definition of ``kernel``, called ``name``."""
     text = _function_text(kernel, name, grain)
     begin = "FUNCTION_BEGIN STRAIGHT" if _straight(kernel) else "FUNCTION_BEGIN"
     return f"{begin}\n{text}\nFUNCTION_END"
 
 
 def _straight(kernel: Kernel) -> bool:
-    """Whether nothing that is read depends on a condition."""
+    """Whether no load depends on a condition."""
     return not any(
         isinstance(v, Check) or (isinstance(v, Load) and v.mask is not None) for v in kernel.values
     )
@@ -123,7 +124,7 @@ def _written(chosen: str, kernel: Kernel, grain: int | None) -> Writer:
 
 
 def _where_nothing_is_done(kernel: Kernel) -> list[str]:
-    """Returns for loops around all stores that may have no points: what is read before them may have no address."""
+    """Return early exits for empty loops around all stores: loads before them may have no valid address."""
     inside = all(map(analyse(kernel).store_inner, kernel.stores)) and not kernel.scatters
     loops = (*kernel.outer, *kernel.inner) if inside else kernel.outer
     return [
@@ -137,4 +138,4 @@ WRITERS: dict[str, type[LoopWriter]] = {
     "tiles": TileWriter,
     "scatter": ScatterWriter,
 }
-"""Writers of strategies that are not among ``FunctionWriter``'s."""
+"""Writers of the strategies that ``FunctionWriter`` does not have."""

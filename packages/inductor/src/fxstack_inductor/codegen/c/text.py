@@ -1,4 +1,4 @@
-"""Expressions and values of the loop IR as C text."""
+"""Write expressions and values of the loop IR as C text."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 UNROLLED = 16
-"""A loop of so few points may become part of a vector of the loop around it."""
+"""A loop of at most this many points may become part of a vector of the surrounding loop."""
 
 COMBINED = {"max": "maximum", "min": "minimum"}
-"""Scalar operations that stores with these names apply."""
+"""The scalar operations of stores with these operations."""
 
 ROUNDED = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
-"""What scalar operations round to."""
+"""The target dtypes of rounding operations."""
 
 
 class Names:
-    """How the parts of one kernel are called in C."""
+    """The C names of one kernel's parts."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -36,13 +36,13 @@ class Names:
         self.dtypes: Mapping[str, torch.dtype] = {ref.name: ref.dtype for ref in kernel.buffers}
         self.empty = frozenset(ref.name for ref in kernel.buffers if ref.numel.as_int() == 0)
         self.staged: dict[int, str] = {}
-        """The arrays over ``j`` in which loads find their element when it was copied to the stack first."""
+        """The arrays over ``j`` with elements that were copied to the stack before the loop, by load."""
         self.floats: dict[int, str] = {}
-        """The same for loads of half precision that were converted first."""
+        """The arrays over ``j`` with half-precision elements that were converted before the loop, by load."""
         self.results: dict[Store, str] = {}
-        """The arrays over ``j`` in which stores of half precision leave floats that are converted later."""
+        """The arrays over ``j`` in which half-precision stores leave floats for conversion after the loop."""
         self.apart: list[str] = []
-        """Declarations of pointers that only one conditional load each uses (``_apart``), for the head of the function."""
+        """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
 
     def element(self, buffer: str, index: Expr) -> str:
         return f"{self.buffers[buffer]}[{index_text(index)}]"
@@ -62,7 +62,7 @@ class Names:
         return f"{target} = {c_ops.store(value, dtype)};"
 
     def copied(self, store: Store) -> bool:
-        """Whether half-precision numbers are moved as they are: a conversion takes longer, and changes the bits of NaN."""
+        """Whether half-precision numbers are copied as bits: conversion is slower and changes NaN bits."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Load) or value.buffer in self.kernel.written:
             return False
@@ -71,7 +71,7 @@ class Names:
         return same and store.op in {"", "set"}
 
     def _unrounded(self, store: Store) -> int:
-        """The value to store, before a rounding to what it is stored as."""
+        """Return the value to store, without a preceding rounding to the stored dtype."""
         value = self.kernel.values[store.value]
         if not isinstance(value, Compute) or store.op not in {"", "set"}:
             return store.value
@@ -88,12 +88,12 @@ class Names:
         return f"({self.operand(value.mask)} ? {place} : {c_ops.store(other, dtype)})"
 
     def operand(self, position: int) -> str:
-        """A value where it is used: constants stand for themselves."""
+        """Return a value's text at its use; constants are literals."""
         value = self.kernel.values[position]
         return c_ops.literal(value.text, value.dtype) if isinstance(value, Constant) else f"v{position}"
 
     def declare(self, position: int) -> str:
-        """``const T v12 = ...;``; not for reductions."""
+        """Return ``const T v12 = ...;``; reductions are not allowed."""
         value = self.kernel.values[position]
         return f"const {c_ops.REGISTER[value.dtype]} v{position} = {self.expression(position)};"
 
@@ -107,7 +107,7 @@ class Names:
             case Load(buffer, _, _, mask, other):
                 if position in self.floats:
                     return f"{self.floats[position]}[j]"
-                if buffer in self.empty:  # it has no address, and nobody sees what is computed
+                if buffer in self.empty:  # the buffer has no address, and the value is unused
                     return "0"
                 element = c_ops.load(self._place(position, value), self.dtypes[buffer])
                 return element if mask is None else self._masked(mask, element, other)
@@ -122,7 +122,7 @@ class Names:
                 raise AssertionError("a reduction has no expression")
 
     def _place(self, position: int, load: Load) -> str:
-        """The element of memory that a load reads."""
+        """Return the text of the memory element that a load reads."""
         if position in self.staged:
             return f"{self.staged[position]}[j]"
         if load.mask is not None and self._may_join(load.index):
@@ -130,7 +130,7 @@ class Names:
         return self.element(load.buffer, load.index)
 
     def _may_join(self, index: Expr) -> bool:
-        """Whether the C compiler could make one vector of several loads like this: they lie steps apart."""
+        """Whether the C compiler could join several loads like this one into a vector: they are strided."""
         for loops in filter(None, (self.kernel.outer, self.kernel.inner)):
             step, extent = index.coefficient(loops[-1].var), loops[-1].extent.as_int()
             stride = None if step is None else step.as_int()
@@ -140,10 +140,11 @@ class Names:
         return False
 
     def _apart(self, buffer: str) -> str:
-        """A pointer to ``buffer`` of which the compiler does not know that it is the same as another.
+        """Declare and return a pointer to ``buffer`` that the compiler cannot identify with another pointer.
 
-        GCC (12 at least, where AVX2 or more has masked loads) takes conditional loads of neighbours (``c ? x[2 * i + 1] : 0``
-        beside ``d ? x[2 * i] : 0``) as one vector and loses their order: it treats them as if each lane read its own place.
+        GCC (12 at least, where AVX2 or more has masked loads) joins conditional loads of neighbours
+        (``c ? x[2 * i + 1] : 0`` beside ``d ? x[2 * i] : 0``) into one vector and loses their order, as if
+        each lane read its own place.
         """
         name = f"{self.buffers[buffer]}_{len(self.apart)}"
         kind = c_ops.STORAGE[self.dtypes[buffer]]
@@ -157,7 +158,7 @@ class Names:
 
 
 def parameters(kernel: Kernel) -> list[str]:
-    """The C parameters: buffers, sizes, the error flag of checked kernels, the number of threads."""
+    """Return the C parameters: buffers, sizes, the error flag of checked kernels, the number of threads."""
     written = kernel.written
     params = [
         f"{'' if ref.name in written else 'const '}{c_ops.STORAGE[ref.dtype]}* restrict a{k}"

@@ -1,59 +1,27 @@
-"""Threads as C: a function over a share of the points, and one that calls it, once or from every thread of a team.
+"""Write threads as C: a function for a share of the points, and a caller that runs it on one or all threads.
 
-A parallel region of one thread costs half a microsecond to enter, and what it closes over loses ``restrict``. So the loops
-are in a function of their own, which a call of little work, or of a program with one thread, reaches directly. In it
-``threads`` is the size of the team that runs, and ``self`` the number of the thread.
+Entering a parallel region of one thread costs half a microsecond, and pointers captured by the region lose
+``restrict``. So the loops are in a function of their own; a call with little work, or in a program with one
+thread, calls the function directly. In the function, ``threads`` is the size of the running team, and
+``self`` is the number of the thread.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import ONE, product
+from fxstack_inductor.ir.expr import product
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fxstack_inductor.codegen.c.sharing import Sharing
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Kernel, Loop
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A walk over ``loop`` in C: the variable ``name`` goes up by ``step``, which is ``stride`` points."""
-
-    name: str
-    loop: Loop
-    step: str = "1"
-    stride: Expr = ONE
-
-    @property
-    def extent(self) -> str:
-        return c_index(self.loop.extent)
-
-    @property
-    def count(self) -> str:
-        return self.extent if self.step == "1" else f"({self.extent} + {self.step} - 1) / {self.step}"
-
-    def text(self) -> str:
-        return for_head(self.name, "0", self.extent, self.step)
-
-
-def for_head(name: str, start: str, stop: str, step: str = "1") -> str:
-    """The head of a C loop."""
-    move = f"{name}++" if step == "1" else f"{name} += {step}"
-    return f"for (int64_t {name} = {start}; {name} < {stop}; {move})"
-
-
-def ranges(loops: Sequence[Loop]) -> list[Range]:
-    return [Range(loop.var.name, loop) for loop in loops]
+    from fxstack_inductor.ir.kernel import Kernel
 
 
 def work_condition(kernel: Kernel, grain: int | None) -> str | None:
-    """When threads share ``kernel``, as C; None if it has too little work for it at all times."""
+    """Return the C condition for sharing ``kernel``; None if there is always too little work."""
     if grain is None:
         return None
     work = product(loop.extent for loop in (*kernel.outer, *kernel.inner))
@@ -64,7 +32,7 @@ def work_condition(kernel: Kernel, grain: int | None) -> str | None:
 
 
 def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[str]:
-    """C that declares ``first`` and ``last``: the share of thread ``self`` in ``points``, in blocks of ``unit`` points."""
+    """Return C that declares ``first`` and ``last``: a share of ``points``, in blocks of ``unit``."""
     if unit == "1":
         return [
             f"const int64_t first = {points} * self / {threads}, last = {points} * (self + 1) / {threads};"
@@ -77,9 +45,10 @@ def bounds_of_share(points: str, unit: str, threads: str = "threads") -> list[st
 
 
 def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
-    """For each shared loop, outermost first: what is declared before it, its head, and the first line inside.
+    """Yield for each shared loop, outermost first: declarations before it, its head, and its first line.
 
-    Together they walk this thread's share of all their points, in order. Loop ``k`` runs from ``begin<k>`` to ``end<k>``.
+    Together the loops visit this thread's share of all their points, in order. Loop ``k`` runs from
+    ``begin<k>`` to ``end<k>``.
     """
     loops = sharing.loops[: sharing.shared]
     points = " * ".join(f"({loop.count})" for loop in loops)
@@ -103,9 +72,9 @@ def shared_heads(sharing: Sharing) -> Iterator[tuple[list[str], str, str]]:
 
 
 def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str]) -> str:
-    """``head`` (``void NAME(PARAMETERS)``) as C, the loops of whose ``body`` are shared where ``condition`` holds.
+    """Return ``head`` (``void NAME(PARAMETERS)``) as C; threads share ``body`` if ``condition`` is true.
 
-    ``first`` runs once, before them.
+    ``first`` runs once, before the loops.
     """
     name, listed, given = _parts(head)
     call = f"{name}_part({', '.join(given[:-1])}"
@@ -123,7 +92,7 @@ def threaded(head: str, condition: str, first: Sequence[str], body: Sequence[str
 
 
 def either(head: str, condition: str, shared: Sequence[str], alone: Sequence[str]) -> str:
-    """``head`` as C, whose body is ``shared`` where ``condition`` holds, else ``alone``."""
+    """Return ``head`` as C whose body is ``shared`` if ``condition`` is true, else ``alone``."""
     name, listed, given = _parts(head)
     bodies = {"shared": shared, "alone": alone}
     parts = [definition(f"{LOCAL} void {name}_{k}({listed})", body) for k, body in bodies.items()]
@@ -140,6 +109,6 @@ def definition(head: str, body: Sequence[str]) -> str:
 
 
 def _parts(head: str) -> tuple[str, str, list[str]]:
-    """Name, parameters as text, and their names."""
+    """Return the name, the parameters as text, and the parameters' names."""
     name, _, listed = head.removesuffix(")").removeprefix("void ").partition("(")
     return name, listed, [parameter.split()[-1] for parameter in listed.split(", ")]

@@ -1,7 +1,8 @@
-"""Points whose memory is walked across the vector loop: tiles, with what lies across turned over on the stack first.
+"""Write points whose memory lies across the vector loop: in tiles, with transposed copies on the stack.
 
-A transposition reads a whole cache line for each element that a vector along the other dimension needs. Over tiles, each
-line is read once: blocks of the tensors that lie across are transposed into stack arrays, which the vector loop then reads along.
+A transposition without tiles reads a whole cache line for each element of a vector along the other dimension.
+With tiles, each line is read once: blocks of the crossing tensors are transposed into stack arrays, which the
+vector loop reads along memory.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import STORAGE
+from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.codegen.c.threads import Range, ranges
 from fxstack_inductor.ir.expr import ZERO, Expr, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 SIDE = 64
-"""Rows and columns of a tile: long enough for the prefetcher, and one of 4-byte elements is half of a first-level cache."""
+"""Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""
 SMALL_SIDE = 32
-"""The same where several tensors are turned over."""
+"""Rows and columns of a tile if several tensors are transposed."""
 SHORTEST = 8
-"""Loops shorter than this are not worth turning over."""
+"""Shorter loops are not worth a transposition."""
 STACK = 8
-"""At most this many tensors are turned over; the rest are read where they lie."""
+"""The largest number of transposed tensors; others are read in place."""
 
 
 def crossing(kernel: Kernel) -> Var | None:
-    """The loop along which most of what lies across the last loop is contiguous; None if nothing lies across."""
+    """Return the loop along which most loads that cross the last loop are contiguous; None without any."""
     if len(kernel.outer) < 2 or kernel.inner:
         return None
     last = kernel.outer[-1].var
@@ -65,7 +66,7 @@ def _across(index: Expr, last: Var) -> bool:
 
 
 class TileWriter(LoopWriter):
-    """Writes the body of one such function."""
+    """Writes the body of one tiled function."""
 
     def tiles(self) -> None:
         row_var = crossing(self.kernel)
@@ -92,7 +93,7 @@ class TileWriter(LoopWriter):
         self.out.close(3 + len(others))
 
     def _tile(self, row: Loop, column: Loop, rows: str, columns: str, most: int) -> None:
-        """The elements of one tile; constant sizes let the compiler write whole vectors."""
+        """Write the elements of one tile; constant sizes let the compiler use whole vectors."""
         needed, stores = self._needed(), self.kernel.stores
         self.out.open(f"for (int64_t i = 0; i < {rows}; i++)")
         self.out.line(f"const int64_t {row.var.name} = row + i;")
@@ -107,7 +108,7 @@ class TileWriter(LoopWriter):
         self.out.close()
 
     def _turned(self, row: Loop, column: Loop) -> dict[int, Load]:
-        """What lies across and is copied into ``turned`` arrays, by position."""
+        """Return the loads across the last loop that are copied into ``turned`` arrays, by position."""
         found: dict[int, Load] = {}
         for k, value in enumerate(self.kernel.values):
             if not isinstance(value, Load) or value.mask is not None or operands(value):

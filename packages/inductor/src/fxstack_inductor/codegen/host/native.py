@@ -1,9 +1,9 @@
-"""The native host program: the same steps as the Python one (``codegen.host.python_host``), as a C function beside the kernels.
+"""The native host program: the steps of the Python one (``codegen.host.python_host``) as a C function.
 
-It takes Python's arguments and returns Python's tuple. In between, tensors are handles of torch's C shim, kernels are called
-directly, and the interpreter's lock is given up. A step that C cannot do (most ATen calls, numbers that
-only Python can compute) calls back: its lines are those of the Python program, as a function of what they read. A call
-through the shim that fails is made once more by Python, which raises what eager raises.
+The function takes Python's arguments and returns Python's tuple. In between, tensors are handles of torch's C
+shim, kernels are called directly, and the interpreter's lock is released. A step that C cannot do (most ATen
+calls, numbers that only Python can compute) calls back lines of the Python program, as a function of the
+values that they read. A failing call through the shim is repeated by Python, which raises eager's error.
 """
 
 from __future__ import annotations
@@ -48,8 +48,13 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.plan import Plan, Step
 
 
+# Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
+# pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call
+# back into Python. A failed call prints torch's message on stderr before it raises.
+
+
 def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram:
-    """``source`` has the plan's kernels; ``boxed``: the program takes one list, which it empties."""
+    """Return the program; ``source`` has the kernels; ``boxed``: the argument is one emptied list."""
     return NativeWriter(plan, source.functions, boxed, declarations=source.declarations).run()
 
 
@@ -63,12 +68,12 @@ class NativeWriter(RareCases):
     callbacks: dict[str, str] = field(default_factory=dict)
     """Names of Python functions by their text."""
     objects: dict[str, str] = field(default_factory=dict)
-    """Where values are as Python objects, by their names in the Python program."""
+    """C expressions of values as Python objects, by their names in the Python program."""
     addresses: dict[str, str] = field(default_factory=dict)
     views: dict[tuple[Any, ...], str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"o": 0, "t": 0})
     declarations: str = ""
-    """Of the kernels, in front of the function."""
+    """Declarations of the kernels, in front of the function."""
     locked: bool = True
     calls_back: bool = False
 
@@ -125,7 +130,7 @@ class NativeWriter(RareCases):
         return self.state.setdefault(name, len(self.state))
 
     def _lock(self, wanted: bool) -> None:
-        """Hold the interpreter's lock from here on, or give it up."""
+        """Write code that acquires or releases the interpreter's lock, if necessary."""
         if wanted and not self.locked:
             self.line("fx.PyEval_RestoreThread(thread), thread = 0;")
         elif self.locked and not wanted:
@@ -136,7 +141,7 @@ class NativeWriter(RareCases):
         self.owned.setdefault(name, []).append(place)
 
     def _declare(self, name: str, value: str) -> None:
-        """A variable for the handle ``value`` of tensor ``name``, which is the one of a Python object."""
+        """Declare a variable for ``value``, the handle of tensor ``name``."""
         self.handles[name] = f"h{len(self.handles)}_{ascii_name(name)}"
         self.line(f"void* {self.handles[name]} = {value};")
         self.check(f"!{self.handles[name]}")
@@ -146,7 +151,7 @@ class NativeWriter(RareCases):
         self.objects[name] = f"fx_object_of({self.handles[name]})"
 
     def _before(self) -> str:
-        """What the function needs in front of it."""
+        """Return the text in front of the function."""
         return self.declarations
 
     # --- the beginning ----------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ class NativeWriter(RareCases):
             self._from_object(identifier(tensor), self.objects[identifier(tensor)])
 
     def _check_ranks(self) -> None:
-        """Inputs that have no such dimension have no such size."""
+        """Check the ranks of inputs whose sizes are read: a missing dimension has no size."""
         inputs = self.plan.program.inputs
         measured = {b.source for b in self.plan.program.bindings if b.dim is not None}
         for name in sorted(measured & inputs.keys()):
@@ -218,7 +223,7 @@ class NativeWriter(RareCases):
         self.line("}")
 
     def _borrow(self, symbols: Sequence[str]) -> None:
-        """Take a block of the arena; the addresses and handles in it are ``p`` and ``w``."""
+        """Take a block of the arena; ``p`` has the addresses of its slots, ``w`` the tensor handles."""
         if not self.python.arena:
             return
         values = [self._object(symbol) for symbol in symbols]
@@ -230,7 +235,7 @@ class NativeWriter(RareCases):
     # --- values -----------------------------------------------------------------------------------------
 
     def tensor(self, node: Node) -> str:
-        """The handle of a tensor or view."""
+        """Return the handle of a tensor or view."""
         base, offset = node, ZERO
         if isinstance(node, View):
             found = strided_view(node)
@@ -245,7 +250,7 @@ class NativeWriter(RareCases):
         return f"w[{self.python.handles[name]}]"
 
     def _view(self, base: str, view: View, offset: Expr) -> str:
-        """Views of the same memory are made once, and live as long as their base does."""
+        """Return the handle of a view; equal views are made once, and live as long as their base."""
         key = (base, view.shape, view.layout.stride, offset)
         if key not in self.views:
             place = self.views[key] = self._new("t")
@@ -258,7 +263,7 @@ class NativeWriter(RareCases):
         return self.views[key]
 
     def _address(self, name: str) -> str:
-        """A pointer to the elements of buffer ``name``, taken once."""
+        """Return a pointer to the elements of buffer ``name``, read once."""
         position = self.python.positions.get(name)
         if position is not None:
             return f"(void*)p[{position}]"
@@ -270,7 +275,7 @@ class NativeWriter(RareCases):
         return self.addresses[own]
 
     def _object(self, name: str) -> str:
-        """Where a value is as a Python object, which is made now if there is none yet; needs the lock."""
+        """Return a value as a Python object, created now if there is none yet; the caller needs the lock."""
         if name in self.python.handles:
             return f"fx_object_of({self._window(name)})"
         if name not in self.objects:
@@ -282,7 +287,7 @@ class NativeWriter(RareCases):
         return self.objects[name]
 
     def _number(self, value: Expr) -> str:
-        """Where a number is as a Python object. Python computes it, whose integers have no largest one."""
+        """Return a number as a Python object. Python computes it, as Python's integers cannot overflow."""
         text, symbols = str(value), sorted({v.name for v in value.variables})
         if not symbols:
             return self._constant(value.as_int())
@@ -292,7 +297,7 @@ class NativeWriter(RareCases):
             self._call(returned, [self._object(symbol) for symbol in symbols], place, 1)
         return self._object(text)
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: object) -> str:
         return f"fx.PyTuple_GetItem(self, {self._state(self.python.constant(value))})"
 
     # --- steps ------------------------------------------------------------------------------------------
@@ -325,7 +330,7 @@ class NativeWriter(RareCases):
         self._own(identifier(node.name), place)
 
     def _shim_out(self, step: ExternCall) -> bool:
-        """Call ``step`` through the shim into planned memory, if it can be."""
+        """Call ``step`` through the shim into planned memory, if possible; return whether it was."""
         device = self._device(step)
         out = out_variant(step, device)
         rule = OUT_CALLS.get(out)
@@ -349,12 +354,12 @@ class NativeWriter(RareCases):
         return True
 
     def _device(self, step: ExternCall) -> str:
-        """The type of the device that all tensors of ``step`` are on, or nothing."""
+        """Return the device type of all tensors of ``step``, or an empty string if they differ."""
         found = {node.device.type for node in (*step.reads, *step.outputs)}
         return found.pop() if len(found) == 1 else ""
 
     def _shim_new(self, step: ExternCall) -> bool:
-        """Call ``step``, which makes new tensors, through the shim, if it can be."""
+        """Call ``step``, which makes new tensors, through the shim, if possible; return whether it was."""
         if step.target not in NEW_CALLS:
             return False
         function_ = shim_name(NEW_CALLS[step.target], self._device(step))
@@ -390,7 +395,7 @@ class NativeWriter(RareCases):
         return True
 
     def _again(self, text: str, made: str, handles: Sequence[str], *, stop: bool = False) -> None:
-        """Where ``made`` fails, do the same by the Python function ``text``, and ``stop`` if that worked after all."""
+        """Call ``made``; if it fails, call the Python function ``text``, and with ``stop`` fail even then."""
         position = self._state(self._callback(text))
         tensors = f"(void*[]){{{', '.join(handles)}}}, {len(handles)}"
         failed = f"fx_again(&thread, self, {position}, {tensors})"
@@ -408,7 +413,7 @@ class NativeWriter(RareCases):
         self.check(f"fx_call({function_}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
 
     def _call_back(self, lines: Sequence[str], tensors: set[str]) -> None:
-        """Run lines of the Python program; ``tensors`` are those of the names they set that are tensors."""
+        """Run lines of the Python program; ``tensors`` are the names of tensors among the names they set."""
         self._lock(True)
         self.calls_back = True
         read, made = names_of(lines)
@@ -449,7 +454,7 @@ class NativeWriter(RareCases):
 
     @cached_property
     def _rerun_with(self) -> frozenset[str]:
-        """What the program is run again with if an index is out of range."""
+        """The parameters with which the program is run again if an index is out of range."""
         again = self.boxed and self._checked
         return frozenset(map(identifier, self.plan.program.parameters if again else ()))
 
@@ -478,8 +483,8 @@ class NativeWriter(RareCases):
         if self.python.arena:
             self._call_state("give", [self.block], "", 0)
 
-    def _result(self, value: Any) -> str:
-        """A new reference to a result, or 0."""
+    def _result(self, value: object) -> str:
+        """Return the C expression of a new reference to a result; its value is 0 on failure."""
         match value:
             case Node():
                 name = identifier(value.name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShimCall:
-    """``function(out, *tensors, *numbers)``, named without its device.
+    """``function(out, *tensors, *numbers)``; the function's name lacks the device.
 
     ``keywords`` are the numbers as the operator's own arguments.
     """
@@ -36,7 +36,7 @@ class ShimCall:
 
 
 def product(function: str) -> Rule:
-    """``function(out, a, b)``."""
+    """Return the rule of ``function(out, a, b)``."""
 
     def rule(step: ExternCall) -> ShimCall | None:
         plain = len(step.args) == 2 and not step.kwargs
@@ -46,7 +46,7 @@ def product(function: str) -> Rule:
 
 
 def added_product(function: str) -> Rule:
-    """``function(out, input, a, b, beta, alpha)``."""
+    """Return the rule of ``function(out, input, a, b, beta, alpha)``."""
 
     def rule(step: ExternCall) -> ShimCall | None:
         scales = {name: step.kwargs.get(name, 1) for name in ("beta", "alpha")}
@@ -57,7 +57,7 @@ def added_product(function: str) -> Rule:
     return rule
 
 
-def _is_double(value: Any) -> bool:
+def _is_double(value: object) -> bool:
     """Whether ``value`` is a finite number that a double holds exactly."""
     if type(value) is int:
         return abs(value) <= 2**53
@@ -72,12 +72,12 @@ OUT_CALLS: Mapping[object, Rule] = MappingProxyType(
         find_overload("baddbmm.out"): added_product("baddbmm_out"),
     }
 )
-"""By ``out=`` overload; None where the shim cannot say what is asked."""
+"""Rules by ``out=`` overload; a rule returns None if the shim cannot express the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a shim function: ``text`` in C, ``again`` in Python, with ``{}`` for each of ``tensors``."""
+    """An argument of a shim function: ``text`` in C, ``again`` in Python; both have ``{}`` per tensor."""
 
     text: str
     again: str
@@ -102,18 +102,18 @@ NEW_CALLS: Mapping[object, str] = MappingProxyType(
         )
     }
 )
-"""Functions that return new tensors, without their device; their signatures follow from the operators' by the rules below."""
+"""Functions that return new tensors, without their device; the rules below derive their signatures."""
 UNDEFINED = "undefined"
-"""The handle of no tensor, in the place of one, in ``Argument.text``."""
+"""The value of ``Argument.text`` for the handle of an undefined tensor."""
 
 
 def shim_name(name: str, device: str) -> str:
-    """The shim's function ``name`` for tensors on ``device`` (its type)."""
+    """Return the shim's function ``name`` for tensors on device type ``device``."""
     return f"aoti_torch_{device}_{name}"
 
 
 def shim_arguments(step: ExternCall) -> list[Argument] | None:
-    """The arguments of ``step`` in the order of its schema; None where one is known only at run time."""
+    """Return the arguments of ``step`` in schema order; None if an argument is known only at run time."""
     found = []
     given = {a.name: v for a, v in zip(step.target._schema.arguments, step.args, strict=False)}
     given |= step.kwargs
@@ -126,21 +126,21 @@ def shim_arguments(step: ExternCall) -> list[Argument] | None:
     return found
 
 
-def _fixed(value: Any) -> Any:
-    """``value`` with plain integers for constant expressions."""
+def _fixed(value: object) -> Any:
+    """Return ``value`` with constant expressions replaced by integers."""
     if isinstance(value, Expr):
         number = value.as_int()
         return value if number is None else number
     return [_fixed(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
-def _tensor(value: Any) -> Argument | None:
-    if value is None:  # gradients of attention take what its forward did not make
+def _tensor(value: object) -> Argument | None:
+    if value is None:  # attention backward takes tensors that its forward did not make
         return Argument(UNDEFINED, "None")
     return Argument("{}", "{}", (value,)) if isinstance(value, Node) else None
 
 
-def _integer(value: Any) -> Argument | None:
+def _integer(value: object) -> Argument | None:
     return Argument(str(int(value)), repr(value)) if isinstance(value, (bool, int)) else None
 
 
@@ -149,8 +149,8 @@ def _number(value: Any) -> Argument | None:
     return Argument(float(value).hex(), repr(value)) if plain else None
 
 
-def _integer_or_dtype(value: Any) -> Argument | None:
-    """Schemas call a dtype an integer, too; the shim takes its number."""
+def _integer_or_dtype(value: object) -> Argument | None:
+    """Return an integer or dtype argument: schemas declare dtypes as integers, the shim takes the numbers."""
     if isinstance(value, torch.dtype):
         return Argument(f"(int32_t[]){{{{{DTYPE_CODES[value]}}}}}", repr(value))
     made = _integer(value)
@@ -168,10 +168,10 @@ def _list(kind: str) -> Callable[[Any], Argument | None]:
 
 
 def _optional(make: Callable[[Any], Argument | None], kind: str) -> Callable[[Any], Argument | None]:
-    """A pointer to the value, or none."""
+    """Return a maker of pointers to values; None becomes a null pointer."""
     listed = kind.startswith("const int64_t")
 
-    def optional(value: Any) -> Argument | None:
+    def optional(value: object) -> Argument | None:
         if value is None:
             return Argument("0, 0" if listed else "0", "None")
         made = make(value)
@@ -198,17 +198,17 @@ ARGUMENTS: Mapping[str, Callable[[Any], Argument | None]] = MappingProxyType(
         "Optional[List[int]]": _optional(_list("int64_t"), "const int64_t*"),
     }
 )
-"""How the shim spells an argument, by its type in the schema."""
+"""The shim's spelling of an argument, by its type in the schema."""
 
 
 def through_shim(step: Step) -> bool:
-    """Whether a native program may make ``step``'s call without Python."""
+    """Whether a native program may make the call of ``step`` without Python."""
     if not isinstance(step, ExternCall):
         return False
     return out_variant(step) in OUT_CALLS or step.target in NEW_CALLS
 
 
 def tensor_results(step: ExternCall) -> set[int]:
-    """Which of an operator's results are tensors; the others are numbers that nobody reads."""
+    """Return the positions of tensors among an operator's results; the others are unused numbers."""
     returns = step.target._schema.returns
     return {k for k, result in enumerate(returns) if str(result.type) == "Tensor"}

@@ -1,8 +1,8 @@
-"""The native host program on CUDA: launches through the driver from C, memory from torch's caching allocator by its C shim.
+"""The native host program on CUDA: launches through the driver, memory from torch's caching allocator.
 
-It does what ``codegen.host.triton_host`` writes in Python, for graphs on one device: a launch costs what the driver takes, and a
-product what ATen takes. Whatever is rare (inputs that are not aligned, libraries that lay results out otherwise than was traced,
-memory that is not there) calls back.
+The program does the steps of ``codegen.host.triton_host`` in C, for graphs on one device: a launch costs the
+time of the driver, a product the time of ATen. Rare cases call back into Python: unaligned inputs, results
+with another layout than traced, failing allocations.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"
-"""What the program is bound to: the addresses of the kernels' records, in the order of ``NativeDeviceProgram.launched``."""
+"""The bound state: addresses of the kernels' records, in the order of ``NativeDeviceProgram.launched``."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class NativeDeviceProgram(NativeProgram):
 
 
 def native_device_refusal() -> str | None:
-    """Why host programs on CUDA are Python in this process, if they are."""
+    """Return why host programs on CUDA are Python in this process, or None."""
     table = native_table()
     if isinstance(table, Refused):
         return table.reason
@@ -55,22 +55,22 @@ def native_device_refusal() -> str | None:
 def native_device_program(
     plan: Plan, functions: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
 ) -> NativeDeviceProgram:
-    """For a plan whose launches all go to device number ``device``; ``boxed``: the program takes one list, which it empties."""
+    """Return the program of a plan on one ``device``; ``boxed``: the argument is one emptied list."""
     return DeviceWriter(plan, {}, boxed, triton=functions, device=device).written()
 
 
 @dataclass
 class DeviceWriter(NativeWriter):
-    """What differs from the native program on CPU."""
+    """The differences to the native program on CPU."""
 
     triton: Mapping[str, TritonKernel] = field(default_factory=dict)
     device: int = 0
     launched: dict[str, int] = field(default_factory=dict)
     """Positions of launches in ``RECORDS``."""
     unaligned: dict[str, str] = field(default_factory=dict)
-    """Places of the copies of tensors whose memory may not be aligned, by the tensors' names."""
+    """Places of the copies of tensors with possibly unaligned memory, by the tensors' names."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    """The tensors that kernels are given."""
+    """The tensors that kernels take, by name."""
 
     def written(self) -> NativeDeviceProgram:
         made = self.run()
@@ -86,20 +86,20 @@ class DeviceWriter(NativeWriter):
 
     def _head(self) -> None:
         self.line("void* stream = 0;")
-        if any(node.device.type == "cuda" for node in self._stored()):  # of tensors on CPU, tests
+        if any(node.device.type == "cuda" for node in self._stored()):  # only tests have tensors on CPU
             self.check(f"fx.{STREAM}({self.device}, &stream)")
         records = f"fx.PyTuple_GetItem(self, {self._state(RECORDS)})"
         self.line(f"Kernel* const* const k = (Kernel**)fx.PyBytes_AsString({records});")
 
     def _stored(self) -> Iterator[Node]:
-        """What the program's kernels write."""
+        """Yield the tensors that the program's kernels store or read."""
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
                 yield from (*step.stored, *step.reads)
 
     @cached_property
     def _checked(self) -> bool:
-        """Index checks are the device's own assertions; nothing is run again."""
+        """Return False: index checks are device assertions; the program is never run again."""
         return False
 
     # --- launches ---------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class DeviceWriter(NativeWriter):
             self.line("}")
 
     def _symbols(self) -> set[str]:
-        """Numbers, those of the host that kernels are launched with among them."""
+        """Return the symbols, including host numbers that kernels take as arguments."""
         steps = (step for step in self.plan.steps if isinstance(step, ExternCall))
         numbers = {identifier(o.name) for s in steps for o in s.outputs if isinstance(o, Argument)}
         return super()._symbols() | numbers
@@ -164,7 +164,7 @@ class DeviceWriter(NativeWriter):
     # --- memory -----------------------------------------------------------------------------------------
 
     def _allocate(self, node: Node) -> None:
-        """Where there is no memory Python asks for it once more, and raises what eager raises."""
+        """Allocate ``node``; if that fails, Python tries again and raises eager's error."""
         own, layout = identifier(node.name), node.layout
         place, kept = self._new("t"), self._rare(own)
         shape, stride = shape_text(layout.shape), shape_text(layout.stride)

@@ -1,4 +1,4 @@
-"""What a native host program comes to: C, and the Python functions that it calls back."""
+"""The result of writing a native host program: C, and the Python functions that the C calls back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fxstack_inductor.codegen.host.python_host import HostProgram
 class NativeProgram(HostProgram):
     """``source`` defines the functions that the C text ``c`` calls back, in a namespace of ``constants``.
 
-    ``state`` names what the program is bound to; ``calls_back`` says whether anything in it calls ATen through Python.
+    ``state`` names the objects bound to the program; ``calls_back``: whether the program calls ATen through
+    Python.
     """
 
     c: str

@@ -1,6 +1,7 @@
-"""What native host programs do in rare cases by Python: results of operators that are not as planned, tensors that are copied.
+"""Rare cases that native host programs leave to Python: unplanned operator results, copied tensors.
 
-Such a case has a place of its own, which is empty mostly; only where it is not is the interpreter's lock taken to empty it.
+Each case has a place of its own, which is usually empty. The interpreter's lock is taken only to clear a
+filled place.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ UNKNOWN_DTYPE = -1
 
 @dataclass
 class RareCases:
-    """The part of a native writer that is about them; the other methods are the writer's."""
+    """The methods of a native writer for rare cases; the abstract methods are the writer's."""
 
     python: HostWriter = field(init=False)
     """Writes the lines of the steps that call back, and decides about memory."""
     handles: dict[str, str] = field(init=False, default_factory=dict)
-    """Variables that hold tensors, by the same names."""
+    """Variables that hold tensor handles, by names in the Python program."""
     owned: dict[str, list[str]] = field(init=False, default_factory=dict)
-    """The places in ``o`` and ``t`` that keep a tensor, and views of it, alive."""
+    """The places in ``o`` and ``t`` that keep a tensor, and its views, alive."""
     rare: set[str] = field(init=False, default_factory=set)
-    """Places that are mostly empty, and are emptied without the interpreter's lock then."""
+    """Places that are usually empty, and are then released without the interpreter's lock."""
 
     undefined: str = field(init=False, default="")
 
@@ -56,7 +57,7 @@ class RareCases:
         raise NotImplementedError
 
     def _undefined(self) -> str:
-        """The handle of no tensor."""
+        """Return the handle of an undefined tensor."""
         if not self.undefined:
             self.undefined = self._new("t")
             self.check(f"fx.aoti_torch_new_uninitialized_tensor(&{self.undefined})")
@@ -69,7 +70,7 @@ class RareCases:
         return place
 
     def _release(self, names: Iterable[str]) -> None:
-        """Empty the rare places of tensors that nothing reads any more."""
+        """Clear the rare places of tensors that nothing reads any more."""
         for name in names:
             kept = self.owned.get(name, [])
             for place in [place for place in kept if place in self.rare]:
@@ -77,14 +78,14 @@ class RareCases:
                 kept.remove(place)
 
     def _by_python(self, text: str, name: str, symbols: Sequence[str], place: str) -> str:
-        """A tensor that the Python function ``text`` makes of tensor ``name``, if one is named, and the values of ``symbols``."""
+        """Return the call of Python function ``text`` on tensor ``name`` (if any) and ``symbols``."""
         handle = self.handles[identifier(name)] if name else "0"
         function = f"fx.PyTuple_GetItem(self, {self._state(self._callback(text))})"
         numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
         return f"fx_by_python(&thread, {function}, {handle}, {numbers}, &{place})"
 
     def _check_results(self, step: Step) -> None:
-        """Results of ``step`` that are not as planned are copied, or end the program."""
+        """Copy results of ``step`` that differ from the plan, or end the program."""
         for output, layout in self.python.results_of(step):
             self._check_result(output, layout)
 

@@ -1,4 +1,4 @@
-"""The C text of a native host program around its steps, and how its parts are spelled."""
+"""The C text of a native host program around its steps, and the C spelling of its parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 
 
 def function(lines: Sequence[str], counts: Mapping[str, int], before: str) -> str:
-    """The header, ``before``, the function with ``lines`` as its body, and what binds it."""
+    """Return the header, ``before``, the function with the body ``lines``, and the function that binds it."""
     return TEMPLATE.format(
         header=HEADER,
         before=before,
@@ -71,7 +71,7 @@ def c_double(value: float) -> str:
 
 
 def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names that Python lines read, and those that they leave set."""
+    """Return the names that Python lines read, and the names that the lines leave set."""
     found: dict[type, dict[str, None]] = {ast.Load: {}, ast.Store: {}, ast.Del: {}}
     for node in ast.walk(ast.parse("\n".join(line.strip() for line in lines))):
         if isinstance(node, ast.Name):
@@ -80,12 +80,12 @@ def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def braced(line: str) -> str:
-    """``line`` in a text for ``str.format``."""
+    """Return ``line`` escaped for ``str.format``."""
     return line.replace("{", "{{").replace("}", "}}")
 
 
 def empty_tensor(layout: Layout) -> str:
-    """The handle of a fresh tensor."""
+    """Return the C expression of a new tensor's handle."""
     sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
     where = "0, -1" if layout.device.type == "cpu" else f"1, {layout.device.index or 0}"
     return f"fx_empty({sizes}, {DTYPE_CODES[layout.dtype]}, {where})"

@@ -1,4 +1,4 @@
-"""The host program: Python source that allocates, launches, calls ATen, frees and returns."""
+"""The host program as Python source: it allocates, launches, calls ATen, frees and returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fxstack_inductor.schedule.plan import KernelStep
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
     from fxstack_inductor.ir.nodes import Layout
     from fxstack_inductor.schedule.plan import Plan, Step
 
@@ -49,22 +49,23 @@ HELPERS = MappingProxyType(
 
 @dataclass(frozen=True)
 class HostProgram:
-    """``source`` defines ``call``; it runs in a namespace of ``constants`` and of the loaded kernel functions."""
+    """``source`` defines ``call``, for a namespace of ``constants`` and the loaded kernel functions."""
 
     source: str
     constants: dict[str, Any]
     arguments: dict[str, int]
-    """Kernel functions and how many arguments each takes."""
+    """The kernel functions with their numbers of arguments."""
     slots: tuple[Slot, ...]
     windows: tuple[Window, ...]
     symbols: tuple[str, ...]
-    """What the program's ``workspace`` holds, see ``runtime.arena``."""
+    """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
-    """The namespace that a program's ``constants`` stand for: an operator is the function that skips Python's own dispatch.
+    """Return the namespace for a program's ``constants``, with operators replaced by faster callables.
 
-    Where operators are called with operators as arguments, they stay what they are.
+    ``_op`` of an operator skips Python's own dispatch. Higher-order operators take operators as arguments, so
+    programs with higher-order operators keep all operators.
     """
     if any(isinstance(value, torch_compat.HigherOrderOperator) for value in constants.values()):
         return dict(constants)
@@ -75,7 +76,7 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
-    """``functions`` are the C functions of the plan's kernels; ``boxed``: the program takes one list, which it empties."""
+    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list."""
     return HostWriter(plan, functions, boxed=boxed).run()
 
 
@@ -91,10 +92,10 @@ class HostWriter:
     """Names of constants by identity."""
     arena: dict[Node, Slot] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
-    """Where the nodes of ``arena`` are in it, by their names."""
+    """Positions of the nodes of ``arena``, by name."""
     windows: dict[Window, str] = field(default_factory=dict)
     handles: dict[str, int] = field(default_factory=dict)
-    """Where the names of ``windows`` are in it."""
+    """Positions in ``windows``, by name."""
     pointers: dict[str, str] = field(default_factory=dict)
     symbols: set[str] = field(default_factory=set)
     """Symbolic sizes that have been bound so far."""
@@ -133,14 +134,14 @@ class HostWriter:
         return ["def call(inputs):", f"    [{', '.join(names)}] = inputs", "    inputs.clear()"]
 
     def begin(self) -> tuple[str, ...]:
-        """Plan the arena; returns the symbols that its size depends on."""
+        """Plan the arena; return the symbols that its size depends on."""
         self.constants.update(HELPERS)
         constants = self.plan.program.constants
         self.constants.update({identifier(k): v for k, v in constants.items()})
         return self._plan_arena()
 
     def lines_of(self, step: Step) -> list[str]:
-        """The lines for one step alone."""
+        """Return the lines of one step alone."""
         self.lines = []
         self._step(step)
         return self.lines
@@ -154,7 +155,7 @@ class HostWriter:
         return ["    threads = get_num_threads()"]
 
     def _check_layouts(self) -> None:
-        """Kernels rely on the strides of the graph's inputs: one that comes with others is copied into these."""
+        """Check input strides, on which kernels rely; an input with other strides is copied."""
         for own, node, mutated in self.checked_inputs():
             stride = shape_text(node.layout.stride)
             self.line(
@@ -163,7 +164,7 @@ class HostWriter:
             )
 
     def checked_inputs(self) -> Iterable[tuple[str, Input, bool]]:
-        """The inputs whose strides matter, by name, and whether the graph writes to them."""
+        """Yield the inputs whose strides matter, by name, and whether the graph writes to them."""
         program = self.plan.program
         mutated = {m.target for m in program.mutations}
         read = {n for s in self.plan.steps if isinstance(s, KernelStep) for n in s.reads}
@@ -179,7 +180,7 @@ class HostWriter:
 
     @cached_property
     def needed(self) -> set[Node]:
-        """The memory that anything reads."""
+        """The tensors whose memory anything reads."""
         program = self.plan.program
         found = {n for step in self.plan.steps for n in map(base_of, step.reads)}
         found |= {base_of(value) for value in _nodes(program.outputs)}
@@ -187,7 +188,7 @@ class HostWriter:
 
     @cached_property
     def relied(self) -> set[Node]:
-        """Results of ATen's calls whose strides matter: kernels read them, views are taken, or random numbers drawn for them."""
+        """Results of ATen calls whose strides matter to kernels, views, or the order of random numbers."""
         steps = self.plan.steps
         read = {n for s in steps if isinstance(s, KernelStep) or _draws(s) for n in s.reads}
         used = [v for s in steps if not isinstance(s, KernelStep) for v in s.reads]
@@ -195,9 +196,9 @@ class HostWriter:
         return read | {base_of(view) for view in used if isinstance(view, View)}
 
     def results_of(self, step: Step) -> list[tuple[Extern, Layout | None]]:
-        """The tensors that ``step`` gets from ATen and somebody reads; with the strides, where the program relies on them.
+        """Return the tensors from ATen's call ``step`` that are read, with the layouts to rely on.
 
-        Sizes that depend on what is not computed yet are not known.
+        A layout whose sizes are not computed yet is given as None.
         """
         if not isinstance(step, ExternCall) or out_variant(step) is not None:
             return []
@@ -212,7 +213,7 @@ class HostWriter:
         return all(v.name in self.symbols for v in variables)
 
     def _check_results(self, step: Step) -> None:
-        """Kernels believe what the graph says of dtypes, shapes and strides: what an operator says otherwise is not read."""
+        """Check the results of operators: kernels rely on the graph's dtypes, shapes and strides."""
         for output, layout in self.results_of(step):
             own, dtype = identifier(output.name), self.constant(output.dtype)
             if layout is None:
@@ -227,7 +228,7 @@ class HostWriter:
     # --- the arena ------------------------------------------------------------------------------------
 
     def _plan_arena(self) -> tuple[str, ...]:
-        """Choose the slots whose sizes are known when the call starts; returns the symbols they depend on."""
+        """Choose the slots whose sizes are known when the call starts; return the symbols in the sizes."""
         program = self.plan.program
         early = set(program.parameters) | set(program.constants)
         known = {b.symbol for b in program.bindings if b.source in early}
@@ -242,7 +243,7 @@ class HostWriter:
         return tuple(sorted(names))
 
     def _viewed(self) -> defaultdict[Node, set[str]]:
-        """For each node the symbols that the views of it name, which may be others than its own."""
+        """Return, for each node, the symbols of its views, which may differ from the node's symbols."""
         found: defaultdict[Node, set[str]] = defaultdict(set)
         used = [v for s in self.plan.steps if not isinstance(s, KernelStep) for v in s.reads]
         used += _nodes(self.plan.program.outputs)
@@ -264,7 +265,7 @@ class HostWriter:
         return ["    give(block)"] if self.arena else []
 
     def _window(self, node: Node, view: View | None = None, offset: Expr = ZERO) -> str:
-        """The tensor over an arena slot: the whole of it, or a view."""
+        """Return the tensor over an arena slot: the whole slot, or a view."""
         position = self.positions[node.name]
         layout = node.layout if view is None else view.layout
         window = Window(position, layout.shape, layout.stride, offset)
@@ -343,11 +344,11 @@ class HostWriter:
         self._bind_symbols({name for name, _ in step.numbers})
 
     def _draws(self, step: ExternCall) -> bool:
-        """Whether the program's own ``bernoulli`` takes the place of ``step``."""
+        """Whether the package's ``bernoulli`` replaces ``step``."""
         return draws_bernoulli(step)
 
-    def _extern_out(self, step: ExternCall, out: Any) -> None:
-        """A call into memory that is there already."""
+    def _extern_out(self, step: ExternCall, out: object) -> None:
+        """Write a call into existing memory."""
         result = step.outputs[0]
         if result not in self.arena:
             self._allocate(result)
@@ -355,19 +356,19 @@ class HostWriter:
         self.line(self._call(out, self.out_arguments(step), kwargs))
 
     def out_arguments(self, step: ExternCall) -> tuple[Any, ...]:
-        """The arguments beside ``out=``; what is computed in place is named as its result, so that ATen sees it is."""
+        """Return the arguments beside ``out=``; an addend updated in place is passed as the result itself."""
         base, result = added_to(step), step.outputs[0]
         group = self.arena[base].group if base is not None and base in self.arena else ""
         in_place = group and result in self.arena and self.arena[result].group == group
         return (result, *step.args[1:]) if in_place else step.args
 
-    def _call(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
+    def _call(self, target: object, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         texts = [self.value(arg) for arg in args]
         texts += [f"{name}={self.value(arg)}" for name, arg in kwargs.items()]
         return f"{self.constant(self.function(target))}({', '.join(texts)})"
 
-    def function(self, target: Any) -> Any:
-        """What is called for ``target``."""
+    def function(self, target: object) -> Any:
+        """Return the callable for ``target``."""
         return target
 
     def _mutations(self) -> None:
@@ -377,8 +378,8 @@ class HostWriter:
 
     # --- values ---------------------------------------------------------------------------------------
 
-    def value(self, value: Any) -> str:
-        """A Python expression for an argument or result."""
+    def value(self, value: object) -> str:
+        """Return the Python expression of an argument or result."""
         match value:
             case View():
                 return self._view(value)
@@ -400,7 +401,7 @@ class HostWriter:
             case _:
                 return self.constant(value)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         if id(value) not in self.known:
             label = getattr(value, "_opname", None) or getattr(value, "__name__", None) or ""
             name = f"c{len(self.known)}_{identifier(label)}"
@@ -436,7 +437,7 @@ class HostWriter:
     # --- lifetimes ------------------------------------------------------------------------------------
 
     def last_uses(self) -> dict[int, list[str]]:
-        """For each step, the names that nothing after it uses; -1 is before the first."""
+        """Return the names to free after each step (their last use); -1 means before the first step."""
         kept = {base_of(v).name for v in _nodes(self.plan.program.outputs)}
         kept |= {base_of(m.value).name for m in self.plan.program.mutations}
         kept |= {m.target.name for m in self.plan.program.mutations}
@@ -464,7 +465,7 @@ def _variables(slot: Slot) -> Iterable[Var]:
 
 
 def _draws(step: Step) -> bool:
-    """Whether random numbers are drawn, in the order in which an argument lies in memory."""
+    """Whether ``step`` draws random numbers, whose order follows the memory layout of an argument."""
     if not isinstance(step, ExternCall) or not isinstance(step.target, torch_compat.OpOverload):
         return False
     return torch.Tag.nondeterministic_seeded in step.target.tags
@@ -481,9 +482,9 @@ RESERVED = re.compile(
 """Names that the host program uses for itself."""
 
 
-@lru_cache(maxsize=1 << 14)  # a node's name is asked for once a use
+@lru_cache(maxsize=1 << 14)  # called at each use of a node
 def identifier(name: str) -> str:
-    """A Python identifier for a node's name that cannot clash with the program's own names."""
+    """Return a Python identifier for a node's name that cannot clash with the program's own names."""
     plain = re.sub(r"\W", "_", name)
     clashes = RESERVED.match(plain) or keyword.iskeyword(plain) or plain in HELPERS
     return f"{plain}_fx" if clashes else plain

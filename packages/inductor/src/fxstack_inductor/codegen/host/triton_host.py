@@ -1,8 +1,8 @@
-"""The host program of a graph of Triton kernels: torch's caching allocator gives the memory, a launch takes raw pointers.
+"""The host program of Triton kernels: torch's caching allocator provides memory, a launch takes raw pointers.
 
-Kernels are compiled for pointers that are multiples of 16 bytes. What the program allocates is; an input, or a tensor that an
-ATen call returns, may be a slice that is not, and is then read from a copy; what is written to the copy of an input is copied
-back.
+Kernels are compiled for pointers that are multiples of 16 bytes. Memory that the program allocates is
+aligned. An input, or a result of an ATen call, may be an unaligned slice; kernels then use a copy. If a
+kernel writes to the copy of an input, the copy is copied back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Launch:
 
 
 def device_program(plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
-    """``functions`` maps names of the plan's kernels to Triton's.
+    """Return the program; ``functions`` maps names of the plan's kernels to Triton kernels.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
     """
@@ -52,23 +52,23 @@ def device_program(plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: 
 def interpreted_program(
     plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False
 ) -> HostProgram:
-    """The same for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
+    """Return the program for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
     return InterpretedHostWriter(plan, {}, boxed=boxed, triton=functions).run()
 
 
 def launches(plan: Plan, functions: Mapping[str, TritonKernel]) -> dict[str, Launch]:
-    """What the host program calls, by name."""
+    """Return the launches that the host program makes, by name."""
     found = (launch_of(step, functions) for step in plan.steps if isinstance(step, KernelStep))
     return {launch.name: launch for launch in found}
 
 
 def launch_of(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
-    """What the host program calls for ``step``."""
+    """Return the launch of ``step``."""
     return Launch(functions[step.kernel.name], _index(_written_by(step)))
 
 
 def _written_by(step: KernelStep) -> Node:
-    """One of the tensors that a launch writes to; a scatter writes to one that it reads."""
+    """Return one of the tensors that a launch writes to; a scatter writes to a tensor that it also reads."""
     return (*step.stored, *(node for node in step.reads if node.name in step.kernel.written))[0]
 
 
@@ -78,11 +78,11 @@ def _index(node: Node) -> int:
 
 @dataclass
 class DeviceHostWriter(HostWriter):
-    """What differs from the C host program: no arena of host memory, and launches instead of calls."""
+    """The differences to the C host program: no arena of host memory, and launches instead of calls."""
 
     triton: Mapping[str, TritonKernel] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
-    """Tensors whose addresses the program has already taken."""
+    """Tensors whose addresses the program has already read."""
 
     def run(self) -> HostProgram:
         self.constants["aligned"] = aligned
@@ -126,7 +126,7 @@ class DeviceHostWriter(HostWriter):
         self.line(f"if p_{own} != {own}.data_ptr(): {own}.copy_(t_{own})")
 
     def _pointer(self, node: Node) -> str:
-        """The name of ``node``'s address, taken where it is first needed."""
+        """Return the name of ``node``'s address, read at its first use."""
         own = identifier(node.name)
         if isinstance(node, Argument):
             return own
@@ -140,11 +140,11 @@ class DeviceHostWriter(HostWriter):
         return pointer
 
     def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - it overrides
-        """Nothing is linked into this program: tensors on CPU beside the device's are left to ATen."""
+        """Return False: no host function is linked into this program; CPU tensors are left to ATen."""
         return False
 
     def _raise_errors(self) -> None:
-        """Index checks are the device's own assertions, as in eager; what is asked is whether every launch was accepted."""
+        """Check that every launch was accepted; the device's assertions check indices, as in eager."""
         if self.arguments:
             self.line("if error.value: raise_launch_error()")
 
@@ -159,7 +159,7 @@ class DeviceHostWriter(HostWriter):
 
 @dataclass
 class InterpretedHostWriter(DeviceHostWriter):
-    """Triton's interpreter takes tensors, and there are no streams."""
+    """Writes programs for Triton's interpreter, which takes tensors and has no streams."""
 
     def _head(self) -> list[str]:
         return []
@@ -173,7 +173,7 @@ class InterpretedHostWriter(DeviceHostWriter):
         self.line(f"{launch.name}({', '.join(map(identifier, names))})")
 
     def _raise_errors(self) -> None:
-        """The interpreter raises by itself."""
+        """Do nothing: the interpreter raises by itself."""
 
 
 def _current_stream(device: int) -> Any:

@@ -1,7 +1,8 @@
-"""Attention as Triton source: a softmax that is corrected as its row goes on, and its gradients from the sums of the rows.
+"""Write attention as Triton source: an online softmax, and its gradients from the saved sums of the rows.
 
-The algorithm is that of FlashAttention-2 (Dao, 2023): scores exist a tile at a time. The backward computes them again, once by
-rows for the gradient of queries, once by columns for those of keys and values. A block mask's tables say which tiles there are.
+The algorithm is FlashAttention-2 (Dao, 2023): only one tile of scores exists at a time. The backward
+recomputes the scores, by rows for the gradient of queries, and by columns for the gradients of keys and
+values. The tables of a block mask list the tiles to compute.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.index_width import INT32
 from fxstack_inductor.codegen.triton.attention_tiles import attention_of
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.atoms import Var, VarKind
 from fxstack_inductor.ir.attention import GRAD, SCORE
-from fxstack_inductor.ir.expr import of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Var, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Load, index_operands
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ ROW, COLUMN = "[:, None]", "[None, :]"
 
 
 class Body(Protocol):
-    """Writes what is done for one tile; ``masked``: some of its scores may not be looked at."""
+    """Writes the code for one tile; ``masked``: some scores of the tile may be excluded."""
 
     def __call__(self, *, masked: bool) -> None: ...
 
@@ -60,7 +61,7 @@ class AttentionWriter(KernelWriter):
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     def _integer(self) -> str:
-        """Scores are no buffer: what counts are the tensors."""
+        """Return the integer type. Only tensors decide, because single scores have no buffer."""
         sizes = [ref.numel.bounds()[1] for ref in self.kernel.buffers]
         return "tl.int32" if all(s is not None and s <= INT32 for s in sizes) else "tl.int64"
 
@@ -72,7 +73,7 @@ class AttentionWriter(KernelWriter):
         return value
 
     def _texts(self, **more: str) -> dict[Var, Expr]:
-        """What the loop variables are called: each address is written for the place where it is used."""
+        """Return the names of the loop variables; each address is written for the place of its use."""
         axes = self.own.axes
         texts = {"b": "b", "h": "h", "k": "hk", "s": "part", **more}
         found = {}
@@ -88,7 +89,7 @@ class AttentionWriter(KernelWriter):
         return self._texts(h=self._heads(ROW), m=f"m{ROW}", n=f"n{COLUMN}")
 
     def _on_tile(self, value: Value) -> Value:
-        """``value`` with the names that coordinates have where single scores are computed."""
+        """Return ``value`` with the coordinate names that the code for single scores uses."""
         texts = self._tile_texts()
         match value:
             case Load(_, index):
@@ -115,7 +116,7 @@ class AttentionWriter(KernelWriter):
     # --- where a program is ----------------------------------------------------------------------
 
     def _places(self) -> None:
-        """The rows of a program that goes through keys."""
+        """Compute the rows of a program that iterates over keys."""
         own, integer = self.own, self._integer()
         sharing = own.group if own.packed else 1
         self.line(f"M = {triton_index(own.queries)}")
@@ -141,7 +142,7 @@ class AttentionWriter(KernelWriter):
         self.line("m = row")
 
     def _fetch(self, name: str, role: str, letter: str) -> None:
-        """Read a tile of rows ``letter`` of what ``role`` is."""
+        """Load a tile of rows ``letter`` of the tensor with ``role``."""
         wide = {"query": "d", "key": "d", "value": "e", "grad": "e"}.get(role)
         inside = {"m": "valid", "n": "(n < N)"}[letter]
         lanes = {letter: letter}
@@ -158,14 +159,14 @@ class AttentionWriter(KernelWriter):
         )
 
     def _index(self, index: Expr, letter: str, wide: str | None, lanes: dict[str, str]) -> str:
-        """An address of the tile's shape, whatever it depends on: sides of one element, and of stride 0, are not in it."""
+        """Return an address of the tile's shape; axes that the index lacks are added times zero."""
         text = triton_index(index.subs(self._texts(**lanes)))
         along = [lane for lane in (letter, wide) if lane]
         missing = [x for x in along if getattr(self.own.axes, x) not in index.variables]
         return " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
 
     def _columns(self, mask: str, letter: str | None) -> str:
-        """``mask``, and that the row is not over."""
+        """Return ``mask``, restricted to elements within a row."""
         if letter is None:
             return mask
         size, block = {"d": (self.own.depth, "BD"), "e": (self.own.width, "BE")}[letter]
@@ -192,7 +193,7 @@ class AttentionWriter(KernelWriter):
     # --- single scores ---------------------------------------------------------------------------
 
     def _scores(self, *, masked: bool, rows: bool) -> None:
-        """``s``: products before, ``score``: after the functions; ``seen``: which count. ``rows``: some rows may be none."""
+        """Compute ``s`` (products), ``score`` (functions applied, masked); ``rows``: rows may be invalid."""
         own = self.own
         self.line(f"s = tl.dot(q, tl.trans(k){self.precision}) * {own.scale!r}")
         self.line(f"inside = valid{ROW} & (n < N){COLUMN}")
@@ -215,7 +216,7 @@ class AttentionWriter(KernelWriter):
     # --- which tiles there are -------------------------------------------------------------------
 
     def _each(self, along: str, body: Body, first: str) -> None:
-        """``body`` for each tile along ``along`` (``n`` or ``m``); ``first``: the row of tables."""
+        """Write ``body`` for each tile along ``along`` (``n`` or ``m``); ``first``: the row in the tables."""
         block = {"n": "BN", "m": "BM"}[along]
         if not self.tiles.tabled:
             self._dense(along, block, body)
@@ -303,7 +304,7 @@ class AttentionWriter(KernelWriter):
     # --- the backward ----------------------------------------------------------------------------
 
     def _fetch_rows(self) -> None:
-        """What the backward needs of each query."""
+        """Load the values that the backward needs of each query."""
         self._fetch("q", "query", "m")
         self._fetch("do", "grad", "m")
         self._fetch("logs", "sums", "m")
@@ -311,7 +312,7 @@ class AttentionWriter(KernelWriter):
         self.line(f"logs = tl.where(logs == {NOTHING}, 0.0, logs)")
 
     def _gradient(self, *, masked: bool) -> None:
-        """``p``: the weights, ``ds``: the gradient of the products."""
+        """Compute ``p`` (the weights) and ``ds`` (the gradient of the products)."""
         own = self.own
         assert own.gradient is not None
         self._scores(masked=masked, rows=True)

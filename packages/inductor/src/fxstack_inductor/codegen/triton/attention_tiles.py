@@ -1,7 +1,7 @@
-"""Tile sizes of attention kernels: how many queries and keys a program holds at a time, and the warps that share them.
+"""Choose tile sizes of attention kernels: the queries and keys of a program, and its number of warps.
 
-What bounds a tile is what it keeps in registers: a forward the sums of its rows, a backward those of one or two sides. The
-sizes are the largest of those for which an A100 and an H100 need no memory for registers, by ahead-of-time compilation
+Registers limit a tile: a forward keeps the sums of its rows, a backward the sums of one or two sides. The
+sizes are the largest ones that compile ahead of time for an A100 and an H100 without register spills
 (``tests/sweeps/attention_ahead.py``).
 """
 
@@ -27,7 +27,7 @@ LEAST = 16
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """Queries and keys of a tile, elements of a key's and a value's row (powers of two), warps, and loads in flight."""
+    """Queries and keys of a tile, elements of key and value rows (powers of two), warps, pipelined loads."""
 
     bm: int
     bn: int
@@ -66,12 +66,12 @@ SINGLE: dict[tuple[str, int], Sizes] = {
     ("keys", 128): (16, 32, 8, 1),
     ("keys", 256): (16, 16, 8, 1),
 }
-"""By kind and the longer row, for half precision and for float32, whose products are not matrix instructions."""
+"""By kind and longer row: for half precision, and for float32, which does not use matrix instructions."""
 
 
 @dataclass(frozen=True)
 class AttentionTiling:
-    """``kernel`` with the sizes of its tiles; ``masked``: whether a block mask's tables say which tiles there are."""
+    """``kernel`` with its tile sizes; ``tabled``: whether the tables of a block mask list the tiles."""
 
     kernel: Kernel
     config: AttentionConfig
@@ -80,7 +80,7 @@ class AttentionTiling:
 
     @cached_property
     def grid(self) -> Expr:
-        """Number of programs."""
+        """The number of programs."""
         a = attention_of(self.kernel)
         if a.kind == "keys":
             return a.key_batches * (a.heads // a.group) * _blocks(a.keys, self.config.bn)
@@ -100,7 +100,7 @@ def attention_of(kernel: Kernel) -> Attention:
 
 
 def tile_attention(kernel: Kernel) -> AttentionTiling:
-    """Sizes that are good without a search; tables of blocks that no tile fits are left alone, and all scores masked."""
+    """Return good sizes without a search. Tables whose blocks fit no tile are ignored (scores are masked)."""
     a = attention_of(kernel)
     loaded = kernel.values[a.loads["query"]]
     assert isinstance(loaded, Load)
@@ -125,11 +125,11 @@ def tile_attention(kernel: Kernel) -> AttentionTiling:
 
 
 def _least(block: int, size: Expr | int) -> int:
-    """``block``, or less where there is less."""
+    """Return ``block``, or a smaller power of two that still covers ``size``."""
     known = as_expr(size).as_int()
     return block if known is None else min(block, max(LEAST, power_of_two(known)))
 
 
 def _part(block: int, size: int) -> int:
-    """The largest power of two that divides both."""
+    """Return the largest power of two that divides both."""
     return gcd(block, size)

@@ -1,7 +1,8 @@
-"""Conversions of 8-bit floats, bit by bit as torch makes them (``c10/util/Float8_e4m3fn.h``, ``Float8_e5m2.h``).
+"""Convert 8-bit floats with torch's own results (``c10/util/Float8_e4m3fn.h``, ``Float8_e5m2.h``).
 
-What is too large becomes NaN or the largest number (e4m3fn: torch 2.13 changed it) or infinity (e5m2), where the hardware's own
-instruction gives the largest number; and the text is the same for GPUs that have no such instruction. In memory they are bytes.
+A too large number becomes NaN or the largest number (e4m3fn; torch 2.13 changed it) or infinity (e5m2). The
+hardware's conversion instruction would give the largest number, and some GPUs lack it. In memory, 8-bit
+floats are bytes.
 """
 
 from __future__ import annotations
@@ -11,26 +12,26 @@ from types import MappingProxyType
 import torch
 
 NAMES = MappingProxyType({torch.float8_e4m3fn: "e4m3fn", torch.float8_e5m2: "e5m2"})
-"""The dtypes that kernels load and store, and how the prelude's functions are named for them."""
+"""The 8-bit dtypes that kernels load and store, and their names in the prelude's functions."""
 
 
 _BEYOND = torch.full((1,), 1e4, device="cpu").to(torch.float8_e4m3fn)
 LARGEST = 0x7F if bool(_BEYOND.float().isnan()) else 0x7E
-"""What this torch makes of numbers that e4m3fn does not hold."""
+"""The byte that this torch stores for numbers beyond the range of e4m3fn."""
 
 
 def load(text: str, dtype: torch.dtype) -> str:
-    """Bytes as float32."""
+    """Return bytes converted to float32."""
     return f"_from_{NAMES[dtype]}({text})"
 
 
 def store(text: str, dtype: torch.dtype) -> str:
-    """float32 as bytes."""
+    """Return float32 converted to bytes."""
     return f"_to_{NAMES[dtype]}({text})"
 
 
 def rounded(dtype: torch.dtype) -> str:
-    """A template: float32 as it is after it was stored."""
+    """Return a template that rounds float32 as a store and a load would."""
     return load(store("{0}", dtype), dtype)
 
 
@@ -55,10 +56,10 @@ def _from_e5m2(byte):
 
 
 def _rounding(name: str, cut: int, lowest: int, largest: int, beyond: str) -> str:
-    """Triton text of a function from float32, whose last ``cut`` bits are rounded away to even, to bytes.
+    """Return Triton text of a function from float32 to bytes that rounds the last ``cut`` bits to even.
 
-    ``lowest`` is float32's exponent field of the least normal number less one. Smaller numbers are rounded by adding
-    2**23 times the least number. What is no less than ``beyond`` becomes ``largest``.
+    ``lowest`` is float32's exponent field of the least normal number, minus one. Smaller numbers are rounded
+    by adding 2**23 times the least number. Numbers of at least ``beyond`` become ``largest``.
     """
     magic = lowest + cut - 126
     return f"""

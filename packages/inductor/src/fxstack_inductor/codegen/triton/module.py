@@ -1,4 +1,4 @@
-"""A graph's kernels as one module of Triton source, equal ones once. Nothing here needs a GPU, nor Triton itself."""
+"""Write a graph's kernels as one module of Triton source; equal kernels become one function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TritonKernel:
-    """``text`` defines the function ``name``, which takes pointers, sizes, and the tile sizes as constants."""
+    """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ class TritonKernel:
 
     @property
     def signature(self) -> dict[str, str]:
-        """Argument types in Triton's notation, tile sizes included as ``constexpr``."""
+        """Argument types in Triton's notation; tile sizes are ``constexpr``."""
         pointers = {
             f"a{k}": "i64" if ref.by_value else triton_ops.POINTERS[ref.dtype]
             for k, ref in enumerate(self.kernel.buffers)
@@ -55,7 +55,7 @@ class TritonKernel:
 
 @dataclass(frozen=True, slots=True)
 class TritonSource:
-    """One module: all kernels of a graph, equal ones once. ``functions`` maps kernel names to them."""
+    """One module with all kernels of a graph. ``functions`` maps kernel names to functions."""
 
     text: str
     functions: dict[str, TritonKernel]
@@ -64,14 +64,14 @@ class TritonSource:
 def triton_source(
     kernels: Sequence[Kernel], configs: Mapping[str, ProductConfig] | None = None
 ) -> TritonSource:
-    """``configs``: tile sizes of matrix products that were found by measurement, by the kernel's name."""
+    """Return the module; ``configs``: measured tile sizes of matrix products, by the kernel's name."""
     placeholder = "KERNEL"
     names: dict[object, str] = {}
     functions: dict[str, TritonKernel] = {}
     parts = [triton_ops.PRELUDE]
     for kernel in kernels:
         made = triton_kernel(kernel, placeholder, (configs or {}).get(kernel.name))
-        # Kernels of equal text may differ in the types behind their pointers, and in their tile sizes.
+        # Kernels with equal text may differ in pointer types and in tile sizes.
         key = (made.text, tuple(made.signature.items()), made.config)
         if key not in names:
             names[key] = f"kernel_{len(names)}"
@@ -83,7 +83,7 @@ def triton_source(
 
 
 def triton_kernel(kernel: Kernel, name: str, config: ProductConfig | None = None) -> TritonKernel:
-    """One kernel, with the given tile sizes if it is a matrix product and they are given."""
+    """Return one kernel; ``config`` gives the tile sizes of a matrix product, if known."""
     if kernel.attention is not None:
         attention = tile_attention(kernel)
         return TritonKernel(name, AttentionWriter(attention).function(name), attention)

@@ -1,7 +1,7 @@
-"""Triton text of scalar operations, by name: the counterpart of ``c_ops``.
+"""Triton text of scalar operations, by name: the counterpart of ``codegen.c.ops``.
 
-Transcendental functions come from libdevice, whose accuracy is that of CUDA's own math library, so that
-results equal eager torch's on a GPU; division and square root round to nearest, as eager's do.
+Transcendental functions come from libdevice, which is as accurate as CUDA's math library, so results equal
+eager torch's on a GPU. Division and square root round to nearest, as in eager.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ POINTERS = MappingProxyType(
 
 
 def literal(text: str, dtype: torch.dtype) -> str:
-    """A zero-dimensional tensor of exactly the value of the Python literal ``text``."""
+    """Return a zero-dimensional tensor with exactly the value of the Python literal ``text``."""
     value = float({"True": "1", "False": "0"}.get(text, text))
     if not dtype.is_floating_point:
         shown = {"True": "1", "False": "0"}.get(text, text)
@@ -104,7 +104,7 @@ def _division(args: Sequence[str], dtype: torch.dtype) -> str:
 
 
 def _square_root(args: Sequence[str], dtype: torch.dtype) -> str:
-    # libdevice's own is approximate where Triton compiles it.
+    # libdevice's square root is approximate in code that Triton compiles.
     return f"tl.sqrt_rn({args[0]})" if dtype is torch.float32 else f"libdevice.sqrt({args[0]})"
 
 
@@ -141,10 +141,10 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
 
 
 def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[torch.dtype]) -> str:
-    """The Triton expression of one operation.
+    """Return the Triton expression of one operation.
 
     Raises:
-        NotLowered: there is no Triton for it.
+        NotLowered: Triton has no such operation.
     """
     if op == "cast":
         return cast(args[0], operands[0], dtype)

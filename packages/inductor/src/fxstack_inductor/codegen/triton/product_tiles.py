@@ -1,8 +1,9 @@
-"""How a matrix product is cut into tiles: which loops are rows and which columns, and the tile sizes.
+"""Divide a matrix product into tiles: find the loops of rows and columns, and choose tile sizes.
 
-The operands of the kernel's ``dot`` say it: outer loops that only the left one depends on are rows, only the right one
-columns, both batches. Sizes are those that fill the matrix units of an A100 or H100 without a search: a large tile reads
-each operand fewer times, a small one keeps more processors busy.
+The operands of the kernel's ``dot`` decide. Outer loops that only the left operand uses are rows, loops that
+only the right operand uses are columns, and loops of both are batches. The sizes fill the matrix units of an
+A100 or H100 without a search: a large tile reads each operand fewer times, a small tile keeps more processors
+busy.
 """
 
 from __future__ import annotations
@@ -16,24 +17,23 @@ from fxstack_inductor.ir.expr import floordiv, product
 from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Load, Reduce, operands
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Kernel, Loop
 
 PROCESSORS = 108
-"""Of an A100, the smallest of the GPUs in mind."""
+"""The number of processors of an A100, the smallest target GPU."""
 LEAST = 16
 """The shortest side of a tile that matrix instructions take."""
 GROUP = 8
-"""Rows of tiles that programs next to each other go through column by column, so that they share what the L2 cache holds."""
+"""The rows of tiles that neighbouring programs process column by column, to share data in the L2 cache."""
 
 ELEMENTS = 64
-"""Of the result, that a thread can hold in registers beside what is computed of them; it takes halves of more."""
+"""Result elements that a thread can hold beside the epilogue's values; larger tiles are halved."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductConfig:
-    """Tile sizes (rows, columns, and how much of the depth at a time), warps, and loads in flight."""
+    """Tile sizes (rows, columns, depth of a step), warps, and pipelined loads."""
 
     bm: int
     bn: int
@@ -44,7 +44,7 @@ class ProductConfig:
 
     @property
     def halvings(self) -> int:
-        """How often a tile's columns are halved for what is done with each element, so that no registers are spilled."""
+        """How often the epilogue halves a tile's columns, so that no registers are spilled."""
         return 1 if self.bm * self.bn > ELEMENTS * 32 * self.num_warps else 0
 
     @property
@@ -69,12 +69,12 @@ CONFIGS = (
     ProductConfig(16, 16, 256, 4, 3),
     ProductConfig(16, 16, 128, 2, 4),
 )
-"""From large to small: what a heuristic takes the first good one of, and a search tries."""
+"""Sizes from large to small: a heuristic takes the first good one, a search tries all."""
 
 
 @dataclass(frozen=True)
 class ProductTiling:
-    """``kernel`` with its loops divided into batches, rows, columns and depth; one row, or one column, has no loop."""
+    """``kernel`` with loops divided into batches, rows, columns and depth; a side of size one has no loop."""
 
     kernel: Kernel
     config: ProductConfig
@@ -85,13 +85,13 @@ class ProductTiling:
 
     @cached_property
     def grid(self) -> Expr:
-        """Number of programs."""
+        """The number of programs."""
         tiles = _blocks(self.rows, self.config.bm) * _blocks(self.columns, self.config.bn)
         return product(loop.extent for loop in self.batch) * tiles
 
     @cached_property
     def sides(self) -> tuple[int, int, int, int]:
-        """Batches, rows, columns and depth; what is not known counts as one."""
+        """Batches, rows, columns and depth; unknown sizes count as one."""
         loops = (self.batch, self.rows, self.columns, self.kernel.inner)
         batch, rows, columns, depth = (product(x.extent for x in part).as_int() for part in loops)
         return batch or 1, rows or 1, columns or 1, depth or 1
@@ -102,10 +102,10 @@ def _blocks(loops: tuple[Loop, ...], block: int) -> Expr:
 
 
 def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> ProductTiling:
-    """The tiling of a kernel with a ``dot``, with the given sizes or ones that are good without a search.
+    """Return the tiling of a kernel with a ``dot``, with the given sizes or good sizes without a search.
 
     Raises:
-        NotLowered: the operands are no matrices, or computed in ways that tiles of them do not follow.
+        NotLowered: the operands are not matrices, or are loaded at computed or masked addresses.
     """
     left, right = factors(kernel)
     outer = frozenset(loop.var for loop in kernel.outer)
@@ -120,7 +120,7 @@ def tile_product(kernel: Kernel, config: ProductConfig | None = None) -> Product
 
 
 def factors(kernel: Kernel) -> tuple[int, int]:
-    """Positions of the two values that the kernel's ``dot`` multiplies."""
+    """Return the positions of the two values that the kernel's ``dot`` multiplies."""
     assert kernel.product is not None
     reduce = kernel.values[kernel.product]
     assert isinstance(reduce, Reduce)
@@ -131,7 +131,7 @@ def factors(kernel: Kernel) -> tuple[int, int]:
 
 
 def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
-    """All loop variables that a factor depends on."""
+    """Return all loop variables that a factor depends on."""
     found: set[Var] = set()
     stack, seen = [position], set()
     while stack:
@@ -153,7 +153,7 @@ def variables_of(kernel: Kernel, position: int) -> frozenset[Var]:
 
 
 def _good(tiling: ProductTiling) -> ProductConfig:
-    """The largest tile that leaves no processor idle; otherwise the one with the most programs that wastes no lanes."""
+    """Return the largest tile that keeps all processors busy; without one, the smallest or largest tile."""
     batch, rows, columns, depth = tiling.sides
     fitting = fitting_configs(tiling)
     fitting = [c for c in fitting if _fits(c.bk, depth)] or fitting
@@ -164,7 +164,7 @@ def _good(tiling: ProductTiling) -> ProductConfig:
 
 
 def fitting_configs(tiling: ProductTiling) -> list[ProductConfig]:
-    """Those with which at most half of the lanes of a single block would be idle."""
+    """Return the configurations that leave at most half of the lanes of a single block idle."""
     _, rows, columns, _ = tiling.sides
     found = [c for c in CONFIGS if _fits(c.bm, rows) and _fits(c.bn, columns)]
     return found or [CONFIGS[-1]]

@@ -1,9 +1,9 @@
-"""Matrix products as Triton source: a loop over the depth that feeds matrix instructions, then what is done with each element.
+"""Write matrix products as Triton source: a loop over the depth with matrix instructions, then an epilogue.
 
-Programs go through the tiles in groups of rows (the order of Triton's matrix multiplication tutorial), so that those that run at
-the same time read the same parts of the operands. A mask is left out where the tiles divide a side. What is done with each
-element is done for one half of the columns after the other where the whole tile would not fit into registers (the
-epilogue subtiling of Triton's persistent matrix multiplication tutorial).
+Programs visit the tiles in groups of rows (the order of Triton's matrix multiplication tutorial), so that
+concurrent programs read the same parts of the operands. A mask is omitted where tiles divide a side. The
+epilogue (the operations on each result element) processes halves of the columns in turn where the whole tile
+would not fit into registers (the epilogue subtiling of Triton's persistent matrix multiplication tutorial).
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 
 
 class ProductWriter(KernelWriter):
-    """Writes one function. ``masks`` are those of the axes in scope: a text, or nothing where every lane is inside."""
+    """Writes one function. ``masks``: mask text of each axis in scope, empty if every lane is inside."""
 
     def __init__(self, tiling: ProductTiling) -> None:
         super().__init__(tiling)
@@ -82,7 +81,7 @@ class ProductWriter(KernelWriter):
         self.line(f"v{self.kernel.product} = total")
 
     def _factor(self, name: str, position: int, *axes: tuple[str, str, tuple[Loop, ...]]) -> None:
-        """One factor's part of a tile, which has both of its sides: Triton's passes fail on a dot of a row that is broadcast."""
+        """Write one factor's part of a tile, in full shape: Triton fails on a dot of a broadcast operand."""
         for axis, lanes, loops in axes:
             self._axis(axis, lanes, loops)
         varying = variables_of(self.kernel, position)
@@ -113,7 +112,7 @@ class ProductWriter(KernelWriter):
         shape = "[BM, BK]" if name == "left" else "[BK, BN]"
         text = f"tl.broadcast_to(v{source}, {shape}).to({kind})"
         inside = self._inside("k", self.kernel.inner)
-        if inside:  # what is computed behind the end need not be zero
+        if inside:  # values computed beyond the end may be nonzero
             lanes = "[None, :]" if name == "left" else "[:, None]"
             text = f"tl.where({inside}{lanes}, {text}, 0)"
         self.line(f"{name} = {text}")
@@ -121,14 +120,14 @@ class ProductWriter(KernelWriter):
     # --- axes ------------------------------------------------------------------------------------
 
     def _axis(self, axis: str, lanes: str, loops: tuple[Loop, ...]) -> None:
-        """The coordinates of ``loops`` along one side of a tile."""
+        """Write the coordinates of ``loops`` along one side of a tile."""
         self.line(f"{axis}_ = {axis}{lanes}")
         self._coordinates(f"{axis}_", loops)
         inside = self._inside(axis, loops)
         self.masks.update({loop.var: inside and f"({inside}){lanes}" for loop in loops})
 
     def _inside(self, axis: str, loops: tuple[Loop, ...]) -> str:
-        """The mask of an axis, empty where tiles divide it."""
+        """Return the mask of an axis; empty if tiles divide the axis."""
         block = {"i": "BM", "j": "BN", "k": "BK"}[axis]
         size = extent(loops).as_int()
         if size is not None and size % self.tiles.config.constants[block] == 0:
@@ -150,7 +149,7 @@ class ProductWriter(KernelWriter):
     # --- elements --------------------------------------------------------------------------------
 
     def _parts(self) -> None:
-        """Starts loops over halves of the columns: each has its columns ``j`` and its part of the product."""
+        """Open loops over halves of the columns; a half has its columns ``j`` and its part of the product."""
         name, width = f"v{self.kernel.product}", "BN"
         self.line(f"column = (within // high).to({self._integer()}) * BN")
         for level in range(self.tiles.config.halvings):
@@ -165,7 +164,7 @@ class ProductWriter(KernelWriter):
         self.line(f"j = {' + '.join(['column', *starts])} + tl.arange(0, {self._width()})")
 
     def _width(self) -> str:
-        """Columns that are finished at a time."""
+        """Return the number of columns that are finished at a time."""
         return "BN" + " // 2" * self.tiles.config.halvings
 
     def _elements(self) -> None:

@@ -1,9 +1,9 @@
-"""How a kernel is cut into tiles: which loops a tile spans, its sizes, and the warps that compute it.
+"""Divide a kernel into tiles: choose the loops that a tile spans, its sizes, and the number of warps.
 
-- ``flat``: one axis of points. Loops that only broadcast are points like all others.
-- ``tiled``: two axes, where memory runs along different loops in different accesses, as when transposing.
-- ``persistent``: a tile holds all that is reduced or scanned, and each value is computed once.
-- ``looped``: tiles walk over what is reduced or scanned, one pass per stage of reductions, as in C.
+- ``flat``: one axis of points. Broadcast loops are points like all others.
+- ``tiled``: two axes, for accesses that run along different loops in memory, as in a transposition.
+- ``persistent``: a tile holds all elements that are reduced or scanned; each value is computed once.
+- ``looped``: tiles iterate over the reduced or scanned elements, one pass per stage of reductions, as in C.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
 
 if TYPE_CHECKING:
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Kernel, Loop
 
 POINTS = 1024
 TILE = 2048
 PROGRAMS = 256
-"""What fills the processors of a large GPU about twice."""
+"""The number of programs that fills a large GPU about twice."""
 RUN = 16
-"""Neighbouring points that a program must read together where memory runs along them."""
+"""The number of neighbouring points that a program must read together where memory runs along them."""
 LEAST_PER_WARP = 256
 CROWDED = 16
-"""Buffers that a kernel can touch with full tiles."""
+"""The number of buffers that a kernel can use with full tiles."""
 WARPED = 4
-"""How many times more elements than usual a tile can have with the most warps."""
+"""With the most warps, a tile may have this many times the usual number of elements."""
 NARROW = 8
-"""Loops shorter than this are not worth an axis of their own."""
+"""Shorter loops are not worth an axis of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Tiling:
 
     @property
     def grid(self) -> Expr:
-        """Number of programs."""
+        """The number of programs."""
         programs = _blocks(self.kernel.outer, self.config.xblock)
         if self.kind != "tiled":
             return programs
@@ -77,8 +76,8 @@ def extent(loops: tuple[Loop, ...]) -> Expr:
 
 
 def tile(kernel: Kernel) -> Tiling:
-    """Sizes that are good without a search."""
-    if kernel.scatters:  # stores meet in any order
+    """Return a tiling with good sizes, without a search."""
+    if kernel.scatters:  # atomic stores may collide in any order
         flat = normalise(replace(kernel, outer=(*kernel.outer, *kernel.inner), inner=()))
         return Tiling("flat", flat, Config(POINTS // _crowding(kernel), 1, 4))
     if not any(isinstance(v, (Reduce, Scan)) for v in kernel.values):
@@ -94,17 +93,17 @@ def tile(kernel: Kernel) -> Tiling:
 
 
 def _columns(kernel: Kernel, elements: int) -> Config:
-    """Tiles over points whose memory runs together, as many as there are up to a limit."""
+    """Return tiles over contiguous points, as many as there are up to a limit."""
     run = kernel.outer[-1].extent.as_int()
     xblock = elements // 32 if run is None else min(elements // 32, power_of_two(run))
     return Config(xblock, elements // xblock, 4)
 
 
 def _most_across(kernel: Kernel, elements: int) -> int:
-    """What one tile may reduce where it spans points whose memory runs together.
+    """Return how many elements one tile may reduce if it spans contiguous points.
 
-    Where one pass does, loops over such tiles cost nothing; where there are several, a tile that holds everything saves reading
-    it again, as long as warps have room for it. A scan is not cut where it fits.
+    With one pass, loops over such tiles cost nothing. With several passes, a tile that holds everything saves
+    further reads, as long as warps have registers for it. A scan is not cut if it fits.
     """
     if any(isinstance(v, Scan) for v in kernel.values):
         return PERSISTENT
@@ -115,7 +114,7 @@ def _most_across(kernel: Kernel, elements: int) -> int:
 
 
 def _spread(xblock: int, kernel: Kernel) -> int:
-    """Fewer points a program where there would be too few programs to fill a GPU, as long as memory is read in runs."""
+    """Reduce the points per program if programs are too few for a GPU, while memory is read in runs."""
     points = extent(kernel.outer).as_int()
     least = RUN if _along_outer(kernel) else 1
     while points is not None and xblock > least and points < PROGRAMS * xblock:
@@ -124,12 +123,12 @@ def _spread(xblock: int, kernel: Kernel) -> int:
 
 
 def _crowding(kernel: Kernel) -> int:
-    """By how much tiles shrink where many values are alive at once, so that a thread's registers hold its share of each."""
+    """Return the divisor of tile sizes for many live values, so that a thread's registers hold its shares."""
     return min(8, power_of_two(-(-len(kernel.buffers) // CROWDED)))
 
 
 def _warps(tile_size: int, elements: int) -> int:
-    """Four; up to 16 where a thread would hold too many elements, fewer where threads would have none."""
+    """Return 4 warps; up to 16 if a thread would hold too many elements, fewer if threads would have none."""
     if tile_size <= elements:
         return max(1, min(4, tile_size // LEAST_PER_WARP))
     return min(4 * WARPED, 4 * power_of_two(tile_size // elements))
@@ -148,7 +147,7 @@ def _pointwise(kernel: Kernel) -> Tiling:
 
 
 def _across(kernel: Kernel) -> Var | None:
-    """The loop that some accesses run along in memory while others run along the last one."""
+    """Return the loop that some accesses traverse in memory order while others traverse the last loop."""
     if len(kernel.outer) < 2:
         return None
     last = kernel.outer[-1]
@@ -167,7 +166,7 @@ def _short(loop: Loop) -> bool:
 
 
 def _along_outer(kernel: Kernel) -> bool:
-    """Whether memory runs along the last outer loop: then a tile should span points."""
+    """Whether memory runs along the last outer loop; a tile should then span points."""
     if not kernel.outer:
         return False
     outer, inner = kernel.outer[-1].var, kernel.inner[-1].var
@@ -178,5 +177,5 @@ def _along_outer(kernel: Kernel) -> bool:
 
 
 def power_of_two(value: int) -> int:
-    """The least one that is not smaller."""
+    """Return the least power of two that is not smaller than ``value``."""
     return 1 << max(0, value - 1).bit_length()

@@ -1,7 +1,7 @@
-"""One kernel of the loop IR as the text of a Triton function.
+"""Write one kernel of the loop IR as the text of a Triton function.
 
-The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``; ``triton_tiles`` says
-how a kernel's loops are divided.
+The outer loops are one axis ``x`` (a block of points per program), the inner loops a second axis ``r``. The
+module ``tiles`` divides a kernel's loops.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.tiles import extent
-from fxstack_inductor.ir.atoms import VarKind
+from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -35,22 +35,21 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
     from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
     from fxstack_inductor.codegen.triton.tiles import Tiling
-    from fxstack_inductor.ir.atoms import Var
-    from fxstack_inductor.ir.expr import Expr
+    from fxstack_inductor.ir.expr import Expr, Var
     from fxstack_inductor.ir.kernel import Loop, Store
 
 SCANS = MappingProxyType(
     {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}
 )
-"""Functions of the prelude that combine running values, in the registers' precision as torch's CUDA kernels do."""
+"""Prelude functions that combine running values in the registers' precision, as torch's CUDA kernels do."""
 POSITIONS = frozenset({"argmax", "argmin"})
-"""Scans of pairs: a value, and where it is."""
+"""Scans of pairs: a value and its position."""
 ATOMICS = MappingProxyType({"add": "tl.atomic_add", "max": "tl.atomic_max", "min": "tl.atomic_min"})
-"""Stores that combine with what is there."""
+"""Stores that combine with the old element."""
 
 
 class KernelWriter:
-    """Writes one function; ``r`` lines exist only when there are inner loops."""
+    """Writes one function; lines of the axis ``r`` exist only if there are inner loops."""
 
     def __init__(self, tiling: Tiling | ProductTiling | AttentionTiling) -> None:
         self.kind = tiling.kind
@@ -83,7 +82,7 @@ class KernelWriter:
     # axes
 
     def _integer(self) -> str:
-        """The type of index arithmetic: 64 bits only where they are needed."""
+        """Return the type of index arithmetic: 64 bits only where needed."""
         return "tl.int32" if self.narrow else "tl.int64"
 
     def _outer_axis(self, program: str = "tl.program_id(0)") -> None:
@@ -219,7 +218,7 @@ class KernelWriter:
         return f"({index(expr)}).to({kind})"
 
     def _argument(self, load: Load) -> str:
-        """A number that came as its bits."""
+        """Return a number that is passed by its bits."""
         bits = f"(tl.full([], 0, tl.int64) + {self.pointers[load.buffer]})"
         if not self.dtypes[load.buffer].is_floating_point:
             return triton_ops.cast(bits, torch.int64, load.dtype)
@@ -248,7 +247,7 @@ class KernelWriter:
         return f"tl.where(v{load.mask}, {text}, {other})"
 
     def _address(self, index: Expr) -> tuple[str, str]:
-        """The offset and the mask that its variation needs."""
+        """Return the offset, and the mask of the axes that the offset uses."""
         text, variables = triton_index(index), index.variables
         if any(v.kind == "value" for v in variables):
             return f"{text} + {self._zero()}", self._everywhere()
@@ -260,7 +259,7 @@ class KernelWriter:
         return text, " & ".join(masks)
 
     def _in_loop(self) -> bool:
-        """Whether the inner axis is in scope where code is being written."""
+        """Whether the inner axis is in scope at the current line."""
         return bool(self.kernel.inner) and (self.depth > 1 or self.kind != "looped")
 
     def _zero(self) -> str:
@@ -278,7 +277,7 @@ class KernelWriter:
         return f"tl.where({inside}, {wrapped}, 0)"
 
     def _scan(self, scan: Scan) -> str:
-        """Along the tile; what lies behind the end of all that is scanned comes after every element."""
+        """Return a scan along the tile; masked elements lie behind all others, so they do no harm."""
         if scan.op in POSITIONS:
             return f"{self._scan_pairs(scan)}[1]"
         kind = triton_ops.TYPES[scan.dtype]
@@ -286,13 +285,13 @@ class KernelWriter:
         return f"tl.associative_scan({tile}.to({kind}), 1, {SCANS[scan.op]}).to({kind})"
 
     def _scan_pairs(self, scan: Scan) -> str:
-        """Values and positions of the extremes so far."""
+        """Return values and positions of the extremes so far."""
         value, position = (f"tl.broadcast_to(v{k}, [XBLOCK, RBLOCK])" for k in scan.args)
         pair = f"({value}, {position}.to(tl.int64))"
         return f"tl.associative_scan({pair}, 1, _last_{scan.op})"
 
     def _carry(self, position: int, scan: Scan) -> None:
-        """What a scan's running value is before the first tile: nothing changes what it is combined with."""
+        """Declare a scan's running value before the first tile: the neutral element."""
         shape = "[XBLOCK, 1]"
         dtype = self.kernel.values[scan.args[0]].dtype
         op = "max" if scan.op == "logaddexp" else scan.op
@@ -302,7 +301,7 @@ class KernelWriter:
             self.line(f"d{position} = tl.full({shape}, 0, tl.int64)")
 
     def _continue(self, position: int, scan: Scan) -> None:
-        """The scan of a tile after all tiles before it. A tile that is not the last one is full."""
+        """Continue a scan from the previous tiles; the last lane of a (full) tile is the carry."""
         last = "tl.sum(tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {0}, 0), 1)[:, None]"
         if scan.op not in POSITIONS:
             kind = triton_ops.TYPES[scan.dtype]
@@ -350,7 +349,7 @@ class KernelWriter:
         self._finish(position, f"t{position}", f"p{position}")
 
     def _position_type(self, argument: int) -> tuple[str, int]:
-        """The type of positions while they are compared, and its largest number, which is behind all of them."""
+        """Return the type in which positions are compared, and its largest number, beyond all positions."""
         value = self.kernel.values[argument]
         most = magnitude(value.expr) if isinstance(value, IndexValue) else None
         if most is not None and fits(most):
@@ -420,14 +419,14 @@ class KernelWriter:
             self.line(f"{ATOMICS.get(store.op, 'tl.store')}({pointer}, {value}, mask={mask})")
 
     def _stored(self, value: str, buffer: str) -> str:
-        """``value`` as it is in memory."""
+        """Return ``value`` as stored in memory."""
         dtype = self.dtypes[buffer]
         if dtype in triton_float8.NAMES:
             return triton_float8.store(value, dtype)
         return f"{value}.to({triton_ops.TYPES[dtype]})"
 
     def _missing(self, store: Store) -> list[Var]:
-        """The axes along which all points of a pointwise kernel would store the same element."""
+        """Return the axes along which all points of a pointwise kernel would store the same element."""
         if self.kind not in {"flat", "tiled"} or store.op:
             return []
         loops = (*self.kernel.outer, *self.kernel.inner)

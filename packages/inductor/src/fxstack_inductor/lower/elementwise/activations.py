@@ -179,7 +179,7 @@ def hardsigmoid(ctx: Context, x: Node) -> Node:
 
 @rule("hardsigmoid_backward.default")
 def hardsigmoid_backward(ctx: Context, grad: Node, x: Node) -> Node:
-    """A sixth is eager's, which has it in single precision for float64 as well."""
+    """Lower the gradient with eager's constant 1/6, which is rounded to float32 for float64 as well."""
     sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
 
     def body(g: Body, a: Body) -> Body:

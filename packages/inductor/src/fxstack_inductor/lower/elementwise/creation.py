@@ -1,4 +1,4 @@
-"""Tensors that are computed from no other tensor's values."""
+"""Lower operators that create tensors (fills, ranges) and triangular masks."""
 
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
@@ -24,7 +24,7 @@ rule = registry.rule
 
 
 def fill(ctx: Context, value: Any) -> Node:
-    """A tensor of the current FX node's shape and dtype, all ``value``."""
+    """Return a tensor with the current FX node's shape and dtype, filled with ``value``."""
     dtype = ctx.value.dtype
     if dtype not in REGISTER_DTYPES:
         raise NotLowered(f"dtype {dtype}")
@@ -37,37 +37,37 @@ def fill(ctx: Context, value: Any) -> Node:
 
 
 @rule("full.default")
-def full(ctx: Context, size: Any, fill_value: Any, **_: Any) -> Node:
+def full(ctx: Context, size: object, fill_value: object, **_: object) -> Node:
     return fill(ctx, fill_value)
 
 
 @rule("full_like.default", "new_full.default")
-def full_like(ctx: Context, x: Node, *args: Any, **_: Any) -> Node:
+def full_like(ctx: Context, x: Node, *args: object, **_: object) -> Node:
     return fill(ctx, args[-1])
 
 
 @rule("zeros.default", "zeros_like.default", "new_zeros.default")
-def zeros(ctx: Context, *_: Any, **__: Any) -> Node:
+def zeros(ctx: Context, *_: object, **__: object) -> Node:
     return fill(ctx, 0)
 
 
 @rule("ones.default", "ones_like.default", "new_ones.default")
-def ones(ctx: Context, *_: Any, **__: Any) -> Node:
+def ones(ctx: Context, *_: object, **__: object) -> Node:
     return fill(ctx, 1)
 
 
 @rule("scalar_tensor.default")
-def scalar_tensor(ctx: Context, value: Any, **_: Any) -> Node:
+def scalar_tensor(ctx: Context, value: object, **_: object) -> Node:
     return fill(ctx, value)
 
 
 @rule("arange.default")
-def arange(ctx: Context, end: Any, **_: Any) -> Node:
+def arange(ctx: Context, end: object, **_: object) -> Node:
     return arange_step(ctx, 0, end)
 
 
 @rule("arange.start")
-def arange_start(ctx: Context, start: Any, end: Any, **_: Any) -> Node:
+def arange_start(ctx: Context, start: object, end: object, **_: object) -> Node:
     return arange_step(ctx, start, end)
 
 
@@ -82,7 +82,7 @@ def arange_step(ctx: Context, start: Any, end: Any, step: Any = 1, **_: Any) -> 
 
 
 @rule("prims::iota.default")
-def iota(ctx: Context, length: Any, *, start: Any, step: Any, **_: Any) -> Node:
+def iota(ctx: Context, length: object, *, start: object, step: object, **_: object) -> Node:
     return arange_step(ctx, start, length, step)
 
 

@@ -1,4 +1,4 @@
-"""Elementwise operators."""
+"""Lower elementwise operators."""
 
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
@@ -42,10 +42,10 @@ def elementwise(
     *,
     precise: Collection[int] = (),
 ) -> Node:
-    """Broadcast ``values``, convert each to ``compute``, and combine with ``make`` in its register dtype.
+    """Broadcast ``values``, convert each to ``compute``, and apply ``make`` in the register dtype.
 
-    Numbers and 0-d tensors at the positions ``precise`` are not rounded to half precision: eager's multiplication and division
-    take those in single precision.
+    Numbers and 0-d tensors at the positions ``precise`` are not rounded to half precision: eager's
+    multiplication and division use such operands in float32.
     """
     for value in values:
         if isinstance(value, Node) and value.dtype.is_complex:
@@ -74,7 +74,7 @@ def like(body: Body, value: float | HostScalar) -> Body:
 
 @rule("copy.default")
 def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
-    """``source`` as ``x.copy_(source)`` leaves it in ``x``."""
+    """Return the contents of ``x`` after ``x.copy_(source)``."""
     dtype = value_dtype(x.dtype)
     return ctx.pointwise(x.shape, x.dtype, lambda index: read_broadcast(source, index, dtype))
 
@@ -165,7 +165,7 @@ def relu(ctx: Context, x: Node) -> Node:
 
 
 @rule("clone.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default")
-def clone(ctx: Context, x: Node, *, memory_format: Any = None) -> Node:
+def clone(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
     dtype = promote(x)
     return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
 
@@ -176,13 +176,13 @@ def to_copy(
     x: Node | float,
     *,
     dtype: torch.dtype | None = None,
-    layout: Any = None,
+    layout: object = None,
     device: torch.device | None = None,
     pin_memory: bool | None = None,
     non_blocking: bool = False,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Node:
-    if isinstance(x, (bool, int, float)):  # vmap's own, of a number beside a batch
+    if isinstance(x, (bool, int, float)):  # from vmap: a number beside a batch
         return ctx.pointwise((), ctx.value.dtype, lambda _: constant(x, value_dtype(ctx.value.dtype)))
     if device is not None and device != x.device:
         raise NotLowered(f"copy from {x.device} to {device}")
@@ -226,7 +226,7 @@ REGISTER_DTYPES = frozenset(
 
 
 def _binary(op: str, *, floating: bool | None = None) -> Callable[..., Node]:
-    """``floating``: True converts integers to float, False declines nothing, None declines integers."""
+    """Return a rule. ``floating``: True makes integers floats, False keeps, None declines integers."""
 
     def lower(ctx: Context, x: TensorOrScalar, y: TensorOrScalar) -> Node:
         dtype = promote(x, y)
@@ -310,7 +310,7 @@ def div_mode(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mod
         _require_nonzero(y)
     vectors = isinstance(y, Node) and y.shape
     if rounding_mode == "trunc" and dtype != value_dtype(dtype) and vectors:
-        # Eager rounds the quotient first, which may reach the next whole number; not that by one number.
+        # Eager rounds the quotient, possibly up to a whole number, before truncating; not for 0-d divisors.
         return elementwise(
             ctx, (x, y), dtype, dtype, lambda a, b: call("trunc", round_to(call("div", a, b), dtype))
         )
@@ -319,7 +319,7 @@ def div_mode(ctx: Context, x: TensorOrScalar, y: TensorOrScalar, *, rounding_mod
 
 
 def _require_nonzero(y: TensorOrScalar) -> None:
-    """Integer division by zero raises in eager (and traps in C): leave it to ATen unless ruled out."""
+    """Decline an integer divisor that may be 0 or -1: eager raises for 0, and C traps."""
     if not isinstance(y, (int, float)) or y in (0, -1):
         raise NotLowered("integer division by a tensor, 0 or -1")
 
@@ -396,7 +396,7 @@ def clamp(
     maximum_of_two = len(given) == 1 and isinstance(given[0], Node)
 
     def bounded(op: str, a: Body, bound: Body) -> Body:
-        # Of two zeros the second is taken: a tensor that is the only bound, else the value within bounds.
+        # Of two equal zeros the second operand wins: a sole tensor bound, else the bounded value.
         return call(op, a, bound) if maximum_of_two else call(op, bound, a)
 
     def body(a: Body, *bounds: Body) -> Body:

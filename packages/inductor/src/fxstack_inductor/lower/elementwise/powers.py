@@ -1,4 +1,4 @@
-"""Powers of floating-point numbers, by eager's shortcuts and roundings of exponents."""
+"""Lower powers of floats with eager's shortcuts and eager's rounding of exponents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pow_scalar(ctx: Context, x: Node, exponent: float | Expr) -> Node:
         if exponent == 2:
             return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
         raise NotLowered("integer power")
-    # Eager has shortcuts for the other dtypes alone; those of roots differ in the sign of zero.
+    # For float16 eager calls ``pow`` without shortcuts; shortcuts for roots differ in the sign of zero.
     power = ROOTS.get(float(exponent), _power) if dtype is torch.float16 else _power
     rounded = torch.tensor(float(exponent), dtype=dtype).item()
     return elementwise(ctx, (x,), dtype, dtype, lambda a: power(a, rounded))
@@ -43,20 +43,20 @@ def _any_power(a: Body, exponent: float) -> Body:
 
 
 def _root(a: Body, _: float) -> Body:
-    """``pow`` of a half, which C compilers take for the square root: that is -0.0 for -0.0, and NaN for the negative infinity."""
+    """Return ``pow(a, 0.5)``. C compilers replace the call by ``sqrt``, which differs at -0.0 and at -inf."""
     root = call("add", call("sqrt", a), like(a, 0.0))
     infinite = call("eq", a, like(a, -math.inf), dtype=BOOL)
     return call("where", infinite, like(a, math.inf), root, dtype=a.dtype)
 
 
 def _power(a: Body, exponent: float) -> Body:
-    """The special cases that eager has, then ``pow``."""
+    """Return eager's special case for ``exponent``, or else ``pow``."""
     shortcut = SHORTCUTS.get(exponent)
     return _any_power(a, exponent) if shortcut is None else shortcut(a)
 
 
 ROOTS: dict[float, Callable[[Body, float], Body]] = {0.5: _root, -0.5: _any_power}
-"""Powers of float16."""
+"""Powers of float16 whose shortcut would differ from ``pow``."""
 SHORTCUTS: dict[float, Callable[[Body], Body]] = {
     0.0: lambda a: like(a, 1),
     0.5: lambda a: call("sqrt", a),

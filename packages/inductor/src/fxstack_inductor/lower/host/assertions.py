@@ -1,7 +1,8 @@
-"""Numbers that a graph's assertions are about, as the program computes them.
+"""Find the numbers that a graph's assertions compare, so that the host computes them without simplification.
 
-Once ``torch._check(n == x.size(0))`` has been met, torch writes the size wherever the program says ``n``. In the assertion
-itself that would compare the size with the size, so the host computes there what the graph says.
+After ``torch._check(n == x.size(0))``, torch replaces ``n`` by the size everywhere. In the assertion itself
+the replacement would compare the size with itself. So the host computes these numbers by the operators of the
+graph.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ASSERTION = torch.ops.aten._assert_scalar.default
 
 
 def asserted_numbers(graph: Graph) -> frozenset[FxNode]:
-    """The nodes of single numbers that assertions are computed from."""
+    """Return the nodes of numbers from which assertions are computed."""
     found: set[FxNode] = set()
     waiting = [
         arg for node in graph.find_nodes(op="call_function", target=ASSERTION) for arg in node.all_input_nodes
@@ -32,5 +33,5 @@ def asserted_numbers(graph: Graph) -> frozenset[FxNode]:
 
 
 def is_simplified(value: Any) -> bool:
-    """Whether an assumption has made another expression of a symbolic number."""
+    """Whether an assumption has changed the expression of a symbolic number."""
     return bool(value.node._expr != value.node.expr)

@@ -1,15 +1,15 @@
-"""Where the host finds the symbols of sizes: in sizes of inputs and results, and in what it computes from these."""
+"""Bind size symbols for the host: to sizes of inputs and results, and to numbers computed from sizes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import Expr, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.lower.facts import symbolic
 from fxstack_inductor.lower.host.symbols import evaluator, size_expr
 from fxstack_inductor.lower.program import HostCall, SymbolBinding
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Symbols:
-    """Those of one program, each bound once."""
+    """The size symbols of one program. Each symbol is bound once."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.bound: set[str] = set()
         self._sums: list[tuple[Expr, SymbolBinding]] = []
-        """Sizes like ``u0 - 1``, and where they are; they are solved where nothing else gives the symbol."""
+        """Sizes like ``u0 - 1`` with their location, solved for the symbol if no plain size gives it."""
 
     def bind_sizes(self, name: str, value: torch.Tensor) -> None:
         for dim, size in enumerate(value.shape):
@@ -48,8 +48,8 @@ class Symbols:
         self.bound.add(name)
         self._program.bindings.append(replace(binding, symbol=name))
 
-    def define(self, value: Any) -> None:
-        """Have the host compute what ``value`` needs: sizes that are no polynomials, symbols that are known in sums alone."""
+    def define(self, value: object) -> None:
+        """Bind the symbols of ``value`` that no size gives: solve sums; let the host compute definitions."""
         self._solve()
         for number in symbolic(value):
             try:

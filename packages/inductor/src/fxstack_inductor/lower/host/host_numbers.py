@@ -1,4 +1,4 @@
-"""Numbers that the host computes, as something that kernels can read: a tensor on CPU, an argument on a GPU."""
+"""Pass numbers that the host computes to kernels: as a tensor on CPU, as a kernel argument on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HostNumbers:
-    """Those of one program, for kernels on ``device`` (its type); each is handed over once."""
+    """The host numbers of one program, for kernels on device type ``device``. Each number is passed once."""
 
     def __init__(self, program: Program, device: str) -> None:
         self._program = program
@@ -26,14 +26,14 @@ class HostNumbers:
         self._arguments: dict[HostValue | Node, Node] = {}
 
     def add(self, value: HostValue) -> None:
-        """Say that ``value`` is a float."""
+        """Record that ``value`` is a float."""
         self._floats[value] = None
 
     def scalar(self, value: HostValue, device: torch.device) -> HostScalar:
-        """A float of the host, as float64.
+        """Return a float that the host computes, as float64.
 
         Raises:
-            NotLowered: ``value`` is no float.
+            NotLowered: ``value`` is not a float.
         """
         if value not in self._floats:
             raise NotLowered(f"{value.name}, which the host computes")
@@ -55,7 +55,7 @@ class HostNumbers:
         return made
 
     def argument(self, name: str, value: HostValue | Node, dtype: torch.dtype, device: torch.device) -> Node:
-        """The host's ``value``, a number or a tensor of one, as kernels on a GPU take it."""
+        """Return the host's ``value`` (a number, or a tensor with one element) as a GPU kernel argument."""
         if value not in self._arguments:
             function = tensor_bits if isinstance(value, Node) else number_bits
             name = f"{name}_bits"

@@ -1,7 +1,8 @@
-"""Numbers beside tensors on a GPU: ``vmap`` makes zero-dimensional tensors on CPU of them, which would keep operators apart.
+"""Move 0-d CPU tensors that hold numbers to the GPU of the operators that use them.
 
-Eager takes such a tensor beside others as the number that it holds. So an operator on a GPU can as well have it on its device,
-where it is a constant of the kernel.
+``vmap`` turns numbers into 0-d CPU tensors, and a CPU operand would keep GPU operators from fusing. Eager
+uses such a tensor beside others as a number. So the operator may have the tensor on its own device, where the
+number is a kernel constant.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 NUMBERS = frozenset({aten._to_copy.default, aten.scalar_tensor.default})
-"""Operators that make a tensor of the number that is their only argument."""
+"""Operators that make a tensor from one number, their only argument."""
 
 
 def numbers_on_device(graph_module: GraphModule) -> GraphModule:
-    """``graph_module``, or a copy in which operators on a GPU have no numbers on CPU among their arguments."""
+    """Return ``graph_module``, or a copy in which no operator on a GPU has a number on CPU as argument."""
     found = [node for node in graph_module.graph.nodes if _is_number(node)]
     if not any(_on_gpu(user) for node in found for user in node.users):
         return graph_module
@@ -47,7 +48,7 @@ def _is_number(node: FxNode) -> bool:
 
 
 def _on_gpu(node: FxNode) -> bool:
-    """Whether the operator's result is on a GPU and it takes tensors from there: a copy to the device takes none."""
+    """Whether the operator has a GPU result and a GPU operand (a copy to the GPU has no GPU operand)."""
     tensors = [arg.meta.get("val") for arg in node.all_input_nodes]
     return (
         node.op == "call_function"

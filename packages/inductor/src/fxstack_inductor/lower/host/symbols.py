@@ -1,7 +1,8 @@
-"""Symbolic integers of the graph (sympy, inside ``torch.SymInt``) as index expressions.
+"""Convert symbolic integers of the graph (sympy, inside ``torch.SymInt``) to index expressions.
 
-What an ``Expr`` cannot say (rounded floats, cases, bit operations) becomes a variable with a Python ``definition`` over the
-graph's symbols; ``evaluator`` makes of it the function that the host calls.
+A subexpression that ``Expr`` cannot represent (rounded floats, cases, bit operations) becomes a variable with
+a Python ``definition`` over the graph's symbols. ``evaluator`` turns the definition into the function that
+the host calls.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
 from fxstack_inductor.torch_compat import PythonPrinter
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def size_expr(value: Any) -> Expr:
-    """An int or SymInt as an ``Expr``."""
+    """Return an int or SymInt as an ``Expr``."""
     if isinstance(value, torch.SymInt):
         environment = value.node.shape_env
         if _is_known_to_be_one(value):
@@ -36,7 +37,7 @@ def size_expr(value: Any) -> Expr:
 
 
 def _is_known_to_be_one(value: torch.SymInt) -> bool:
-    """Whether tracing has guarded that a computed size is 1: then it is broadcast, whatever its expression looks like."""
+    """Whether tracing has guarded that a computed size is 1; such a size broadcasts."""
     node = value.node
     if node.expr.is_Symbol or node.expr.is_Integer or (node.has_hint() and node.hint != 1):
         return False
@@ -44,9 +45,9 @@ def _is_known_to_be_one(value: torch.SymInt) -> bool:
 
 
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
-    """``ranges`` are what is known of symbols: sympy symbol to an interval with ``lower``."""
+    """Return ``expr`` as an ``Expr``; ``ranges`` maps a sympy symbol to the known interval of its values."""
     if expr.is_Integer:
-        return integer(int(expr))  # type: ignore[call-overload]
+        return integer(int(expr))
     if expr.is_Symbol:
         return _variable(str(expr), expr, ranges, "")
     rule = CONVERSIONS.get(type(expr).__name__)
@@ -58,13 +59,13 @@ def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:
         return _defined(expr, ranges)
 
 
-def _variable(name: str, expr: Any, ranges: Mapping[Any, Any], definition: str) -> Expr:
+def _variable(name: str, expr: sympy.Expr, ranges: Mapping[Any, Any], definition: str) -> Expr:
     known = ranges.get(expr)
     nonnegative = bool(expr.is_nonnegative) or (known is not None and bool(known.lower >= 0))
     return of_atom(Var(name, VarKind.SIZE if nonnegative else VarKind.INTEGER, definition=definition))
 
 
-def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
+def _defined(expr: sympy.Expr, ranges: Mapping[Any, Any]) -> Expr:
     if not expr.is_integer:
         raise NotLowered(f"size expression {expr} that is no integer")
     text = PythonPrinter().doprint(expr)
@@ -74,7 +75,7 @@ def _defined(expr: Any, ranges: Mapping[Any, Any]) -> Expr:
 
 
 def hints(values: Iterable[Any]) -> dict[str, int]:
-    """Sizes of the graph's symbols as they were when it was traced, from its fake values."""
+    """Return the sizes of the graph's symbols at trace time, read from fake values."""
     found: dict[str, int] = {}
     for value in values:
         numbers = [value]
@@ -87,7 +88,7 @@ def hints(values: Iterable[Any]) -> dict[str, int]:
 
 
 def evaluator(definition: str) -> tuple[Callable[..., int], tuple[str, ...]]:
-    """The function that a variable's ``definition`` denotes, and the names of its arguments."""
+    """Return the function that a variable's ``definition`` denotes, and the names of its arguments."""
     function: Callable[..., int] = eval(definition, {"math": math, "torch": torch, "Where": _where})  # noqa: S307 - printed from a size expression
     return function, function.__code__.co_varnames[: function.__code__.co_argcount]
 

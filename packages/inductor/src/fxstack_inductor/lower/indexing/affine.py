@@ -1,4 +1,4 @@
-"""Computed coordinates that follow from the loop's own: an index made by ``arange`` needs no look-up and no check."""
+"""Express computed indices by loop coordinates: an index from ``arange`` needs no look-up and no check."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 DEEPEST = 16
-"""Longest chain of operators between an index and the coordinates it is computed from."""
+"""Longest chain of operators between an index and the coordinates from which it is computed."""
 ARITHMETIC = {"add": Expr.__add__, "sub": Expr.__sub__, "mul": Expr.__mul__}
 
 
 def place(body: Body, size: Expr, *, wraps: bool = True) -> Coord:
-    """The coordinate with the value ``body`` in a dimension of ``size``; it is not looked up if it is sure to be within."""
+    """Return the coordinate ``body`` in a dimension of ``size``, without look-up if provably in range."""
     found = affine(body, {})
     if found is not None and in_range(found, size):
         return found
@@ -30,9 +30,10 @@ def place(body: Body, size: Expr, *, wraps: bool = True) -> Coord:
 
 
 def affine(body: Body, values: Mapping[Var, Expr], depth: int = DEEPEST) -> Expr | None:
-    """The int64 ``body`` as an index expression, where ``values`` stand for coordinates; None if it reads memory.
+    """Return the int64 ``body`` as an index expression over ``values``; None if it reads memory.
 
-    An index expression has no largest value, so that the result is the same only if it is within a tensor's size.
+    An index expression cannot overflow but int64 can, so the caller must check that the result is within a
+    tensor's size.
     """
     if depth == 0 or body.dtype != torch.int64:
         return None

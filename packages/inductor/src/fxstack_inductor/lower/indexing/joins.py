@@ -1,4 +1,4 @@
-"""Operators that join, pad, reorder and look up: index arithmetic, masks and computed coordinates."""
+"""Lower operators that join, pad, reorder and look up: index arithmetic, masks, computed coordinates."""
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, decided, floordiv, mod
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
@@ -40,7 +41,7 @@ MAX_PARTS = 16
 
 
 def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
-    """A comparison of coordinates; a constant where their bounds decide it."""
+    """Return a comparison of coordinates, or a constant where the coordinates' bounds decide it."""
     known = decided(op, as_expr(left), as_expr(right))
     if known is not None:
         return Const(known, BOOL)
@@ -48,7 +49,7 @@ def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
 
 
 def both(conditions: Sequence[Body]) -> Body:
-    """Whether all of at least one condition hold."""
+    """Return the conjunction of one or more conditions."""
     open_ = [c for c in conditions if c != Const(True, BOOL)]
     if not open_:
         return Const(True, BOOL)
@@ -59,7 +60,7 @@ def both(conditions: Sequence[Body]) -> Body:
 
 
 def masked(condition: Body, body: Body, other: Const) -> Body:
-    """``body`` where ``condition`` holds, else ``other``."""
+    """Return ``body`` where ``condition`` holds, else ``other``."""
     return body if condition == Const(True, BOOL) else Masked(condition, body, other)
 
 
@@ -169,7 +170,7 @@ def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
 
 
 @rule("select_scatter.default")
-def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> Node:
+def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) -> Node:
     at = wrap(dim, len(x.shape))
     position = ctx.size(index)
     low, high = position.bounds()
@@ -189,7 +190,7 @@ def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: Any) -> No
 
 @rule("slice_scatter.default")
 def slice_scatter(
-    ctx: Context, x: Node, src: Node, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    ctx: Context, x: Node, src: Node, dim: int = 0, start: object = None, end: object = None, step: int = 1
 ) -> Node:
     at = wrap(dim, len(x.shape))
     taken = src.shape[at]
@@ -231,7 +232,7 @@ def diagonal_scatter(ctx: Context, x: Node, src: Node, offset: int = 0, dim1: in
 
 
 def looked_up(node: Node, coords: Sequence[Expr]) -> Body:
-    """An element of an index tensor, as int64."""
+    """Return an element of an index tensor, as int64."""
     if node.dtype not in (torch.int64, torch.int32):
         raise NotLowered(f"index of {node.dtype}")
     return cast(read(node, coords), torch.int64)
@@ -291,7 +292,7 @@ def gather(ctx: Context, x: Node, dim: int, indices: Node, *, sparse_grad: bool 
 
 
 class Places:
-    """Which elements of ``x`` tensors of indices pick: the shape of what they pick, and where its elements are in ``x``."""
+    """The elements of ``x`` that index tensors select: their shape, and their coordinates in ``x``."""
 
     def __init__(self, x: Node, indices: Sequence[Node | None]) -> None:
         self.x = x
@@ -309,7 +310,7 @@ class Places:
         self.shape = (*shape, *(x.shape[k] for k in self.after))
 
     def coords(self, index: Sequence[Expr], at: Callable[[Body, Expr], Coord] = Indirect) -> list[Coord]:
-        """The coordinates in ``x`` of the element at ``index`` of what is picked; ``at`` makes those that are looked up."""
+        """Return the coordinates in ``x`` of selected element ``index``; ``at`` makes indirect ones."""
         begin, end = len(self.before), len(self.before) + len(self.looked)
         coords: list[Coord] = [ZERO] * len(self.x.shape)
         for k, position in zip(self.before, index[:begin], strict=True):

@@ -1,7 +1,8 @@
-"""Nearest-neighbour interpolation, and padding with what is near the edge: arithmetic on coordinates.
+"""Lower nearest-neighbour interpolation and edge padding to arithmetic on coordinates.
 
-Eager finds the source of an output element as ``floor(position * scale)`` in single precision. Where that is a division of the
-position by a whole factor for every position, the division is used; other factors are left to ATen.
+Eager finds the source of an output element as ``floor(position * scale)`` in float32. The lowering divides
+the position by a whole factor, if that gives eager's result at every position. Other factors are left to
+ATen.
 """
 
 # ruff: noqa: ARG001 - a rule has its operator's signature
@@ -28,12 +29,12 @@ registry = Registry()
 rule = registry.rule
 
 LARGEST = 65536
-"""Sizes beyond this are not checked position by position."""
+"""Larger sizes are left to ATen: they are not checked position by position."""
 MAX_POSITIONS = 25
 
 
 def _factor(size: Expr, out: Expr, scale: float | None) -> int:
-    """The whole factor by which a dimension grows, where eager's arithmetic agrees with it."""
+    """Return the whole factor by which a dimension grows, if eager's arithmetic agrees at each position."""
     before, after = size.as_int(), out.as_int()
     if not before or not after or after % before or after > LARGEST:
         raise NotLowered("interpolation by a factor that is not whole")

@@ -1,8 +1,8 @@
-"""Scatters: elements of a source put into, or combined with, elements whose coordinates are computed.
+"""Lower scatters: source elements are stored at, or combined with, elements at computed coordinates.
 
-The result begins as a copy of the tensor that is scattered into, and takes the source's elements in eager's order, one after
-the other along the dimensions in which two may meet. So sums of floats are eager's to the last bit, and of several elements
-that are set, the last stays.
+The result starts as a copy of the tensor that is scattered into. On CPU it receives the source's elements in
+eager's order, sequentially along the dimensions in which two elements may collide. So float sums equal
+eager's to the last bit, and of several elements stored at one place, the last one stays.
 """
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import Expr, as_expr, decided
+from fxstack_inductor.ir.expr import Expr, as_expr
+from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
 from fxstack_inductor.ir.scalar_ops import identity
 from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
@@ -34,13 +35,13 @@ rule = registry.rule
 
 
 def _copied(ctx: Context, x: Node, dtype: torch.dtype | None = None) -> Pointwise:
-    """``x``, of ``dtype`` if given, as something that a scatter may change."""
+    """Return a copy of ``x`` (in ``dtype`` if given) that a scatter may change."""
     require_elements(x)
     return ctx.pointwise(x.shape, dtype or x.dtype, lambda index: read(x, index))
 
 
 def _rounded(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    """``x`` in ``dtype``, when sums have been kept in the dtype of registers."""
+    """Return ``x`` in ``dtype``, after sums in the register dtype."""
     if x.dtype == dtype:
         return x
     return ctx.pointwise(x.shape, dtype, lambda index: read(x, index))
@@ -54,7 +55,7 @@ def _filled(ctx: Context, shape: Sequence[Expr], dtype: torch.dtype, value: floa
 
 
 def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, value: Value) -> Node:
-    """``init``, where element ``[..., indices[p], ...]`` takes ``value(p)`` for every position ``p`` of ``indices``."""
+    """Scatter to ``init``: element ``[..., indices[p], ...]`` takes ``value(p)`` for each position ``p``."""
     if not init.shape or len(indices.shape) != len(init.shape):
         raise NotLowered("scatter into a scalar")
     at = wrap(dim, len(init.shape))
@@ -67,7 +68,7 @@ def _along(ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, valu
 
 
 def _source(src: TensorOrScalar, dtype: torch.dtype) -> Value:
-    """The elements of ``src``, a tensor or the same number everywhere."""
+    """Return the elements of ``src``: a tensor, or one number for all elements."""
     if isinstance(src, Node):
         return lambda index: read(src, index)
     return lambda _: constant(src, value_dtype(dtype))
@@ -92,7 +93,7 @@ def scatter_add(ctx: Context, x: Node, dim: int, index: Node, src: Node) -> Node
 
 
 def _accumulated(ctx: Context, op: str, x: Node, dim: int, index: Node, value: Value) -> Node:
-    """Eager accumulates half precision in single precision here."""
+    """Scatter into a copy in the register dtype: eager accumulates half precision in float32 here."""
     init = _copied(ctx, x, value_dtype(x.dtype))
     return _rounded(ctx, _along(ctx, op, init, dim, index, value), x.dtype)
 
@@ -135,7 +136,7 @@ def _average(ctx: Context, total: Node, dim: int, index: Node, include_self: boo
 def _slices(
     ctx: Context, op: str, init: Pointwise, dim: int, indices: Node, value: Value, *, wraps: bool = False
 ) -> Node:
-    """``init``, where slice ``indices[k]`` takes slice ``k`` of ``value``; ``wraps``: negative ones count from the end."""
+    """Scatter slices: slice ``indices[k]`` takes slice ``k`` of ``value``; ``wraps`` as in ``Indirect``."""
     if not init.shape or len(indices.shape) != 1:
         raise NotLowered("slices of or at a scalar")
     at = wrap(dim, len(init.shape))
@@ -154,7 +155,7 @@ def _require_dtype(x: Node, values: Node) -> None:
 
 
 def _require_slices(x: Node, dim: int, index: Node, source: Node) -> None:
-    """Torch's fake tensors let slices of other shapes pass, which the ATen kernel refuses."""
+    """Raise ``NotLowered`` for slices of another shape: fake tensors accept them, ATen kernels do not."""
     _require_dtype(x, source)
     if not x.shape or len(source.shape) != len(x.shape):
         raise NotLowered("slices of another rank")
@@ -174,7 +175,7 @@ def index_add(ctx: Context, x: Node, dim: int, index: Node, source: Node, *, alp
         element = read(source, at)
         return element if alpha == 1 else call("mul", element, like(element, alpha))
 
-    # Eager adds slices one by one, each sum rounded, but for rows as they are: those are a scatter_add.
+    # Eager accumulates unscaled rows like scatter_add; it adds other slices one by one and rounds each sum.
     wide = len(x.shape) > 1 and wrap(dim, len(x.shape)) == 0 and alpha == 1
     init = _copied(ctx, x, value_dtype(x.dtype) if wide else None)
     return _rounded(ctx, _slices(ctx, "add", init, dim, index, value), x.dtype)
@@ -216,7 +217,7 @@ def index_put(
 def _masked_put(
     ctx: Context, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> Node:
-    """One number wherever a mask over the leading dimensions holds."""
+    """Store one number wherever a mask over the leading dimensions is true."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or accumulate or values.layout.numel != 1:
         raise NotLowered("index by a mask")
@@ -229,9 +230,9 @@ def _masked_put(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    ctx: Context, grad: Node, indices: Node, num_weights: Any, padding_idx: int, scale_grad_by_freq: bool
+    ctx: Context, grad: Node, indices: Node, num_weights: object, padding_idx: int, scale_grad_by_freq: bool
 ) -> Node:
-    """Sums of the rows of ``grad``; rows at ``padding_idx``, and at indices out of range, count for nothing, as in eager."""
+    """Sum rows of ``grad`` by index. As in eager, ``padding_idx`` and out-of-range indices are ignored."""
     if scale_grad_by_freq or len(grad.shape) != len(indices.shape) + 1:
         raise NotLowered("gradients scaled by frequency")
     rows, rank = ctx.sizes()[0], len(indices.shape)

@@ -1,4 +1,4 @@
-"""Operators that only rename coordinates."""
+"""Lower operators that only rename coordinates."""
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
@@ -93,7 +93,7 @@ def expand(ctx: Context, x: Node, size: Sequence[Expr | int], *, implicit: bool 
 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default")
-def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: Any) -> Node:
+def view(ctx: Context, x: Node, size: Sequence[Expr | int], *_: object) -> Node:
     shape = _infer(x, [as_expr(s) for s in size])
     if any(s == 0 for s in shape):
         return ctx.view(x, shape, lambda _: [ZERO] * len(x.shape))
@@ -109,9 +109,10 @@ def _infer(x: Node, shape: list[Expr]) -> list[Expr]:
 
 
 def reshape_coords(source: Sequence[Expr], target: Sequence[Expr], index: Sequence[Expr]) -> list[Expr]:
-    """Coordinates in ``source`` of the element at ``index`` of ``target``; both have the same number of elements.
+    """Return the coordinates in ``source`` of the element at ``index`` of ``target``.
 
-    Dimensions are matched in groups of equal size, so that what a reshape leaves alone stays a plain variable.
+    Dimensions are matched in groups of equal size, so a dimension that the reshape keeps stays a plain
+    variable.
     """
     coords = [ZERO] * len(source)
     for group, target_group in _groups(source, target):
@@ -142,7 +143,7 @@ def _groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[i
                 b.append(right.pop(0))
                 size_b = size_b * target[b[-1]]
             else:
-                # Symbolic sizes that are equal without looking so: take the rest as one group.
+                # Equal symbolic sizes with different expressions: take the rest as one group.
                 break
         groups.append((a, b))
     if left or right:
@@ -178,9 +179,9 @@ def slice_(
 
 
 def slice_start(size: Expr, start: Expr | int | None, taken: Expr) -> Expr:
-    """Where a slice of ``taken`` elements begins in a dimension of ``size``.
+    """Return the first position of a slice of ``taken`` elements in a dimension of ``size``.
 
-    A start behind the end is not moved back to it: such a slice has no element that could be read.
+    A start behind the end is not clamped: such a slice has no elements, so the start is never read.
     """
     begin = ZERO if start is None else as_expr(start)
     low, high = begin.bounds()

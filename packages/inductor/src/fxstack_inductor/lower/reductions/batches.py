@@ -1,8 +1,7 @@
-"""Batch and group normalisation: statistics over other dimensions than the last, and running statistics.
+"""Lower batch and group normalisation: statistics over leading dimensions, and running statistics.
 
-``native_batch_norm`` updates its running statistics in place without saying so in its schema; its rule returns them as
-``Updates``.
-Elements are centred before they are scaled, which eager does not do.
+``native_batch_norm`` updates its running statistics in place, which its schema does not declare. The rule
+returns the new statistics as ``Updates``. Elements are centred before they are scaled, unlike in eager.
 """
 
 # ruff: noqa: PLR0917 - a rule has its operator's signature
@@ -32,7 +31,7 @@ rule = registry.rule
 
 
 def _requirements(x: Node) -> torch.dtype:
-    """The dtype to compute in."""
+    """Raise ``NotLowered`` for unsupported inputs; return the dtype to compute in."""
     dtype = require_floating(x)
     if len(x.shape) < 2 or any(size == 0 for size in x.shape):
         raise NotLowered("normalisation of nothing")
@@ -44,7 +43,7 @@ def _empty(ctx: Context, dtype: torch.dtype) -> Node:
 
 
 def _scaled(ctx: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, bias: Node | None) -> Node:
-    """``(x - mean) * (rstd * weight) + bias``; everything but ``x`` has one element a channel."""
+    """Make ``(x - mean) * (rstd * weight) + bias``; all tensors but ``x`` have one element per channel."""
     dtype = value_dtype(x.dtype)
 
     def body(index: Sequence[Expr]) -> Body:
@@ -69,7 +68,7 @@ def _inverse_deviation(ctx: Context, variance: Node, eps: float) -> Node:
 
 
 class _Statistics:
-    """Of a batch: ``mean`` and ``squares`` (the sum of squared deviations), an element a channel; ``count`` elements each."""
+    """Per-channel batch statistics: ``mean``, ``squares`` (sum of squared deviations), ``count``."""
 
     def __init__(self, ctx: Context, x: Node) -> None:
         self.ctx = ctx
@@ -85,7 +84,7 @@ class _Statistics:
         return _inverse_deviation(self.ctx, variance, eps)
 
     def updated(self, running: Node, momentum: float, *, variance: bool) -> Node:
-        """The running mean or (unbiased) variance after this batch."""
+        """Return the running mean or (unbiased) variance after this batch."""
         value = self.squares if variance else self.mean
         freedom = number_of(self.count - 1, self.dtype)
 

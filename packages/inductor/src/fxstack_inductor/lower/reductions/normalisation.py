@@ -1,4 +1,4 @@
-"""Softmax and normalisation layers, forward and backward, as compositions of reductions and elementwise work."""
+"""Lower softmax and normalisation layers, forward and backward, to reductions and elementwise operations."""
 
 # ruff: noqa: PLR0917 - a rule has its operator's signature
 from __future__ import annotations
@@ -32,13 +32,13 @@ def require_floating(x: Node) -> torch.dtype:
 def apply(
     ctx: Context, dtype: torch.dtype, result: torch.dtype, make: Callable[..., Body], *xs: Node
 ) -> Node:
-    """Elementwise, in ``dtype``, to a tensor of ``result``."""
+    """Apply ``make`` elementwise in ``dtype``; the result has dtype ``result``."""
     return elementwise(ctx, xs, dtype, result, make)
 
 
 @rule("_safe_softmax.default")
 def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = None) -> Node:
-    """A softmax that is 0 where a whole row is -inf."""
+    """Lower a softmax that is 0 in every row that is all -inf."""
     if dtype not in (None, x.dtype):
         raise NotLowered("softmax with a conversion")
     register = require_floating(x)
@@ -84,7 +84,7 @@ def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dty
     dims = normalise_dims(grad, dim)
     product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
     total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
-    # As eager does: where the gradient is nearly the same everywhere, a difference of products has lost most of its digits.
+    # (g - s) * y, as in eager: g * y - s * y would cancel most digits where the gradient is nearly constant.
     return apply(
         ctx, dtype, input_dtype, lambda g, y, s: call("mul", call("sub", g, s), y), grad, output, total
     )

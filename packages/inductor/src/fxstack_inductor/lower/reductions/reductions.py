@@ -1,4 +1,4 @@
-"""Reductions, and the compositions of reductions with elementwise work (softmax, normalisations)."""
+"""Lower reductions: sums, products, means, extremes, any/all, norms, variances and arg-reductions."""
 
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
@@ -63,7 +63,7 @@ def reduce(
 
 
 def unreduce(ctx: Context, x: Node, dims: tuple[int, ...], rank: int) -> Node:
-    """Put dimensions of size 1 back where ``dims`` were reduced away."""
+    """Insert dimensions of size 1 where ``dims`` were reduced."""
     kept = [k for k in range(rank) if k not in dims]
     shape = [ONE] * rank
     for position, k in enumerate(kept):
@@ -76,7 +76,7 @@ def _count(x: Node, dims: tuple[int, ...]) -> Expr:
 
 
 def number_of(count: Expr, dtype: torch.dtype) -> Body:
-    """A number of elements as a value."""
+    """Return a number of elements as a value of ``dtype``."""
     known = count.as_int()
     return Const(float(known), dtype) if known is not None else cast(Index(count), dtype)
 
@@ -91,7 +91,7 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
 
 @rule("sum.dim_IntList", "sum.default")
 def sum_(
-    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = _accumulator(x.dtype) if dtype is None else dtype
     dims = normalise_dims(x, dim)
@@ -116,7 +116,7 @@ def prod_dim(
 
 @rule("mean.dim", "mean.default")
 def mean(
-    ctx: Context, x: Node, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Node:
     result = x.dtype if dtype is None else dtype
     dims = normalise_dims(x, dim)
@@ -129,7 +129,7 @@ def mean(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Sums that feed further arithmetic stay in the register dtype."""
+    """Return the register dtype: a sum that feeds further arithmetic is not rounded to a narrower dtype."""
     return value_dtype(dtype)
 
 
@@ -138,7 +138,7 @@ def _scalar(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
 
 
 def _extreme(op: str) -> Callable[..., Node]:
-    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         _require_elements(x, normalise_dims(x, dim))
         return reduce(ctx, x, normalise_dims(x, dim), op, x.dtype, keepdim=keepdim)
 
@@ -157,7 +157,7 @@ registry.add("min.default", _extreme("min"))
 
 
 def _truth(op: str) -> Callable[..., Node]:
-    def lower(ctx: Context, x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         if x.dtype is torch.uint8:
             raise NotLowered("any/all of uint8 gives uint8")
         dims = () if not x.shape else normalise_dims(x, dim)
@@ -184,7 +184,7 @@ def vector_norm(
     ctx: Context,
     x: Node,
     ord: float = 2,
-    dim: Any = None,
+    dim: object = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
@@ -215,7 +215,7 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
     float("inf"): ("max", _magnitude),
     float("-inf"): ("min", _magnitude),
 }
-"""How elements are combined, by the norm's order; of another order they are sums of powers."""
+"""How elements are combined, by the norm's order. A norm of another order is a sum of powers."""
 
 
 # --- variance -----------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ NORMS: dict[float, tuple[str, Callable[[Body], Body]]] = {
 def moments(
     ctx: Context, x: Node, dims: tuple[int, ...], register: torch.dtype | None = None
 ) -> tuple[Node, Node]:
-    """Mean and sum of squared deviations (two passes), dimensions kept, in ``register`` (else the register dtype)."""
+    """Return mean and sum of squared deviations (two passes, keepdim), by default in the register dtype."""
     dtype = register or value_dtype(x.dtype)
     count = _count(x, dims)
     total = reduce(ctx, x, dims, "sum", dtype, lambda a: cast(a, dtype), keepdim=True)
@@ -235,9 +235,9 @@ def moments(
 
 
 def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
-    """What eager accumulates variances in: double precision, on CPU and except for half precision.
+    """Return the dtype that eager accumulates variances in: on CPU, float64 for float32 and bfloat16.
 
-    A graph of CPU tensors that is shown, or interpreted, for a GPU has the GPU's kernels.
+    A graph of CPU tensors whose target is CUDA (printed or interpreted code) uses the GPU kernels' dtype.
     """
     dtype = value_dtype(x.dtype)
     on_cpu = x.device.type == "cpu" and ctx.options.target != "cuda"
@@ -248,7 +248,7 @@ def _wide_moments(ctx: Context, x: Node) -> torch.dtype:
 def _variance(
     ctx: Context, x: Node, dims: tuple[int, ...], correction: float, keepdim: bool, *, root: bool = False
 ) -> tuple[Node, Node]:
-    """Variance, or (``root``) standard deviation, and mean."""
+    """Return the variance (with ``root``, the standard deviation) and the mean."""
     if not x.dtype.is_floating_point:
         raise NotLowered("variance of integers")
     dtype = _wide_moments(ctx, x)
@@ -268,13 +268,13 @@ def _variance(
 
 
 def drop(ctx: Context, x: Node, dims: tuple[int, ...]) -> Node:
-    """Remove dimensions of size 1."""
+    """Remove the dimensions ``dims``, which have size 1."""
     return squeeze(ctx, x, dims)
 
 
 def _spread(*, root: bool, mean: bool) -> Callable[..., Node | tuple[Node, Node]]:
     def lower(
-        ctx: Context, x: Node, dim: Any = None, *, correction: float | None = 1, keepdim: bool = False
+        ctx: Context, x: Node, dim: object = None, *, correction: float | None = 1, keepdim: bool = False
     ) -> Node | tuple[Node, Node]:
         value = 1 if correction is None else correction
         both = _variance(ctx, x, normalise_dims(x, dim), value, keepdim, root=root)
@@ -295,10 +295,10 @@ registry.add("std_mean.correction", _spread(root=True, mean=True))
 def _position(
     ctx: Context, x: Node, dims: tuple[int, ...], op: str, extreme: Node | None, *, keepdim: bool
 ) -> Node:
-    """Where the (first) extreme is, flat over ``dims``.
+    """Return the position of the (first) extreme, flat over ``dims``.
 
-    On CPU that is the least position of what equals ``extreme`` (with ``dims`` kept), NaN above all: two passes of vectors
-    instead of one of scalars.
+    On CPU the position is the least one whose element equals ``extreme`` (computed with keepdim) or is NaN.
+    Two vectorised passes are faster than one scalar pass.
     """
     if ctx.options.target == "cuda" or x.device.type != "cpu":
         return reduce(ctx, x, dims, f"arg{op}", torch.int64, keepdim=keepdim)

@@ -1,6 +1,7 @@
-"""Running sums, products, extremes and log-sums along a dimension.
+"""Lower cumulative sums, products, extremes and log-sums along a dimension.
 
-Running values have eager's precision: sums and products of single precision are kept in double, of half precision in single.
+The accumulator has eager's precision: sums and products of float32 accumulate in float64, those of half
+precision in float32.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ rule = registry.rule
 
 
 def running(ctx: Context, x: Node, dim: int, op: str, result: torch.dtype) -> Node:
-    """``op`` over the elements of ``x``, as ``result``, up to each position along ``dim``."""
+    """Return the running ``op`` over the elements of ``x`` along ``dim``, as dtype ``result``."""
     if not x.shape:
         raise NotLowered("scan of a scalar")
     register = value_dtype(result)
@@ -78,7 +79,7 @@ registry.add("cummin.default", _extreme("min"))
 
 @rule("masked_scatter.default")
 def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
-    """The elements of ``source``, in order, where ``mask`` holds."""
+    """Lower ``masked_scatter``: copy the elements of ``source``, in order, where ``mask`` is true."""
     require_elements(source)
     if mask.dtype is not BOOL:
         raise NotLowered("a mask of integers, which eager refuses")
@@ -89,6 +90,7 @@ def masked_scatter(ctx: Context, x: Node, mask: Node, source: Node) -> Node:
         place = reshape_coords(shape, count, index)
         return read(mask, broadcast_coords(mask.shape, place))
 
+    # The n-th true element of the mask takes element n - 1 of ``source``; a running sum of the mask counts n.
     holds = ctx.pointwise(count, BOOL, chosen)
     rank = running(ctx, holds, 0, "sum", torch.int64)
     total = (product(source.shape),)

@@ -1,7 +1,8 @@
-"""Pooling over small windows, forward and backward: every window position is one term of an expression.
+"""Lower pooling over small windows, forward and backward, to one expression term per window position.
 
-A forward pass reads the taps of its window; a backward pass, instead of scattering, reads the windows that its
-element is in. Windows of more than ``MAX_POSITIONS`` positions are left to ATen.
+The forward reads all elements of a window. The backward does not scatter: each element reads the windows that
+contain the element. (On CPU, the backward of max pooling is a scatter.) Windows of more than
+``MAX_POSITIONS`` positions stay in ATen.
 """
 
 # ruff: noqa: PLR0917 - a rule has its operator's signature
@@ -35,7 +36,7 @@ MAX_POSITIONS = 25
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows along one dimension of ``size`` elements: the ``k``-th begins at ``k * step - pad`` and has ``length``."""
+    """Windows along ``size`` elements; window ``k`` starts at ``k * step - pad`` and has ``length`` taps."""
 
     size: Expr
     count: Expr
@@ -43,7 +44,7 @@ class Window:
     step: int
     pad: int
     apart: int = 1
-    """The distance of neighbours in a window (its dilation)."""
+    """The distance between neighbouring taps of a window (the dilation)."""
 
     @property
     def span(self) -> int:
@@ -51,7 +52,7 @@ class Window:
 
     @property
     def inside(self) -> bool:
-        """Whether no window can reach over the edges."""
+        """Whether no window can extend over the edges."""
         size, count = self.size.as_int(), self.count.as_int()
         if self.pad or size is None or count is None:
             return False
@@ -59,11 +60,11 @@ class Window:
 
     @property
     def overlap(self) -> int:
-        """How many windows an element is in at most."""
+        """The largest number of windows that contain one element."""
         return -(-self.length // self.step)
 
     def tap(self, at: Expr, k: int) -> tuple[Expr, list[Body]]:
-        """Where the ``k``-th tap of window ``at`` is, and what must hold for it to exist."""
+        """Return the position of tap ``k`` of window ``at``, and the conditions for its existence."""
         position = at * self.step + (k * self.apart - self.pad)
         if self.inside:
             return position, []
@@ -71,7 +72,7 @@ class Window:
         return position, [*low, compare_index("lt", position, self.size)]
 
     def first(self, at: Expr) -> Expr:
-        """The position of the first tap that exists."""
+        """Return the position of the first tap of window ``at`` that exists."""
         begin = at * self.step - self.pad
         if self.apart == 1:
             return extremum("max", begin, ZERO)
@@ -79,7 +80,7 @@ class Window:
         return begin + extremum("max", missing, ZERO) * self.apart
 
     def holder(self, at: Expr, back: int) -> tuple[Expr, list[Body]]:
-        """The ``back``-th of the windows that element ``at`` may be in, counted from the last, and when it is."""
+        """Return the ``back``-th window (from the last) that may contain element ``at``, and when it does."""
         window = floordiv(at + self.pad, self.step) - back
         valid = [compare_index("ge", window, 0), compare_index("lt", window, self.count)]
         if self.length % self.step or back == self.overlap:
@@ -87,7 +88,7 @@ class Window:
         return window, valid
 
     def clipped(self, at: Expr, *, padding: bool) -> Expr:
-        """The number of elements that window ``at`` covers, those of the padding included or not."""
+        """Return the number of elements that window ``at`` covers, with or without padding."""
         begin = at * self.step - self.pad
         end = extremum("min", begin + self.length, self.size + self.pad)
         if padding:
@@ -130,7 +131,7 @@ def _require_few(count: int) -> None:
 def _positions(
     x: Node, windows: tuple[Window, Window], index: Sequence[Expr], outside: float
 ) -> Iterator[tuple[Body, Expr]]:
-    """The elements of a window, ``outside`` where there is none, and their positions in the image."""
+    """Yield the elements of a window (``outside`` for missing ones) and their flat positions in the image."""
     rows, columns = windows
     dtype = value_dtype(x.dtype)
     for i, j in product(range(rows.length), range(columns.length)):
@@ -148,7 +149,7 @@ def _divisor(
     padding: bool,
     override: int | None,
 ) -> Body:
-    """What the sum of a window is divided by."""
+    """Return the divisor of a window's sum."""
     if override is not None:
         return number(float(override), dtype)
     rows, columns = windows
@@ -215,7 +216,7 @@ def _gathered(
     term: Callable[[tuple[Expr, Expr]], Body],
     dtype: torch.dtype,
 ) -> Body:
-    """The sum of ``term`` over the windows that an element is in, in eager's order."""
+    """Return the sum of ``term`` over the windows that contain an element, in eager's order."""
     rows, columns = windows
     total: Body | None = None
     for i, j in product(reversed(range(rows.overlap)), reversed(range(columns.overlap))):
@@ -248,7 +249,7 @@ def max_pool(
         y, z = (w.first(at) for at, w in zip(index[-2:], windows, strict=True))
         return y * columns.size + z
 
-    # Positions of 32 bits go through vectors as fast as the elements.
+    # int32 positions vectorise as well as the float32 elements do.
     high = (x.shape[-2] * columns.size).bounds()[1]
     kind = torch.int32 if high is not None and high < torch.iinfo(torch.int32).max else torch.int64
 
@@ -299,7 +300,7 @@ def max_pool_backward(
 
 
 def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
-    """``grad`` added up where the maxima were: in eager's order, whatever the windows."""
+    """Scatter-add ``grad`` at the positions of the maxima, in eager's order, for any windows."""
     if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
         raise NotLowered("pooling of other than images")
     *lead, rows, columns = x.shape
@@ -322,7 +323,7 @@ def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
 
 
 def _even(x: Node, out: Sequence[Expr]) -> tuple[int, int]:
-    """The window lengths of an adaptive pooling whose windows are all equal."""
+    """Return the window lengths of an adaptive pooling whose windows are all equal."""
     lengths = []
     for size, count in zip(x.shape[-2:], out[-2:], strict=True):
         known, parts = size.as_int(), count.as_int()

@@ -1,14 +1,16 @@
-"""Tensors whose elements are checked when they are computed: a bad index is an error whether its element is used or not.
+"""Find tensors whose elements check an index: a bad index is an error even if its element is not used.
 
-Eager looks at every index of a ``gather``. A kernel computes what is read, so a tensor with checks must not be inlined
-into readers that read only some of its elements, and is computed where nothing reads it.
+Eager checks every index of a ``gather``. A kernel computes only elements that are read. So a tensor with
+checks must not be inlined into readers that read only part of it, and is computed even if no other tensor
+reads it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, contiguous_strides, product, recombine
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product, recombine
+from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.nodes import (
     Body,
     Computed,
@@ -27,7 +29,7 @@ from fxstack_inductor.schedule.fusion.loop_matching import digits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from fxstack_inductor.ir.atoms import Var
+    from fxstack_inductor.ir.expr import Var
 
 
 def has_checks(node: Computed) -> bool:
@@ -43,7 +45,7 @@ def has_checks(node: Computed) -> bool:
 def read_in_part(
     live: Sequence[Computed], readers: Mapping[Node, Sequence[Computed]], required: Collection[Node]
 ) -> set[Computed]:
-    """The nodes with checks that would not be computed as a whole if they were inlined into their readers."""
+    """Return the nodes with checks that would be computed only in part if they were inlined."""
     whole: set[Computed] = set()
     found: set[Computed] = set()
     for node in reversed(live):
@@ -71,7 +73,7 @@ def _loops(reader: Computed) -> tuple[Expr, ...]:
 
 
 def _reads(body: Body, sure: Callable[[Body], bool]) -> Iterator[Read]:
-    """The reads that are made at every point of the loops, or where a condition on coordinates that is ``sure`` holds."""
+    """Yield the reads made at every loop point, or under a mask for which ``sure`` holds."""
     seen: set[int] = set()
     stack: list[Body] = [body]
     while stack:
@@ -88,7 +90,7 @@ def _reads(body: Body, sure: Callable[[Body], bool]) -> Iterator[Read]:
 
 
 def _on_coordinates(mask: Body) -> bool:
-    """Whether a mask reads no tensor: such masks leave out nothing but places outside of a tensor."""
+    """Whether ``mask`` reads no tensor. Such a mask excludes only positions outside a tensor."""
     return not any(isinstance(part, Read) for part in walk(mask))
 
 
@@ -110,13 +112,13 @@ def _surjective(read: Read, node: Node, loops: Sequence[Var]) -> bool:
 
 
 def _shifted(coord: Expr) -> Var | None:
-    """The variable that ``coord`` is, but for a constant."""
+    """Return the variable ``v`` if ``coord`` is ``v`` plus a constant, else None."""
     found = [var for var in coord.variables if var.extent is not None]
     return found[0] if len(found) == 1 and coord.coefficient(found[0]) == ONE else None
 
 
 def _spans(coord: Expr, size: Expr) -> bool:
-    """Whether a shifted variable takes all values from 0 up to ``size``."""
+    """Whether a shifted variable takes all values from 0 to ``size - 1``."""
     if size == 1 and coord == ZERO:
         return True
     var = _shifted(coord)

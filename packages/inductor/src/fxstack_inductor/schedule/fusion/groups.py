@@ -1,8 +1,8 @@
 """Fusion: partition the computed tensors into groups that share one loop nest.
 
-Tensors are visited in the graph's order. Each starts as a group of its own and is merged with
+Tensors are visited in the graph's order. Each tensor starts as a group of its own. The group is merged with
 groups that it reads from, then with groups that read the same memory. A merge must satisfy every rule in
-``RULES``; a rule answers with a named refusal, kept for the report.
+``RULES``; a rule that forbids a merge returns a named refusal, which is kept for the report.
 """
 
 # ruff: noqa: ARG001 - every fusion rule has the same signature
@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Var, VarKind
-from fxstack_inductor.ir.expr import ZERO, Expr, of_atom
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
@@ -21,15 +20,14 @@ from fxstack_inductor.ir.nodes import (
     Masked,
     Node,
     Pointwise,
-    Read,
     Reduction,
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
-from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
-from fxstack_inductor.schedule.sizes import SizeProviders, size_providers
+from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placed, loops_of
+from fxstack_inductor.schedule.sizes import size_providers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,108 +38,26 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.fusion.inlining import Usage
 
 HEAVY = 32
-"""Operations for an element from which on a tensor is better read again than computed in a second pass."""
+"""Operations per element above which reading a stored tensor is cheaper than a second computation."""
 SIBLINGS = 6
-"""How many of the latest groups reading the same memory are tried for a merge."""
-
-_UNKNOWN = Var("computed", VarKind.VALUE)
-COMPUTED = of_atom(_UNKNOWN)
-"""A coordinate that only the kernel knows, an index read from memory: it equals no loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where in the group's loops a tensor is computed: coordinates of its element and of what it reduces."""
-
-    coords: tuple[Expr, ...]
-    reduced: tuple[Expr, ...] = ()
-
-    @property
-    def variables(self) -> frozenset[Var]:
-        return frozenset(v for e in (*self.coords, *self.reduced) for v in _loops(e))
-
-
-@dataclass(eq=False)
-class Group:
-    """Tensors in one loop nest over ``space``; ``inner`` are the variables of the inner loops, None while undecided."""
-
-    space: list[Var]
-    inner: frozenset[Var] | None
-    placed: dict[Computed, Placed]
-    first: int
-    last: int
-    calls: int
-    level: int = 0
-    """See ``precedence``."""
-
-
-Unit = Group | ExternCall | HostCall
+"""The number of latest groups reading the same memory that are tried for a merge."""
 
 
 @dataclass
-class Fusion:
-    """State of one run of fusion."""
+class Fusion(FusionState):
+    """State of one run of fusion, with the order of its units."""
 
-    program: Program
-    usage: Usage
-    inlined: set[Node]
-    options: InductorOptions
-    sizes: SizeProviders
-    unit: dict[Node, Unit] = field(default_factory=dict)
-    position: dict[int, int] = field(init=False)
-    """Step number of a call, by identity."""
-    direct: dict[Computed, tuple[Read, ...]] = field(default_factory=dict)
-    readers: dict[Node, list[Group]] = field(default_factory=dict)
-    refusals: list[tuple[str, str, Refusal]] = field(default_factory=list)
-    weights: dict[Computed, int] = field(default_factory=dict)
-    counter: int = 0
     precedence: Precedence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.position = {id(step): k for k, step in enumerate(self.program.steps)}
+        super().__post_init__()
         self.precedence = Precedence(self)
-
-    def current(self, group: Group) -> Group:
-        """The group that ``group``'s tensors are in now."""
-        unit = self.unit[next(iter(group.placed))]
-        return unit if isinstance(unit, Group) else group
-
-    def fresh(self, extent: Expr) -> Var:
-        self.counter += 1
-        return Var(f"x{self.counter}", VarKind.LOOP, extent)
-
-    def reads(self, node: Computed) -> tuple[Read, ...]:
-        """What ``node`` reads when the inlined tensors are looked through, in its own coordinates."""
-        if node not in self.direct:
-            self.direct[node] = tuple(dict.fromkeys(self._through(node)))
-        return self.direct[node]
-
-    def _through(self, node: Computed) -> Iterable[Read]:
-        for read in node.reads:
-            if read.node not in self.inlined or not isinstance(read.node, Computed):
-                yield read
-                continue
-            mapping = {
-                v: c if isinstance(c, Expr) else COMPUTED
-                for i, c in zip(read.node.index, read.coords, strict=True)
-                if (v := i.as_var()) is not None
-            }
-            for inner in self.reads(read.node):
-                yield Read(inner.node, tuple(_moved(c, mapping) for c in inner.coords))
-
-
-def _moved(coord: Coord, mapping: dict[Var, Expr]) -> Coord:
-    return coord.subs(mapping) if isinstance(coord, Expr) else coord
-
-
-def _loops(expr: Expr) -> list[Var]:
-    return [v for v in expr.variables if v.kind is VarKind.LOOP]
 
 
 def fuse(
     program: Program, usage: Usage, inlined: set[Node], options: InductorOptions
 ) -> tuple[list[Group], Fusion]:
-    """Groups covering every live tensor that is not inlined, and the record of what was refused."""
+    """Return groups covering every live tensor that is not inlined, and the state with all refusals."""
     fusion = Fusion(program, usage, inlined, options, size_providers(program, inlined))
     for step in program.steps:
         if isinstance(step, ExternCall):
@@ -178,7 +94,7 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
         return Group(space, _in_order(node, reduced), placed, position, position, calls)
     coords, outer = place(node.shape)
     if isinstance(node, Scan):
-        along = frozenset(_loops(coords[node.axis])) or None
+        along = frozenset(loops_of(coords[node.axis])) or None
         return Group(outer, along, {node: Placed(coords)}, position, position, calls)
     if not isinstance(node, Reduction):
         return Group(outer, None, {node: Placed(coords)}, position, position, calls)
@@ -188,16 +104,16 @@ def _singleton(fusion: Fusion, node: Computed, position: int) -> Group:
 
 
 def _in_order(node: Scatter, reduced: Sequence[Expr]) -> frozenset[Var]:
-    """The loops that must run in order: all but those whose every step goes to other elements."""
+    """Return the loops that must run in order: all loops except those whose steps write distinct elements."""
     own = dict(zip(node.reduced, reduced, strict=True))
     apart = {
-        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in _loops(own[coord])
+        v for coord in node.target if isinstance(coord, Expr) and coord in own for v in loops_of(own[coord])
     }
-    return frozenset(v for place in reduced for v in _loops(place)) - apart
+    return frozenset(v for place in reduced for v in loops_of(place)) - apart
 
 
 def _absorb(fusion: Fusion, node: Computed, group: Group) -> Group:
-    """Merge ``node``'s group with those it reads from, nearest first, then with siblings."""
+    """Merge ``node``'s group with the groups it reads from, nearest first, then with siblings."""
     producers = [fusion.unit.get(read.node) for read in fusion.reads(node)]
     candidates = {id(u): u for u in producers if isinstance(u, Group)}
     for candidate in sorted(candidates.values(), key=lambda g: -g.last):
@@ -231,7 +147,7 @@ def _try(fusion: Fusion, left: Group, right: Group) -> Group | None:
 
 
 def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
-    """One group of both, or the reason why not."""
+    """Return one group of both, or the reason for the refusal."""
     if any(isinstance(n, Scatter) for group in (left, right) for n in group.placed):
         return Refusal("a scatter has loops of its own")
     if left.calls + right.calls > fusion.options.max_kernel_ops:
@@ -254,8 +170,10 @@ def merge(fusion: Fusion, left: Group, right: Group) -> Group | Refusal:
 
 
 def _pairs(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
-    """Coordinates that must agree: of each tensor where one group makes it and the other reads it, or, if there is none, of
-    the memory that both read.
+    """Return pairs of coordinates that must be equal.
+
+    The pairs come from each tensor that one group computes and the other reads; without one, from memory that
+    both read.
     """
     edges = list(_edges(fusion, left, right))
     edges += [(b, a) for a, b in _edges(fusion, right, left)]
@@ -273,7 +191,7 @@ def _edges(fusion: Fusion, producer: Group, consumer: Group) -> Iterable[tuple[E
 
 
 def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
-    """A read coordinate in the variables of the reader's group."""
+    """Return a read coordinate in the variables of the reader's group."""
     if not isinstance(coord, Expr):
         return COMPUTED
     index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
@@ -283,7 +201,7 @@ def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
 
 
 def _is_known(coord: Coord) -> bool:
-    return isinstance(coord, Expr) and _UNKNOWN not in coord.variables
+    return isinstance(coord, Expr) and UNKNOWN not in coord.variables
 
 
 def _shared(fusion: Fusion, left: Group, right: Group) -> Iterable[tuple[Expr, Expr]]:
@@ -325,20 +243,20 @@ def _combine(unifier: Unifier, left: Group, right: Group) -> Group:
 
 
 def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Every tensor lives at all the loops or at the outer ones; reductions agree on the inner ones."""
+    """Require each tensor at all loops or at the outer ones, and equal inner loops of all reductions."""
     everything = frozenset(merged.space)
     inner: frozenset[Var] | None = None
     for node, place in merged.placed.items():
         if isinstance(node, Reduction):
-            own = frozenset(v for e in place.reduced for v in _loops(e))
-            outer = frozenset(v for e in place.coords for v in _loops(e))
+            own = frozenset(v for e in place.reduced for v in loops_of(e))
+            outer = frozenset(v for e in place.coords for v in loops_of(e))
             if own | outer != everything:
                 return Refusal("reduction over part of the loops", node.name)
             if inner is not None and inner != own:
                 return Refusal("reductions over different loops", node.name)
             inner = own
         elif isinstance(node, Scan) and place.coords[node.axis].variables:
-            own = frozenset(_loops(place.coords[node.axis]))
+            own = frozenset(loops_of(place.coords[node.axis]))
             if place.variables != everything or digits(place.coords[node.axis]) is None:
                 return Refusal("scan over part of the loops", node.name)
             if inner is not None and inner != own:
@@ -361,7 +279,7 @@ def _levels(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal
 
 
 def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
-    """Whether ``outer`` are the leading dimensions of every tensor that has them all."""
+    """Whether ``outer`` are the leading dimensions of every tensor that has all of them."""
     for place in group.placed.values():
         order = list(dict.fromkeys(v for e in place.coords for v in _ordered_loops(e)))
         if len(order) > len(outer) and frozenset(order[: len(outer)]) != outer:
@@ -370,9 +288,9 @@ def _is_prefix(group: Group, outer: frozenset[Var]) -> bool:
 
 
 def _ordered_loops(expr: Expr) -> list[Var]:
-    """The digits of a coordinate, highest first."""
+    """Return the digits of a coordinate, highest first."""
     found = digits(expr)
-    return found[::-1] if found is not None else _loops(expr)
+    return found[::-1] if found is not None else loops_of(expr)
 
 
 def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
@@ -385,7 +303,7 @@ def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal 
 
 
 def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """What is heavy is computed once: a group that passes over it again, after a reduction, must load it."""
+    """Refuse to recompute a heavy tensor: a second pass, after a reduction, must load it."""
     heavy = {n for n in merged.placed if not isinstance(n, Reduction) and _weight(fusion, n) > HEAVY}
     if not heavy:
         return None
@@ -401,7 +319,7 @@ def _recomputed(fusion: Fusion, merged: Group, left: Group, right: Group) -> Ref
 
 
 def _weight(fusion: Fusion, node: Computed) -> int:
-    """Operations for one element, those of inlined tensors included."""
+    """Return the number of operations per element, including inlined tensors."""
     found = fusion.weights.get(node)
     if found is None:
         found = sum(isinstance(b, (Call, Masked)) for b in walk(node.body))
@@ -412,7 +330,7 @@ def _weight(fusion: Fusion, node: Computed) -> int:
 
 
 def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Nothing outside the two groups may lie between them."""
+    """Require that no unit outside the two groups lies between them."""
     between = fusion.precedence.way_between(merged, left, right)
     if between is None:
         return None
@@ -421,11 +339,11 @@ def _acyclic(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 
 def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
-    """Beside a product computed with matrix instructions there is only what is done with its elements."""
+    """Allow only pointwise operations on the product's elements beside a product with matrix instructions."""
     products = [n for n in merged.placed if isinstance(n, Reduction) and n.op == "dot"]
     if not products:
         return None
-    own = frozenset(v for e in merged.placed[products[0]].coords for v in _loops(e))
+    own = frozenset(v for e in merged.placed[products[0]].coords for v in loops_of(e))
     others = [n for n in merged.placed if n is not products[0]]
     if any(not isinstance(n, Pointwise) or merged.placed[n].variables != own for n in others):
         return Refusal("a matrix product keeps to what reads its elements", products[0].name)
@@ -433,6 +351,6 @@ def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 
 RULES = (_levels, _product, _small, _recomputed, _acyclic)
-"""What a merge must satisfy, in order; a rule returns None or a refusal."""
+"""The requirements of a merge, in order; a rule returns None or a refusal."""
 
 __all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

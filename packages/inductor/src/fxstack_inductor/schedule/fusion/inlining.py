@@ -1,7 +1,7 @@
 """Decide which computed tensors are inlined into their readers and which are units of fusion.
 
-An inlined tensor is computed again wherever it is read, and never stored. What is not inlined may still
-never be stored: if all its readers end up in its own kernel, it stays in registers.
+An inlined tensor is recomputed at each read and never stored. A tensor that is not inlined may also avoid
+memory: if all its readers are in its own kernel, the tensor stays in registers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import Var
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
@@ -33,30 +32,33 @@ from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
 if TYPE_CHECKING:
     from fxstack_inductor.lower.program import Program
 
+# Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
+# quotients and remainders, becomes several kernels.
+
 WINDOW = 4
-"""From this many places on, what one element of a reader reads of a tensor is a window."""
+"""From this number of places on, the reads of a tensor for one element of a reader form a window."""
 
 
 ON_COORDINATES = 8
-"""Up to so many cheap operations on coordinates alone (a mask, say) are computed again rather than read."""
+"""The number of cheap operations on coordinates alone (e.g. a mask) up to which recomputing beats reading."""
 
 
 DEEPEST = 32
-"""So many tensors are inlined into one another: conversions and look-ups count as no operations, and Python's stack is finite."""
+"""The depth limit of inlining: conversions and look-ups count no operations; Python's stack is finite."""
 
 
 SMALL = 16
-"""What is so many times smaller than a tensor (the largest of each row, say) can be in memory instead of it."""
+"""A tensor this many times smaller (e.g. the maximum of each row) is cheap to keep in memory instead."""
 
 
 BENDS = 64
-"""Up to so many quotients, remainders and extremes in the coordinates of what is inlined. A reshape in the coordinates of
-another one writes these in each of its own, so that their number multiplies from tensor to tensor."""
+"""The limit on quotients, remainders and extremes in the coordinates of inlined tensors. Nested reshapes
+repeat these atoms in each coordinate, so their number multiplies from tensor to tensor."""
 
 
 @dataclass
 class Usage:
-    """Who reads what. ``live`` are the computed nodes that anything needs."""
+    """The readers of each tensor. ``live`` are the computed nodes that anything needs."""
 
     live: list[Computed]
     required: set[Node] = field(default_factory=set)
@@ -101,13 +103,13 @@ class _Cost:
     reads: frozenset[Node]
     indirect: bool
     depth: int
-    """Tensors inlined into one another below this one."""
+    """The depth of nested inlined tensors below this one."""
     bends: int
-    """Atoms that are no variables in the coordinates, when the inlined tensors are looked through."""
+    """The number of non-variable atoms in coordinates, including those of inlined tensors."""
 
 
 def choose_inlined(found: Usage) -> set[Node]:
-    """The pointwise nodes to inline, given who reads them."""
+    """Return the pointwise nodes to inline."""
     inlined: set[Node] = set()
     in_part = read_in_part(found.live, found.readers, found.required)
     costs: dict[Node, _Cost] = {}
@@ -167,7 +169,7 @@ def _worth_inlining(node: Pointwise, cost: _Cost, readers: list[Computed], requi
         return False
     instead = sum(_bytes(n) for n in cost.reads if isinstance(n, Computed) and n not in required)
     if instead * SMALL > _bytes(node):
-        # Computing it again elsewhere would put what it reads into memory instead of itself.
+        # Recomputation elsewhere would store the tensors read here instead of the tensor itself.
         return False
     return sum(_bytes(n) for n in cost.reads) <= 2 * _bytes(node)
 
@@ -177,13 +179,13 @@ def _bytes(node: Node) -> int:
 
 
 def _numel(node: Node) -> int:
-    """Elements, or a large number when only known at run time."""
+    """Return the number of elements, or a large number if it is known only at run time."""
     known = node.layout.numel.as_int()
     return 1 << 20 if known is None else known
 
 
 def _amplifies(node: Pointwise, reader: Computed) -> bool:
-    """Whether each element would be computed several times over for one reader."""
+    """Whether inlining would compute each element several times for one reader."""
     points = 1 if isinstance(reader, Scatter) else _numel(reader)
     loops = list(reader.index)
     if isinstance(reader, (Reduction, Scatter)):
@@ -197,7 +199,7 @@ def _amplifies(node: Pointwise, reader: Computed) -> bool:
 
 
 def _once(read: Read, loops: list[Expr]) -> bool:
-    """Whether no element is read at two points of ``loops``: a part of a concatenation, say."""
+    """Whether no element is read at two points of ``loops`` (e.g. a part of a concatenation)."""
     found = set()
     for coord in read.coords:
         if isinstance(coord, Expr) and len(loop := [v for v in coord.variables if v.extent]) == 1:

@@ -1,8 +1,9 @@
-"""Mutated inputs that a kernel writes itself, instead of a tensor of its own that is copied at the end.
+"""Let kernels write mutated inputs directly, instead of a tensor of its own that is copied at the end.
 
-That is the same program if nothing reads the input's old contents afterwards, and if the kernel, where it
-reads the input at all, reads each element only to write that very element. An index that may be out of range forbids it: eager
-raises before it writes anything, and so must we (``inplace_scatter`` says how scatters do).
+This is valid if no later step reads the input's old contents, and if the kernel, where it reads the input,
+reads each element only to write that element. An index that may be out of range forbids the direct write:
+eager raises before it writes anything, and so must the compiled program (see ``inplace_scatter`` for
+scatters).
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.steps import Step
 
 
+# Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
+# at other positions than it writes, or returns the new value, or if an index of the graph may be out of
+# range. A forward keeps its inputs until it ends; a backward frees its inputs after their last use.
+
+
 def share_memory(steps: Sequence[Step]) -> list[Step]:
-    """Have each scatter's ``init`` written into the memory of the scatter itself, which the scatter then changes."""
+    """Write each scatter's ``init`` into the scatter's memory, which the scatter's kernel then changes."""
     kernels = [step for step in steps if isinstance(step, KernelStep)]
     scatters = {n.init: n for step in kernels for n in step.stored if isinstance(n, Scatter)}
     return [_on_scatter(step, scatters) for step in steps]
@@ -51,7 +57,7 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
 
 
 def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
-    """The steps with in-place writes, and the mutations that remain to be copied."""
+    """Return the steps with in-place writes, and the mutations that remain as copies."""
     steps = chained(program, steps)
     chosen = {m.value: m.target for m in _possible(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
@@ -102,7 +108,7 @@ def _same_elements(kernel: Kernel, target: str, value: str) -> bool:
     if not loads:
         return True
     stores = [store for store in kernel.stores if store.buffer == value]
-    # A reduction needs several passes over the elements; all else reads and writes each once.
+    # A reduction passes over elements several times; other kernels read and write each element once.
     once = not any(isinstance(v, Reduce) for v in kernel.values)
     return once and all(s.index == v.index and not s.op for s in stores for v in loads)
 

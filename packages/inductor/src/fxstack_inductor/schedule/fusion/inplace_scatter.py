@@ -1,8 +1,9 @@
-"""Scatters into an input that the graph mutates, a cache of keys say: done in the input itself, without a copy of it.
+"""Scatter directly into an input that the graph mutates (e.g. a key cache), without a copy of the input.
 
-The scatter's kernel checks all its indices before it writes, and writes nothing once an index of the graph was out of range:
-the graph then runs in eager, which raises. For this run the input must still hold what it held, or what the scatter
-has put there, so indices that are checked later forbid sums.
+The scatter's kernel checks all its indices before it writes, and writes nothing after any index of the graph
+was out of range: the graph then runs in eager, which raises. For that eager run the input must hold its old
+contents, or elements that the scatter would set again. So indices that are checked later forbid accumulating
+scatters.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatter) -> bool:
-    """Whether ``value``, begun as a copy of ``target`` in step ``copied``, can be ``target`` from the start."""
+    """Whether ``value``, which step ``copied`` starts as a copy of ``target``, can use ``target`` itself."""
     step = steps[copied]
     if not isinstance(step, KernelStep) or not is_copy(step.kernel, target.name, value.name):
         return False
@@ -47,13 +48,13 @@ def _only_sets(steps: Sequence[Step], name: str) -> bool:
 
 
 def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
-    """Drop copies between scatters that follow each other: one takes over what it begins with, if nothing else reads that."""
+    """Drop copies between consecutive scatters, if no other step reads the earlier result."""
     kept = {base_of(v) for v in program.outputs if isinstance(v, Node)}
     kept |= {m.value for m in program.mutations}
     makers = {n: k for k, s in enumerate(steps) if isinstance(s, KernelStep) for n in s.stored}
     readers = _readers(steps)
     later: dict[Node, Node] = {}
-    """By the tensor that is taken over: the scatter that does so."""
+    """Maps each reused tensor to the scatter that reuses it."""
     dropped: set[int] = set()
     for node, copied in makers.items():
         earlier = _started_with(steps[copied], node, makers) if isinstance(node, Scatter) else None
@@ -62,14 +63,14 @@ def chained(program: Program, steps: Sequence[Step]) -> list[Step]:
         if all(_may_go(k, steps[k], copied) for k in readers[earlier] if k not in dropped):
             later[earlier] = node
             dropped.add(copied)
-    # The last of each chain, from the end: every step is renamed once, however long the chain is.
+    # Resolve chains from the end, so that every step is renamed once for any length of chain.
     for taken, by in reversed(later.items()):
         later[taken] = later.get(by, by)
     return [_renamed(s, later) for k, s in enumerate(steps) if k not in dropped]
 
 
 def _readers(steps: Sequence[Step]) -> dict[Node, list[int]]:
-    """The positions of the steps that read a tensor."""
+    """Return the positions of the steps that read each tensor."""
     found: dict[Node, list[int]] = defaultdict(list)
     for k, step in enumerate(steps):
         for node in dict.fromkeys(map(base_of, step.reads)):
@@ -78,7 +79,7 @@ def _readers(steps: Sequence[Step]) -> dict[Node, list[int]]:
 
 
 def _started_with(step: Step, node: Node, made: Container[Node]) -> Computed | None:
-    """The tensor among those ``made`` by kernels that ``step`` does nothing but copy for ``node``."""
+    """Return the tensor of ``made`` if ``step`` only copies that tensor to ``node``, else None."""
     assert isinstance(step, KernelStep)
     for source in step.reads:
         if source in made and isinstance(source, Computed) and source.layout == node.layout:
@@ -87,7 +88,7 @@ def _started_with(step: Step, node: Node, made: Container[Node]) -> Computed | N
 
 
 def _may_go(position: int, step: Step, copied: int) -> bool:
-    """Whether ``step``, which reads a tensor, leaves it to be changed from step ``copied`` on."""
+    """Whether ``step``, a reader of a tensor, allows the tensor to change from step ``copied`` on."""
     return position == copied or (isinstance(step, KernelStep) and position < copied)
 
 
@@ -103,7 +104,7 @@ def _renamed(step: Step, later: Mapping[Node, Node]) -> Step:
 
 
 def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
-    """``kernel`` with other buffers in the place of some; one that it has twice then, it has once."""
+    """Return ``kernel`` with renamed buffers; buffers that get equal names are merged."""
     values = tuple(
         replace(v, buffer=names.get(v.buffer, v.buffer)) if isinstance(v, Load) else v for v in kernel.values
     )
@@ -113,7 +114,7 @@ def renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
 
 
 def is_copy(kernel: Kernel, source: str, target: str) -> bool:
-    """Whether all that ``kernel`` does is to copy each element to its own place."""
+    """Whether ``kernel`` only copies each element of ``source`` to the same place in ``target``."""
     if len(kernel.stores) != 1:
         return False
     (store,) = kernel.stores
@@ -133,21 +134,21 @@ def scatters_into(step: Step, name: str) -> bool:
 
 
 def guarded(step: KernelStep, names: frozenset[str]) -> KernelStep:
-    """``step``, with care if it scatters into one of the inputs ``names``."""
+    """Return ``step``, ``guarded`` if it scatters into one of the inputs ``names``."""
     if any(scatters_into(step, name) for name in names):
         return replace(step, kernel=replace(step.kernel, guarded=True))
     return step
 
 
 def redirect(step: Step, moved: Mapping[Node, Input]) -> None:
-    """Have a call read inputs in the place of the scatters that they now hold."""
+    """Make a call read inputs instead of the scatters whose results the inputs now hold."""
     if isinstance(step, ExternCall):
         step.args = tuple(_redirected(arg, moved) for arg in step.args)
         step.kwargs = {name: _redirected(arg, moved) for name, arg in step.kwargs.items()}
         step.reads = tuple(_redirected(node, moved) for node in step.reads)
 
 
-def _redirected(value: Any, moved: Mapping[Node, Input]) -> Any:
+def _redirected(value: object, moved: Mapping[Node, Input]) -> Any:
     if isinstance(value, View):
         last = value
         while isinstance(last.base, View):

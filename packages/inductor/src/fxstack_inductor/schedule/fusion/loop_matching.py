@@ -1,9 +1,9 @@
-"""Make two loop spaces one, given pairs of coordinates that must be equal.
+"""Unify two loop spaces, given pairs of coordinates that must be equal.
 
-A producer computes its element at coordinates written in its own loop variables; a consumer reads
-it at coordinates written in its own. They can share a loop nest if the variables of one can be identified with
-those of the other so that the coordinates agree. Variables are split where a reshape
-has merged or divided dimensions: ``x`` over 4096 against ``y*512 + z`` over 8 and 512.
+A producer computes its element at coordinates in its own loop variables. A consumer reads the element at
+coordinates in the consumer's variables. Both can share a loop nest if the variables can be identified such
+that the coordinates agree. Variables are split where a reshape merged or divided dimensions: ``x`` over 4096
+against ``y*512 + z`` over 8 and 512.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.atoms import FloorDiv, Mod, Var, VarKind
-from fxstack_inductor.ir.expr import ONE, Expr, of_atom
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, of_atom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why two things were not fused. ``rule`` is the rule's name, ``detail`` what it saw."""
+    """The reason against a fusion: ``rule`` is the rule's name, ``detail`` the facts."""
 
     rule: str
     detail: str = ""
@@ -28,14 +28,14 @@ class Refusal:
 
 @dataclass
 class Unifier:
-    """``left`` and ``right`` are the spaces' variables; ``fresh`` makes a new variable of a given extent."""
+    """``left`` and ``right``: the spaces' variables; ``fresh`` makes a new variable of a given extent."""
 
     left: list[Var]
     right: list[Var]
     fresh: Callable[[Expr], Var]
     substitution: dict[Var, Expr] = field(default_factory=dict)
     images: set[Var] = field(default_factory=set)
-    """Left variables that a right variable has been identified with."""
+    """Left variables that are identified with a right variable."""
 
     def apply(self, expr: Expr) -> Expr:
         while any(var in self.substitution for var in expr.variables):
@@ -50,13 +50,13 @@ class Unifier:
         return None
 
     def match_in_order(self, pairs: Iterable[tuple[Expr, Expr]]) -> bool:
-        """Identify all variables by their order; whether the coordinates then agree, whatever their form."""
+        """Identify all variables by their order; return whether the coordinates then agree in any form."""
         if self.match_rest() is not None:
             return False
         return not self.unmatched_right() and all(a == self.apply(b) for a, b in pairs)
 
     def match_rest(self) -> Refusal | None:
-        """Identify what is left over on both sides, in order, if the extents are the same."""
+        """Identify the remaining variables of both sides, in order, if their extents are equal."""
         lefts, rights = self.unmatched_left(), self.unmatched_right()
         if not lefts or not rights:
             return None
@@ -88,7 +88,7 @@ class Unifier:
             left, right = self.apply(left), self.apply(right)
 
     def _match_digits(self, a: Sequence[Var], b: Sequence[Var]) -> Refusal | bool:
-        """True when matched, False when a variable was split and matching must start again."""
+        """Return True if matched, False if a variable was split and matching must restart."""
         for x, y in zip(a, b, strict=False):
             if x == y:
                 continue
@@ -105,14 +105,14 @@ class Unifier:
 
     def _split_larger(self, x: Var, y: Var) -> bool:
         a, b = _static(x), _static(y)
-        if not a or not b:  # unknown, or a loop without points, which has no digits
+        if not a or not b:  # unknown extent, or an empty loop without digits
             return False
         if a % b == 0:
             return self.split(x, b)
         return b % a == 0 and self.split(y, a)
 
     def split(self, var: Var, size: int) -> bool:
-        """Replace ``var`` by ``high * size + low``; not if it has been identified already."""
+        """Replace ``var`` by ``high * size + low``, unless ``var`` is identified already."""
         extent = _static(var)
         if extent is None or extent % size or var in self.images or var in self.substitution:
             return False
@@ -140,7 +140,7 @@ class Unifier:
 
 
 def digits(expr: Expr) -> list[Var] | None:
-    """The variables of a mixed-radix number, lowest digit first; None if ``expr`` is not one."""
+    """Return the variables of a mixed-radix number, lowest digit first; None for another ``expr``."""
     scale = ONE
     remaining = dict(expr.terms)
     found: list[Var] = []
@@ -150,7 +150,7 @@ def digits(expr: Expr) -> list[Var] | None:
             if len(loops) != 1:
                 return None
             term = of_atom(loops[0]) * scale
-            if len(term.terms) != 1:  # none, where a loop has no points
+            if len(term.terms) != 1:  # no term if a loop is empty
                 continue
             ((key, value),) = term.terms
             if remaining.get(key) == value:

@@ -1,8 +1,8 @@
-"""Which units must run before which, and levels that tell at once that one need not run before another.
+"""Order constraints between units, with levels that often decide without search that no constraint exists.
 
-The level of a unit is higher than those of all the units that must run before it, so a search for a way from one unit
-to another need not enter units that are not above the first. Levels are kept while groups are merged: the units
-behind a merged group are raised as far as they have to be.
+The level of a unit is higher than the levels of all units that must run before it. So a search for a path
+from one unit to another need not enter units at or below the level of the first. When groups are merged, the
+units behind the merged group are raised as far as necessary.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
     from fxstack_inductor.ir.nodes import Computed, Node
-    from fxstack_inductor.schedule.fusion.groups import Fusion, Group
+    from fxstack_inductor.schedule.fusion.state import FusionState, Group
 
 Call = ExternCall | HostCall
 
 
 class Precedence:
-    """What must run before what in ``fusion``, through tensors, host values and the order of effects."""
+    """The order of units that tensors, host values and effects require in ``fusion``."""
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: FusionState) -> None:
         self._fusion = fusion
         calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
         self._effect_before: dict[int, ExternCall] = {}
         self._behind: dict[int, list[Group | Call]] = {}
-        """Units that need a call for another reason than a tensor, by identity of the call."""
+        """Units that need a call for a reason other than a tensor, by identity of the call."""
         self._needed: dict[int, tuple[list[Node], list[Call]]] = {}
-        """Tensors and other calls that a call needs, by its identity."""
+        """Tensors and other calls that a call needs, by identity of the call."""
         self._levels: dict[int, int] = {}
         """Levels of the calls, by identity."""
         self._waiting = iter(calls)
@@ -55,7 +55,7 @@ class Precedence:
     # --- who needs whom --------------------------------------------------------------------------
 
     def producers(self, unit: Group | Call) -> list[Group | Call]:
-        """What must run before ``unit``, each once."""
+        """Return the units that must run before ``unit``, each once."""
         if isinstance(unit, (ExternCall, HostCall)):
             nodes, others = self._needed[id(unit)]
         else:
@@ -67,7 +67,7 @@ class Precedence:
         return list(units.values())
 
     def _other_producers(self, call: Call) -> list[Call]:
-        """Calls that give it numbers, and the effect before it."""
+        """Return the calls that give ``call`` numbers, and the previous effect."""
         before = self._effect_before.get(id(call))
         return [*self._fusion.sizes.of_call(call), *([] if before is None else [before])]
 
@@ -90,7 +90,7 @@ class Precedence:
         return unit.level
 
     def _below(self, unit: Group | Call, limit: int) -> bool:
-        """Whether it has a level yet, and a lower one."""
+        """Whether ``unit`` has a level already, and the level is below ``limit``."""
         if isinstance(unit, (ExternCall, HostCall)):
             return self._levels.get(id(unit), limit) < limit
         return unit.level < limit
@@ -99,25 +99,25 @@ class Precedence:
         return 1 + max((self.level(u) for u in self.producers(unit)), default=-1)
 
     def reach(self, position: int) -> None:
-        """Give levels to the calls before ``position``."""
+        """Assign levels to the calls before ``position``."""
         while (call := self._next) is not None and self._fusion.position[id(call)] < position:
             self._levels[id(call)] = self.above_producers(call)
             self._next = next(self._waiting, None)
 
     def place(self, node: Computed, group: Group) -> None:
-        """Note that ``node`` is computed in ``group`` and needs what it reads."""
+        """Record that ``node`` is computed in ``group`` and needs the tensors that it reads."""
         for read in self._fusion.reads(node):
             self._fusion.readers.setdefault(read.node, []).append(group)
         for call in self._fusion.sizes.of_kernel([node]):
             self._behind.setdefault(id(call), []).append(group)
 
     def raise_behind(self, unit: Group) -> None:
-        """Restore the levels of what must run after ``unit``, whose level has risen."""
+        """Restore the levels of the units that must run after ``unit``, whose level has risen."""
         risen: list[tuple[int, int, Group | Call]] = [(unit.level, 0, unit)]
         while risen:
             level, _, unit_ = heapq.heappop(risen)
             if level < self.level(unit_):
-                continue  # it was raised further meanwhile
+                continue  # ``unit_`` was raised further meanwhile
             for behind in self._consumers(unit_):
                 if isinstance(behind, (ExternCall, HostCall)):
                     if self._levels.get(id(behind), level + 1) > level:
@@ -130,10 +130,10 @@ class Precedence:
                 heapq.heappush(risen, (level + 1, id(behind), behind))
 
     def way_between(self, merged: Group, left: Group, right: Group) -> Group | Call | None:
-        """A unit outside of the two groups that must run after one of them and before one of them.
+        """Return a unit outside both groups that must run after one of them and before one of them, or None.
 
-        Searched for from both ends in turn: either search may have most of the graph to go through, and the one that
-        is through first decides.
+        Two searches, from both ends, alternate: either one may have to visit most of the graph; the first to
+        finish decides.
         """
         own = {id(left), id(right)}
         before = {id(u): u for u in self.producers(merged) if id(u) not in own}
@@ -145,14 +145,14 @@ class Precedence:
     def _backward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
-        """Search ``start`` and what it needs above the level ``limit`` for what needs the ``goal``; None for what does not."""
+        """Search ``start`` and its producers above ``limit`` for users of ``goal``; None for others."""
         for unit in _search(start, lambda unit: self.level(unit) > limit, self.producers):
             yield unit if any(id(u) in goal for u in self.producers(unit)) else None
 
     def _forward(
         self, start: Iterable[Group | Call], goal: Container[int], limit: int
     ) -> Iterator[Group | Call | None]:
-        """Search ``start`` and what needs it below the level ``limit`` for the ``goal``."""
+        """Search ``start`` and its consumers below ``limit`` for units of ``goal``; None for others."""
         for unit in _search(start, lambda unit: self._below(unit, limit), self._consumers):
             yield unit if id(unit) in goal else None
 
@@ -162,7 +162,7 @@ def _search(
     wanted: Callable[[Group | Call], bool],
     neighbours: Callable[[Group | Call], Iterable[Group | Call]],
 ) -> Iterator[Group | Call]:
-    """The wanted units that are reached from ``start`` through wanted ones, each once, depth first."""
+    """Yield the wanted units reached from ``start`` through wanted units, each once, depth first."""
     stack, seen = list(start), set[int]()
     while stack:
         unit = stack.pop()

@@ -1,4 +1,4 @@
-"""Which matrix products become kernels of our own, and which stay calls of a library."""
+"""Choose the matrix products that become kernels of this package; the others stay library calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fxstack_inductor.schedule.plan import Plan
 
     Candidates = dict[str, "Candidate"]
-    """By the names of the nodes."""
+    """Candidates by node name."""
 
 ADDING = (addmm, baddbmm)
 aten = torch.ops.aten
@@ -41,19 +41,19 @@ PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A product that can be a kernel of our own. ``dtype`` is that of the library's product."""
+    """A product that can be a kernel of this package. ``dtype`` is the dtype of the library's product."""
 
     rule: Callable[..., Any]
     dtype: torch.dtype
 
     @property
     def in_library(self) -> int:
-        """How many tensors beside the factors the library's call takes."""
+        """The number of tensors beside the factors that the library's call takes."""
         return int(self.rule in ADDING)
 
 
 def candidates(graph_module: GraphModule) -> Candidates:
-    """The products that can be kernels of our own."""
+    """Return the products that can be kernels of this package."""
     return {
         node.name: Candidate(RULES[node.target], node.meta["val"].dtype)
         for node in graph_module.graph.nodes
@@ -62,11 +62,10 @@ def candidates(graph_module: GraphModule) -> Candidates:
 
 
 def _can_be_one(node: FxNode) -> bool:
-    """Matrices of half-precision numbers and of known sizes that are not empty, and not all but vectors of the depth.
+    """Whether both factors are nonempty half-precision matrices of known sizes, with enough reduced elements.
 
-    One row is a matrix as well: a step of decoding reads the other factor once, whatever multiplies it.
-
-    Other products of float32 are left to the library, which asks at each call whether TF32 is allowed.
+    One row counts as a matrix: a decoding step reads the other factor once anyway. Other float32 products are
+    left to the library, which checks at each call whether TF32 is allowed.
     """
     values = [node.meta.get("val"), *(arg.meta.get("val") for arg in node.all_input_nodes)]
     if not all(isinstance(v, torch.Tensor) and v.layout is torch.strided for v in values):
@@ -83,17 +82,17 @@ def _can_be_one(node: FxNode) -> bool:
 
 
 def _held(node: FxNode) -> torch.dtype:
-    """The dtype of what ``node`` is a conversion of."""
+    """Return the dtype of the tensor that ``node`` converts."""
     while node.target in PASSING:
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     if node.target in CONVERSIONS and node.meta["val"].dtype is torch.float32:
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.args[0]
     found: torch.dtype = node.meta["val"].dtype
     return found
 
 
 def worth(plan: Plan, chosen: Candidates, gpu: Gpu) -> set[str]:
-    """The names of those of the ``chosen`` nodes whose kernels are predicted to beat the library."""
+    """Return the names of ``chosen`` nodes whose kernels are predicted to beat the library."""
     found = set()
     for kernel in product_kernels(plan):
         origin = origin_of(kernel, chosen)
@@ -113,5 +112,5 @@ def product_kernels(plan: Plan) -> Iterable[Kernel]:
 
 
 def origin_of(kernel: Kernel, chosen: Candidates) -> str:
-    """The node whose product the kernel computes."""
+    """Return the node whose product the kernel computes."""
     return next(name for name in kernel.origins if name in chosen)

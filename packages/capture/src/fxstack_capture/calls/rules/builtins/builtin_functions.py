@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import abc
 import collections
 import functools
 import itertools
 import operator
-import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,171 +17,19 @@ from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.operators import tensor_methods
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.interpreter import frame_rules, python_type_of, super_arguments
+from fxstack_capture.interpreter import frame_rules, super_arguments
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
-from fxstack_capture.objects.registry import NEW_CLASS_MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.interpreter.frame_rules import FrameRule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
-
-
-def class_of(trace: Trace, value: Any) -> type:
-    """``type(value)`` as the program sees it."""
-    if isinstance(value, torch.Tensor):
-        return trace.torch.python_type(value)
-    kind = type(value)
-    if kind is Array or kind is Scalar:
-        return type(value.example)
-    return PLAIN_TYPES.get(kind) or python_type_of(value)
-
-
-# --- types ---------------------------------------------------------------------------------------
-
-
-@RULES.rule(type)
-def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs:
-        return class_of(trace, args[0])
-    if len(args) == 3:
-        return make_class(trace, type, args, kwargs)
-    return run(trace, type, args, kwargs)
-
-
-def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """A class made by the program: its namespace is trace-world already, hooks of it are
-    interpreted.
-    """
-    trace.objects.expand(args[2])
-    return new_class(trace, meta, args, kwargs)
-
-
-def new_class(trace: Trace, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
-    so it carries a mark until it is finished.
-    """
-    if not isinstance(args[-1], dict):
-        return plainly(maker, args, kwargs)  # type: ignore[no-any-return]
-    marked = {**args[-1], NEW_CLASS_MARK: True}
-    made = run(trace, maker, (*args[:-1], marked), kwargs)
-    if NEW_CLASS_MARK in vars(made):
-        type.__delattr__(made, NEW_CLASS_MARK)
-    trace.objects.note_new(made)
-    trace.objects.classes.forget(made)  # type: ignore[attr-defined]
-    return made  # type: ignore[no-any-return]
-
-
-@RULES.rule(type.__new__)
-def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """How metaclasses written in Python make their classes."""
-    if len(args) != 4:
-        return plainly(type.__new__, args, kwargs)  # type: ignore[no-any-return]
-    trace.objects.expand(args[3])
-    return new_class(trace, type.__new__, args, kwargs)
-
-
-@RULES.rule(isinstance)
-def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs:
-        return plainly(isinstance, args, kwargs)
-    value, classes = args
-    if type(value) is Scalar:
-        value = value.example  # the answer is about its class
-    shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
-    _note_bases(trace, shown)
-    kind = type(value)
-    if isinstance(value, torch.Tensor) or kind is Array or kind in PLAIN_TYPES:
-        answer = _asked(trace, value, classes, PLAIN_TYPES.get(kind, shown))
-        if answer is not None:
-            return answer
-    if isinstance(value, torch.Tensor):
-        trace.objects.note_answers(shown, classes)
-        return _tensor_isinstance(trace, value, classes)
-    if kind is Array:
-        trace.objects.note_answers(type(value.example), classes)
-        return isinstance(value.example, classes)
-    if kind in PLAIN_TYPES:
-        plain = PLAIN_TYPES[kind]
-        trace.objects.note_answers(plain, classes)
-        return isinstance(plain(), classes)  # any number of its class: what it is to the program
-    if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
-        return isinstance(value, classes)
-    return run(trace, isinstance, args, {})
-
-
-def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
-    shown = trace.torch.python_type(value)
-    if type(classes) is tuple:
-        return any(_tensor_isinstance(trace, value, c) for c in classes)
-    if isinstance(classes, types.UnionType):
-        return any(_tensor_isinstance(trace, value, c) for c in classes.__args__)
-    if classes is torch.nn.Parameter or classes is torch.nn.parameter.Parameter:
-        return issubclass(shown, torch.nn.Parameter) or bool(getattr(value, "_is_param", False))
-    if classes is torch.nn.Buffer:
-        try:
-            return bool(trace.torch.load_attr(value, "_is_buffer"))
-        except AttributeError:
-            return False
-    if type(classes) is _LegacyType:
-        return _is_legacy(value, classes)
-    if not isinstance(classes, type):
-        return isinstance(value, classes)
-    return issubclass(shown, classes)
-
-
-_LegacyType: Any = type(torch.FloatTensor)
-
-
-def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
-    """Whether it has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``, which no tensor is of."""
-    device = "cuda" if cls.is_cuda else "cpu"
-    return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
-
-
-def _asked(trace: Trace, value: Any, classes: Any, shown: type) -> Any:
-    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
-    members = classes.__args__ if isinstance(classes, types.UnionType) else classes
-    if type(members) is tuple:
-        if not any(_instance_check(trace, member) for member in members):
-            return None
-        return any(trace.calls.call(isinstance, (value, member), {}) for member in members)
-    check = None if shown is classes else _instance_check(trace, classes)
-    if check is None:
-        return None
-    return trace.calls.call(bool, (trace.calls.call(check, (classes, value), {}),), {})
-
-
-def _instance_check(trace: Trace, cls: Any) -> Any:
-    """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
-    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")  # type: ignore[attr-defined]
-    if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
-        return None
-    return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
-
-
-@RULES.rule(type.__instancecheck__)
-def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
-        shown = trace.torch.python_type(args[1])
-        return type.__subclasscheck__(args[0], shown)
-    return run(trace, type.__instancecheck__, args, kwargs)
-
-
-def _note_bases(trace: Trace, cls: Any) -> None:
-    if isinstance(cls, type):
-        trace.objects.classes.note_bases(cls)  # type: ignore[attr-defined]
-
-
-@RULES.rule(issubclass)
-def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args:
-        _note_bases(trace, args[0])
-    return run(trace, issubclass, args, kwargs)
 
 
 @RULES.rule(callable)
@@ -194,25 +40,25 @@ def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 @RULES.rule(id)
 def _id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     number = plainly(id, args, kwargs)
-    return trace.objects.addresses.number(id, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(id, args[0], number)
 
 
 @RULES.rule(hash)
 def _hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
-        method = tensor_methods.method(trace.calls, args[0], "__hash__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, args[0], "__hash__")
         if method is not None:
             return trace.calls.call(method, args, {})
         return _tensor_hash(trace, args, kwargs)
     number = run(trace, hash, args, kwargs)
     if getattr(type(args[0]), "__hash__", None) is not object.__hash__:
         return number
-    return trace.objects.addresses.number(hash, args[0], number)  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], number)
 
 
 @RULES.rule(torch.Tensor.__hash__)
 def _tensor_hash(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.objects.addresses.number(hash, args[0], id(args[0]))  # type: ignore[attr-defined]
+    return trace.objects.addresses.number(hash, args[0], id(args[0]))
 
 
 # --- attributes ----------------------------------------------------------------------------------
@@ -282,16 +128,16 @@ def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) != 1:
         return plainly(len, args, kwargs)
     value = args[0]
-    state = trace.objects.lazy.get(id(value))  # type: ignore[attr-defined]
+    state = trace.objects.lazy.get(id(value))
     if state is not None:
         return state.length()
     if type(value) in _CONTAINERS:
         append_only = trace.objects.append_only
         return append_only.length(value) if value in append_only else len(value)
     if isinstance(value, torch.Tensor):
-        method = tensor_methods.method(trace.calls, value, "__len__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, value, "__len__")
         return trace.calls.call(method or torch.Tensor.__len__, (value,), {})
-    return operators.length(trace.calls, value)  # type: ignore[arg-type]
+    return operators.length(trace.calls, value)
 
 
 _CONTAINERS = frozenset({list, tuple, torch.Size, dict, set, frozenset, str, bytes, range})
@@ -330,7 +176,7 @@ def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if type(target) is Array:
         return trace.torch.arrays.call(operator.setitem, args, {})
     if isinstance(target, torch.Tensor):
-        method = tensor_methods.method(trace.calls, target, "__setitem__")  # type: ignore[arg-type]
+        method = tensor_methods.method(trace.calls, target, "__setitem__")
         if method is None:
             return trace.torch.call(operator.setitem, args, {})
         return trace.calls.call(method, args, {})
@@ -347,12 +193,12 @@ def _delitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 # --- conversions of tensors and symbolic numbers -------------------------------------------------
 
 
-def _conversion(cls: type, method: Any) -> None:
+def _conversion(cls: type, method: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) == 1 and not kwargs:
             value = args[0]
             if isinstance(value, torch.Tensor):
-                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")  # type: ignore[arg-type]
+                own = tensor_methods.method(trace.calls, value, f"__{cls.__name__}__")
                 if own is not None:
                     raise graph_break("unsupported-call", f"{cls.__name__}() of {type(value)}")
                 return trace.torch.call(method, args, {})
@@ -374,7 +220,7 @@ _conversion(complex, torch.Tensor.__complex__)
 # --- frames --------------------------------------------------------------------------------------
 
 
-def _frame_rule(fn: Any, from_frame: FrameRule) -> None:
+def _frame_rule(fn: object, from_frame: FrameRule) -> None:
     """Builtins that look at the calling frame when they get no arguments."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -409,15 +255,15 @@ for _fn, _rule in frame_rules().items():
 
 @RULES.rule(globals)
 def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame = trace.interp.current_frame()  # type: ignore[attr-defined]
-    return trace.objects.namespace(frame.globals).proxy  # type: ignore[attr-defined]
+    frame = trace.interp.current_frame()
+    return trace.objects.namespace(frame.globals).proxy
 
 
 @RULES.rule(super)
 def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
         return plainly(super, args, kwargs)
-    return super(*super_arguments(trace.interp.current_frame()))  # type: ignore[attr-defined]
+    return super(*super_arguments(trace.interp.current_frame()))
 
 
 # --- functions that iterate over their arguments -------------------------------------------------
@@ -429,9 +275,9 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders
 
-        def is_iterated(value: Any) -> bool:
+        def is_iterated(value: object) -> bool:
             if first and value is args[0]:  # a list extended by itself is copied first
                 return False
             return _needs_iterator(value) or id(value) in orders
@@ -445,7 +291,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
     RULES.add(fn, rule)
 
 
-def _needs_iterator(value: Any) -> bool:
+def _needs_iterator(value: object) -> bool:
     """Objects whose ``__iter__`` may be Python code, and tensors."""
     kind = type(value)
     if kind in _CONTAINERS or hasattr(kind, "__next__"):
@@ -478,14 +324,14 @@ for _fn, _first, _last in (
 
 @RULES.rule(set.pop)
 def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and id(args[0]) in trace.objects.set_orders:  # type: ignore[attr-defined]
+    if args and id(args[0]) in trace.objects.set_orders:
         raise graph_break("unsupported-object", "pop() of a set of objects")
     return run(trace, set.pop, args, kwargs)
 
 
-def _extremum(fn: Any) -> None:
+def _extremum(fn: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        orders = trace.objects.set_orders  # type: ignore[attr-defined]
+        orders = trace.objects.set_orders
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
         if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):

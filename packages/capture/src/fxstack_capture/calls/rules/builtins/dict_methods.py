@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -27,7 +27,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and not kwargs and len(args) in counts:
-            state: LazyDict | None = trace.objects.lazy.get(id(args[0]))  # type: ignore[attr-defined]
+            state: LazyDict | None = trace.objects.lazy.get(id(args[0]))
             if state is not None and (len(args) == 1 or state.simple(args[1])):
                 return on_state(state, *args[1:])
         if args:
@@ -43,32 +43,32 @@ def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
 
 
-def _get(state: LazyDict, key: Any, default: Any = None) -> Any:
+def _get(state: LazyDict, key: object, default: object = None) -> Any:
     value = state.get(key)
     return default if value is ABSENT else value
 
 
-def _getitem(state: LazyDict, key: Any) -> Any:
+def _getitem(state: LazyDict, key: object) -> Any:
     value = state.get(key)
     if value is ABSENT:
         raise KeyError(key)
     return value
 
 
-def _contains(state: LazyDict, key: Any) -> bool:
+def _contains(state: LazyDict, key: object) -> bool:
     return state.get(key) is not ABSENT
 
 
-def _setitem(state: LazyDict, key: Any, value: Any) -> None:
+def _setitem(state: LazyDict, key: object, value: object) -> None:
     state.put(key, value)
 
 
-def _delitem(state: LazyDict, key: Any) -> None:
+def _delitem(state: LazyDict, key: object) -> None:
     if not state.remove(key):
         raise KeyError(key)
 
 
-def _setdefault(state: LazyDict, key: Any, default: Any = None) -> Any:
+def _setdefault(state: LazyDict, key: object, default: object = None) -> Any:
     value = state.get(key)
     if value is ABSENT:
         state.put(key, default)
@@ -76,7 +76,7 @@ def _setdefault(state: LazyDict, key: Any, default: Any = None) -> Any:
     return value
 
 
-def _pop(state: LazyDict, key: Any, *default: Any) -> Any:
+def _pop(state: LazyDict, key: object, *default: object) -> Any:
     value = state.get(key)
     if value is ABSENT:
         if default:

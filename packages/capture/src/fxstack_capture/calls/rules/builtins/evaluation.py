@@ -21,8 +21,10 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.values import NULL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 
@@ -46,7 +48,7 @@ def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType
     """The code of ``text`` (with the name of its file), compiled as the current function is."""
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)
-    flags = trace.interp.current_frame().code.co_flags & _FUTURE  # type: ignore[attr-defined]
+    flags = trace.interp.current_frame().code.co_flags & _FUTURE
     code = _compiled(*text, mode, flags)
     if code is None:
         raise graph_break("side-effect-call", f"{name} of text that is warned about")
@@ -60,7 +62,7 @@ def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return _code(trace, "compile", args[:2], args[2])
 
 
-def _in_scope(fn: Any) -> Any:
+def _in_scope(fn: Callable[..., Any]) -> Any:
     """The rule of ``eval`` and ``exec``."""
     name = fn.__name__
 

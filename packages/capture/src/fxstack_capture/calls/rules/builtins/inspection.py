@@ -19,7 +19,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, i
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -44,11 +44,11 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return found
 
 
-def _init_of(trace: Trace, fn: Any) -> Any:
+def _init_of(trace: Trace, fn: object) -> Any:
     """The ``__init__`` that decides the signature of a class; anything else as it is."""
     if type(fn) is not type:
         return fn
-    lookup = trace.objects.classes.lookup  # type: ignore[attr-defined]
+    lookup = trace.objects.classes.lookup
     plain = lookup(fn, "__new__") is object.__new__ and lookup(fn, "__signature__") is ABSENT
     return lookup(fn, "__init__") if plain else fn
 
@@ -58,12 +58,15 @@ def _is_inert(value: object) -> bool:
     return kind in IMMUTABLE_TYPES or kind in IDENTITY_TYPES or is_constant_key(value)
 
 
-@RULES.rule(copyreg._slotnames)  # type: ignore[attr-defined]
+_SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
+
+
+@RULES.rule(_SLOT_NAMES)
 def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
     if len(args) != 1 or kwargs or trace.objects.is_new(args[0]):
-        return trace.interp.call_function(copyreg._slotnames, args, kwargs)  # type: ignore[attr-defined]
-    return list(copyreg._slotnames(args[0]))  # type: ignore[attr-defined]
+        return trace.interp.call_function(_SLOT_NAMES, args, kwargs)
+    return list(_SLOT_NAMES(args[0]))
 
 
 @RULES.rule(_abc.get_cache_token)

@@ -19,7 +19,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import Converted, pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -30,12 +30,12 @@ _JOINED: Final[Any] = "\0".join
 _NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
 
 
-def listed_names(trace: Trace, obj: Any) -> Any:
+def listed_names(trace: Trace, obj: object) -> Any:
     """``dir(obj)``."""
     if isinstance(obj, torch.Tensor):
         raise graph_break("unsupported-call", "dir of a tensor")
     cls = type(obj)
-    raw = trace.objects.classes.lookup(cls, "__dir__")  # type: ignore[attr-defined]
+    raw = trace.objects.classes.lookup(cls, "__dir__")
     if type(raw) is types.FunctionType or raw in (_OF_CLASS, _OF_OBJECT, _OF_MODULE):
         return run(trace, sorted, (trace.calls.call(raw, (obj,), {}),), {})
     raise graph_break("unsupported-call", f"dir of a {cls.__qualname__}")
@@ -44,7 +44,8 @@ def listed_names(trace: Trace, obj: Any) -> Any:
 @RULES.rule(_OF_CLASS)
 def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs or not isinstance(args[0], type):
-        return run(trace, _OF_CLASS, args, kwargs)  # type: ignore[no-any-return]
+        result: list[str] = run(trace, _OF_CLASS, args, kwargs)
+        return result
     objects: Any = trace.objects
     bases = type.__dict__["__mro__"].__get__(args[0])
     if any(base in objects.classes.overlays for base in bases):
@@ -59,7 +60,8 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 @RULES.rule(_OF_OBJECT)
 def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     if len(args) != 1 or kwargs:
-        return run(trace, _OF_OBJECT, args, kwargs)  # type: ignore[no-any-return]
+        result: list[str] = run(trace, _OF_OBJECT, args, kwargs)
+        return result
     objects: Any = trace.objects
     obj = args[0]
     for name in ("__dict__", "__class__"):
@@ -72,7 +74,7 @@ def _names_of_object(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
     return list({*_own_names(trace, obj), *of_class})
 
 
-def _own_names(trace: Trace, obj: Any) -> set[str]:
+def _own_names(trace: Trace, obj: object) -> set[str]:
     objects: Any = trace.objects
     if dict_descriptor(type(obj)) is None:
         return set()
@@ -84,7 +86,7 @@ def _own_names(trace: Trace, obj: Any) -> set[str]:
 def _names_of_module(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or type(args[0]) is not types.ModuleType:
         raise graph_break("unsupported-call", "dir of a module of a class of its own")
-    state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))  # type: ignore[attr-defined]
+    state = trace.objects.namespace(_NAMESPACE.__get__(args[0]))
     listing = state.get("__dir__")
     if listing is not ABSENT:
         return trace.calls.call(listing, (), {})

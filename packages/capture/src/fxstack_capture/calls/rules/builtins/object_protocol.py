@@ -17,7 +17,9 @@ from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Converted, Item, pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 _SUBCLASSES: Any = type.__dict__["__subclasses__"]
@@ -28,43 +30,43 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if len(args) != 2 or kwargs or type(args[1]) is not str:
         return run(trace, object.__getattribute__, args, kwargs)
     if isinstance(args[0], type):
-        return loaders.load_from_class_alone(trace.objects, *args)  # type: ignore[arg-type]
+        return loaders.load_from_class_alone(trace.objects, *args)
     if isinstance(args[0], types.ModuleType):
-        return loaders.load_from_module_alone(trace.objects, *args)  # type: ignore[arg-type]
-    return attributes.generic_load(trace.objects, *args)  # type: ignore[arg-type]
+        return loaders.load_from_module_alone(trace.objects, *args)
+    return attributes.generic_load(trace.objects, *args)
 
 
 @RULES.rule(object.__setattr__)
 def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return plainly(object.__setattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args)
 
 
 @RULES.rule(object.__delattr__)
 def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
         return plainly(object.__delattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args, ABSENT)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args, ABSENT)
 
 
 @RULES.rule(type.__getattribute__)
 def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs or type(args[1]) is not str:
         return plainly(type.__getattribute__, args, kwargs)
-    return loaders.generic_load_class(trace.objects, *args)  # type: ignore[arg-type]
+    return loaders.generic_load_class(trace.objects, *args)
 
 
 @RULES.rule(type.__setattr__)
 def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 3 or kwargs or type(args[1]) is not str:
         return plainly(type.__setattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args)  # type: ignore[arg-type]
+    return stores.generic_store(trace.objects, *args)
 
 
 @RULES.rule(type.__call__)
 def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return construct(trace.calls, args[0], args[1:], kwargs)  # type: ignore[arg-type]
+    return construct(trace.calls, args[0], args[1:], kwargs)
 
 
 @RULES.rule(_SUBCLASSES)
@@ -81,7 +83,7 @@ def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return [objects.enter(subclass, Item(source, index)) for index, subclass in enumerate(found)]
 
 
-def _state_rule(method: Any) -> None:
+def _state_rule(method: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
             trace.objects.expand(args[0])

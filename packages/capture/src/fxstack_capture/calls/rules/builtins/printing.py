@@ -24,7 +24,7 @@ from fxstack_capture.sources import InstanceAttr, pinned
 from fxstack_interchange.format.symbols import SYMBOLIC
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -36,7 +36,8 @@ def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
-        return run(trace, print, args, kwargs)  # type: ignore[no-any-return]  # no effect outside
+        result: None = run(trace, print, args, kwargs)  # no effect outside
+        return result
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
     texts = tuple([_text(trace, value) for value in args])
@@ -56,7 +57,7 @@ def _is_plain_stream(trace: Trace) -> bool:
     return True
 
 
-def _text(trace: Trace, value: Any) -> Any:
+def _text(trace: Trace, value: object) -> Any:
     """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
     if type(value) in NUMBERS or type(value) is Text:
         return value
@@ -65,7 +66,7 @@ def _text(trace: Trace, value: Any) -> Any:
     return trace.calls.call(str, (value,), {})
 
 
-def _option(name: str, value: Any) -> Any:
+def _option(name: str, value: object) -> Any:
     """``sep``, ``end``, ``flush``; raises the error of ``print`` for what these are not."""
     if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})

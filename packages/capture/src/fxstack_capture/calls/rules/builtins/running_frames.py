@@ -15,7 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 
@@ -26,7 +26,7 @@ _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings",
 
 @RULES.rule(sys._getframe)
 def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame = trace.interp.current_frame()  # type: ignore[attr-defined]
+    frame = trace.interp.current_frame()
     reason = graph_break("side-effect-call", "sys._getframe")
     if not frame.program.library:
         reason.whole = caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)

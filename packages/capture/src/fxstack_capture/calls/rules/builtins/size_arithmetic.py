@@ -15,12 +15,14 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
 
-def _function_of_number(fn: Any) -> None:
+def _function_of_number(fn: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not kwargs and len(args) == 1 and trace.torch.is_symbolic(args[0]):
             found = trace.torch.function_of(fn, args[0])

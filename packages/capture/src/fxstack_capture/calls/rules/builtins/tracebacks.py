@@ -10,7 +10,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 

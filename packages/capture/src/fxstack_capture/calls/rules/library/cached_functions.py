@@ -9,7 +9,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 _Wrapper: Any = functools._lru_cache_wrapper

@@ -16,7 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.objects.constants import is_constant_key
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -29,25 +29,29 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if not _is_names(value):
             raise graph_break("unsupported-call", "collections.namedtuple with defaults made by the program")
     if "module" not in kwargs:
-        caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
+        caller = trace.interp.current_frame().globals
         kwargs = {**kwargs, "module": caller.get("__name__", "__main__")}
     make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
     made = plainly(make, args, kwargs)
     note_class(trace, made)
-    return made  # type: ignore[no-any-return]
+    result: type = made
+    return result
 
 
-def _is_names(value: Any) -> bool:
+def _is_names(value: object) -> bool:
     return is_constant_key(value) or (type(value) is list and all(type(v) is str for v in value))
 
 
-@RULES.rule(dataclasses._process_class)  # type: ignore[attr-defined]
+_PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
+
+
+@RULES.rule(_PROCESS_CLASS)
 def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``@dataclass`` on a class made by the program: reads and extends that class only."""
     cls = args[0]
-    if not trace.objects.is_new(cls):  # type: ignore[attr-defined]
+    if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
-    made = plainly(dataclasses._process_class, args, kwargs)  # type: ignore[attr-defined]
+    made = plainly(_PROCESS_CLASS, args, kwargs)
     note_class(trace, made)
     return made
 

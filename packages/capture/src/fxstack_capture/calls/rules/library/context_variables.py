@@ -18,7 +18,9 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
+
+# Limits: a token that is kept across a graph break runs the frame in plain Python.
 
 RULES: RuleTable = RuleTable()
 
@@ -60,7 +62,7 @@ def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[A
     before = written.get(var, DEFERRED)
     token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
     written[var] = value
-    trace.objects.tokens[id(token)] = token, before  # type: ignore[attr-defined]
+    trace.objects.tokens[id(token)] = token, before
     return token
 
 
@@ -68,7 +70,7 @@ def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
     return _written(trace).get(var, DEFERRED) is not DEFERRED or var in copy_context()
 
 
-def _token(var: ContextVar[Any], before: Any) -> Token[Any]:
+def _token(var: ContextVar[Any], before: object) -> Token[Any]:
     """A token that says what was there before; nothing but the trace takes it."""
     if before is not ABSENT:
         var.set(before)
@@ -78,12 +80,12 @@ def _token(var: ContextVar[Any], before: Any) -> Token[Any]:
 @RULES.rule(ContextVar.__dict__["reset"])
 def _reset(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     var, token = args
-    tokens = trace.objects.tokens  # type: ignore[attr-defined]
+    tokens = trace.objects.tokens
     if id(token) not in tokens or token.var is not var:
         raise graph_break("unsupported-call", "ContextVar.reset with a token that it did not give")
     _, _written(trace)[var] = tokens.pop(id(token))
 
 
 def _written(trace: Trace) -> dict[ContextVar[Any], Any]:
-    written: dict[ContextVar[Any], Any] = trace.objects.context  # type: ignore[attr-defined]
+    written: dict[ContextVar[Any], Any] = trace.objects.context
     return written

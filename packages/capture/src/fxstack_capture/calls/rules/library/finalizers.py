@@ -16,7 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
     from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -26,7 +26,7 @@ _MEMBERS = vars(weakref.finalize)
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     reason = graph_break("side-effect-call", "weakref.finalize")
-    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)  # type: ignore[attr-defined]
+    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)
     raise reason
 
 

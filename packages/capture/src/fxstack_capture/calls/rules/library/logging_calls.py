@@ -21,7 +21,12 @@ from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
+
+# Limits: isEnabledFor is computed from the levels, also if the cache of a logger without a manager
+# (logging.Logger(name)) is out of date.
 
 RULES: RuleTable = RuleTable()
 
@@ -66,9 +71,9 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     defer(trace, later, args, kwargs)
 
 
-def _caller(trace: Trace, level: Any) -> tuple[str, int, str] | None:
+def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
     """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
-    frame: Any = trace.interp.current_frame()  # type: ignore[attr-defined]
+    frame: Any = trace.interp.current_frame()
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
         code = frame.code
         if not frame.program.hidden and not _is_internal(code.co_filename):
@@ -108,7 +113,7 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 """Packages whose handlers write what they get elsewhere, or keep it for when the program has run."""
 
 
-def _is_of_the_program(obj: Any, methods: tuple[str, ...]) -> bool:
+def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
     """Whether an object of ``logging`` has a class of the program's, or functions in place of methods."""
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
@@ -127,7 +132,7 @@ def _is_heard_by_the_program(logger: Any) -> bool:
     return False
 
 
-def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
     objects: Any = trace.objects
     values = (*args[1:], *kwargs.values())
@@ -136,14 +141,14 @@ def defer(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     objects.deferred.append(Call(pinned(fn, "log"), args, dict(kwargs)))
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is tuple:
-        return all(map(_is_plain, value))  # type: ignore[call-overload]
+        return all(map(_is_plain, value))
     return kind in IMMUTABLE_TYPES or is_constant_key(value)
 
 
-def is_log_once(fn: Any, args: tuple[Any, ...]) -> bool:
+def is_log_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """A cached function of a logger, such as ``warning_once``: whether it logs again is for the
     cache to say.
     """

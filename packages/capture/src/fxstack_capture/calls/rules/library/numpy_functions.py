@@ -13,8 +13,10 @@ from fxstack_capture.numpy_side.functions import pairs
 from fxstack_capture.numpy_side.scalar import item
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -31,7 +33,7 @@ def _item(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _TAKE_TENSORS = (np.array, np.asarray, np.ascontiguousarray)
 
 
-def _rule(fn: Any) -> Rule:
+def _rule(fn: Callable[..., Any]) -> Rule:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if fn in _TAKE_TENSORS and args and isinstance(args[0], torch.Tensor):
             args = (trace.torch.call(torch.Tensor.numpy, args[:1], {}), *args[1:])
@@ -45,7 +47,7 @@ for _pair in pairs().values():
         RULES.add(_pair.theirs, _rule(_pair.theirs))
 
 
-def _about(fn: Any) -> Rule:
+def _about(fn: Callable[..., Any]) -> Rule:
     """Facts about types: no array is looked into."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

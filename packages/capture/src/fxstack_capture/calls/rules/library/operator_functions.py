@@ -9,12 +9,14 @@ from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
 
-def _binary_rule(op: Any) -> None:
+def _binary_rule(op: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 2:
             return plainly(op, args, kwargs)
@@ -63,7 +65,7 @@ for _op in (
     _binary_rule(getattr(operator, _op))
 
 
-def _unary_rule(op: Any) -> None:
+def _unary_rule(op: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 1:
             return plainly(op, args, kwargs)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 
-def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _attrgetter(
+    trace: Trace, getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     names = getter.__reduce__()[1]
@@ -21,13 +23,15 @@ def _attrgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[s
     return found[0] if len(names) == 1 else found
 
 
-def _dotted(trace: Trace, obj: Any, name: str) -> Any:
+def _dotted(trace: Trace, obj: object, name: str) -> Any:
     for part in name.split("."):
         obj = trace.objects.load_attr(obj, part)
     return obj
 
 
-def _itemgetter(trace: Trace, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _itemgetter(
+    trace: Trace, getter: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     if len(args) != 1 or kwargs:
         return getter(*args, **kwargs)
     keys = getter.__reduce__()[1]

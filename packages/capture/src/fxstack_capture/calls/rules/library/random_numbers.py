@@ -18,9 +18,13 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Objects, Trace
 
     Args = tuple[Any, ...]
+
+# Limits: choice and shuffle of objects, getstate, and shuffle of a list from outside end the graph.
 
 RULES: RuleTable = RuleTable()
 
@@ -34,7 +38,7 @@ _FROM_POPULATIONS = ("choice", "choices", "sample", "shuffle")
 _REFUSED = ("randbytes", "getstate", "setstate")
 
 
-def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Any) -> Any:
+def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
     generator, *given = args
     objects: Any = trace.objects
     if not objects.is_preexisting(generator):
@@ -55,7 +59,7 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Any) -> Any:
     return objects.draws.draw(fn, generator, plain, named)
 
 
-def _shuffles_new(objects: Any, given: list[Any]) -> bool:
+def _shuffles_new(objects: Objects, given: list[Any]) -> bool:
     """Whether a list of this trace is given: one from outside may come in another order each time."""
     return len(given) == 1 and type(given[0]) is list and not objects.is_preexisting(given[0])
 
@@ -67,11 +71,11 @@ def shuffled(generator: random.Random, items: tuple[float, ...]) -> list[float]:
     return made
 
 
-def _refusal(fn: Any) -> Any:
+def _refusal(fn: Callable[..., Any]) -> Any:
     return graph_break("unsupported-call", f"random.{fn.__name__}")
 
 
-def _plain(trace: Trace, fn: Any, value: Any) -> Any:
+def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
     """An argument as a constant. A population must hold numbers of one type, lest the type depend on what is drawn."""
     value = trace.torch.specialize(value)
     if type(value) in (list, tuple, range) and fn.__name__ in _FROM_POPULATIONS:
@@ -89,7 +93,7 @@ def _fits(number: float) -> bool:
     return type(number) is float or -_LARGEST < number < _LARGEST
 
 
-def _of_new(trace: Trace, fn: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: dict[str, Any]) -> Any:
     """A call on a generator that was made in this trace: its state is known, unless it is seeded by the system."""
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)

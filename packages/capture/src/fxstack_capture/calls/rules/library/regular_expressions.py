@@ -12,11 +12,11 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
-_COMPILE: Any = re._compile  # type: ignore[attr-defined]
+_COMPILE: Any = vars(re)["_compile"]
 
 
 @RULES.rule(_COMPILE)

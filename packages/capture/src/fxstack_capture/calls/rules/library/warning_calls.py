@@ -18,7 +18,7 @@ from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -39,7 +39,7 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise graph_break("side-effect-call", "warnings.warn")
     _demand_undisturbed(trace, category or UserWarning)
     later = functools.partial(_give, message, category or UserWarning, *_place(trace, level))
-    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
+    deferred: list[Any] = trace.objects.deferred
     deferred.append(Call(pinned(later, "give_warning"), (), {}))
 
 
@@ -69,7 +69,7 @@ def _give(message: str, category: type[Warning], *place: Any) -> None:
 
 def _demand_undisturbed(trace: Trace, category: Any) -> None:
     """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
-    state = trace.objects.namespace(vars(warnings))  # type: ignore[attr-defined]
+    state = trace.objects.namespace(vars(warnings))
     filters = trace.objects.load_attr(warnings, "filters")
     errors = any(action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters)
     if errors or any(map(state.has_changed, _OUTLETS)):
@@ -95,14 +95,14 @@ def _ignored(trace: Trace, text: str, category: Any) -> bool:
 _MUTATED: Any = getattr(_warnings, "_filters_mutated", None)
 """What tells caches of warnings that they are stale; from 3.14 on its callers hold a lock."""
 if _MUTATED is None:
-    _MUTATED = _warnings._filters_mutated_lock_held  # type: ignore[attr-defined]
+    _MUTATED = vars(_warnings)["_filters_mutated_lock_held"]
 
 
 @RULES.rule(_MUTATED)
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A counter that makes caches of warnings stale: counted once, when the frame is left."""
-    fn = warnings._filters_mutated  # type: ignore[attr-defined]
-    deferred: list[Any] = trace.objects.deferred  # type: ignore[attr-defined]
+    fn = vars(warnings)["_filters_mutated"]
+    deferred: list[Any] = trace.objects.deferred
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
         deferred.append(Call(pinned(fn, "_filters_mutated"), (), {}))
 

@@ -9,7 +9,7 @@ from fxstack_capture import breaks
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 
@@ -22,7 +22,7 @@ def break_here(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @RULES.rule(marks.skip_frame)
 def skip_here(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     reason = breaks.graph_break("user-skip", _by_program(*args, **kwargs))
-    reason.whole = trace.interp.current_frame()  # type: ignore[attr-defined]
+    reason.whole = trace.interp.current_frame()
     raise reason
 
 

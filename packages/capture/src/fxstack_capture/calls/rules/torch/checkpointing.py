@@ -21,7 +21,10 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_side.higher_order.selection import choosing, is_choosing, selecting
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
+
+# Limits: checkpointed code runs its Python once, with gradients enabled. Eager runs a reentrant checkpoint
+# without gradients first, and refuses autograd.grad through it. The partitioner decides what is recomputed.
 
 RULES: RuleTable = RuleTable()
 
@@ -61,7 +64,7 @@ _OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check
 class Chosen:
     """What ``create_selective_checkpoint_contexts`` gives inside of compiled code."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: object) -> None:
         self.policy = policy
 
 
@@ -79,16 +82,18 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return Chosen(policy), Chosen(policy)
 
 
-def _is_listed(listed: list[Any], _context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> bool:
+def _is_listed(
+    listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object
+) -> bool:
     """The policy that a list stands for."""
     return operator in listed
 
 
-def _nothing_saved(*_args: Any, **_kwargs: Any) -> bool:
+def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
     return False
 
 
-def _policy_of(trace: Trace, context_fn: Any) -> Any:
+def _policy_of(trace: Trace, context_fn: object) -> Any:
     """The policy of a selective checkpoint; None for an ordinary one."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
@@ -99,7 +104,7 @@ def _policy_of(trace: Trace, context_fn: Any) -> Any:
     return contexts[0].policy
 
 
-def _is_pair(contexts: Any) -> bool:
+def _is_pair(contexts: object) -> bool:
     """Whether these are what ``create_selective_checkpoint_contexts`` gives, for the forward and for its repetition."""
     if type(contexts) is not tuple or [*map(type, contexts)] != [Chosen, Chosen]:
         return False
@@ -126,7 +131,7 @@ def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
     return wants or not torch.is_grad_enabled()
 
 
-def _demand_results_of_a_function(result: Any, inputs: list[Any]) -> None:
+def _demand_results_of_a_function(result: object, inputs: list[Any]) -> None:
     """Results of an ``autograd.Function`` are tensors of their own, and all of them require grad."""
     for value in result if isinstance(result, tuple) else (result,):
         plain = value is None or isinstance(value, (bool, int, float, str))

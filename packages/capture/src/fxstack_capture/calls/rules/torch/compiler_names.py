@@ -11,14 +11,14 @@ from fxstack_capture import torch_compat
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _yes(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    caller = trace.interp.current_frame().globals  # type: ignore[attr-defined]
+    caller = trace.interp.current_frame().globals
     return caller.get("__name__") not in _COMPUTE_OTHERWISE
 
 

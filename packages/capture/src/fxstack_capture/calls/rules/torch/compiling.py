@@ -15,7 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -27,7 +27,7 @@ def compiled_inside(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _decorator if model is None else _inlined(model)
 
 
-def _decorator(model: Any) -> Any:
+def _decorator(model: object) -> Any:
     """What ``torch.compile()`` is inside: calls of it have the rule below."""
     raise AssertionError("this has a rule")
 
@@ -37,7 +37,7 @@ def _decorated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return _inlined(args[0] if args else kwargs.get("model"))
 
 
-def _inlined(model: Any) -> Any:
+def _inlined(model: object) -> Any:
     if type(model) not in (FunctionType, MethodType):
         raise graph_break("disabled", f"compile of a {type(model).__qualname__}, in compiled code,")
     return model
@@ -57,5 +57,5 @@ def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return trace.calls.call(inner, (*given, *args[len(given) :]), named)
 
 
-def _converted(value: Any, kind: str) -> Any:
+def _converted(value: object, kind: str) -> Any:
     return value * 1.0 if kind == "float" and isinstance(value, (int, torch.SymInt)) else value

@@ -25,7 +25,7 @@ from fxstack_capture.torch_compat import higher_order_utils as utils
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -60,7 +60,7 @@ def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     return trace.calls.call(args[0], args[1:], {})
 
 
-def _whole(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _whole(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Interpret ``fn``; where the graph has to end inside, it ends before the call, so that plain Python makes all of it.
 
     Called as a whole, the function decides like in eager what it takes: the operator alone, below it, takes anything.
@@ -72,7 +72,7 @@ def _whole(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise
 
 
-def _add_whole(fn: Any, as_: Any = None) -> None:
+def _add_whole(fn: object, as_: object = None) -> None:
     body = fn if as_ is None else as_
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -82,7 +82,7 @@ def _add_whole(fn: Any, as_: Any = None) -> None:
 
 
 def _choose(
-    pred: Any,
+    pred: object,
     true_fn: Callable[..., Any],
     false_fn: Callable[..., Any],
     operands: tuple[Any, ...] | list[Any] = (),

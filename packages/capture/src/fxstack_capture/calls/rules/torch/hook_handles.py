@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -25,7 +25,7 @@ _IDS = itertools.count(1 << 40)
 
 @RULES.rule(RemovableHandle.__init__)
 def _make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    trace.interp.call_function(_init, (next(_IDS), *args), kwargs)  # type: ignore[arg-type]
+    trace.interp.call_function(_init, (next(_IDS), *args), kwargs)
 
 
 def _init(number: int, self: Any, hooks_dict: Any, *, extra_dict: Any = None) -> None:

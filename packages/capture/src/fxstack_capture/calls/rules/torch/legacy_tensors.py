@@ -17,7 +17,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.torch_side.numbers import number_tensors
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -36,7 +36,7 @@ _CLASSES = {
 }
 
 
-def _register(cls: Any, fixed: torch.dtype | None) -> None:
+def _register(cls: type, fixed: torch.dtype | None) -> None:
     @RULES.rule(cls)
     def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dtype = torch.get_default_dtype() if fixed is None else fixed
@@ -67,7 +67,7 @@ def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 @calls_program
-def _alias(trace: Trace, cls: Any, data: torch.Tensor, fixed: torch.dtype | None) -> Any:
+def _alias(trace: Trace, cls: type, data: torch.Tensor, fixed: torch.dtype | None) -> Any:
     python_type = trace.torch.python_type(data)
     if python_type not in (torch.Tensor, torch.nn.Parameter) or data.device.type != "cpu":
         raise graph_break("unsupported-call", f"{cls.__name__} of a {python_type.__name__}")
@@ -80,7 +80,7 @@ def _is_size(number: object) -> bool:
     return type(number) is int or isinstance(number, torch.SymInt)
 
 
-def _is_data(data: Any, dtype: torch.dtype) -> bool:
+def _is_data(data: object, dtype: torch.dtype) -> bool:
     """Nested sequences of numbers of kinds that the old and the new constructors treat alike."""
     kinds = _KINDS.get(dtype, (bool, int, float, torch.SymInt, torch.SymFloat))
     return _holds_only(data, kinds) or number_tensors.takes(data, {"dtype": dtype})

@@ -22,7 +22,7 @@ from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_compat import BackwardHookFunction
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -73,7 +73,7 @@ def module_call(
     return trace.objects.load_attr(self, name), args[1:], kwargs
 
 
-def _is_plain(trace: Trace, self: Any) -> bool:
+def _is_plain(trace: Trace, self: object) -> bool:
     """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
     objects: Any = trace.objects
     state = objects.instances.get(id(self))
@@ -99,7 +99,7 @@ def _is_plain(trace: Trace, self: Any) -> bool:
 
 def _globally_hooked(trace: Trace) -> bool:
     """Whether there are hooks for all modules."""
-    namespace = trace.objects.namespace(_NAMESPACE)  # type: ignore[attr-defined]
+    namespace = trace.objects.namespace(_NAMESPACE)
     for name in _GLOBAL_HOOKS:
         hooks = namespace.get(name)
         if type(hooks) is OrderedDict:  # it entered whole
@@ -110,7 +110,7 @@ def _globally_hooked(trace: Trace) -> bool:
     return False
 
 
-def _hooked(trace: Trace, self: Any) -> bool:
+def _hooked(trace: Trace, self: object) -> bool:
     load, truth = trace.objects.load_attr, trace.calls.truth
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
 

@@ -10,10 +10,11 @@ from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
-from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH, Level
+from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -30,10 +31,10 @@ def _region(kind: Any, level: Level) -> None:
         return plainly(kind, args, kwargs)
 
     def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.enter(args[0], level)  # type: ignore[attr-defined]
+        trace.torch.overrides.enter(args[0], level)
 
     def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        trace.torch.overrides.leave(args[0])  # type: ignore[attr-defined]
+        trace.torch.overrides.leave(args[0])
 
     RULES.add(kind, make)
     RULES.add(kind.__enter__, enter)
@@ -58,6 +59,6 @@ def _device_exit(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     trace.calls.call(POP, (), {})
 
 
-@RULES.rule(torch.Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
+@RULES.rule(torch.Tensor.__torch_function__.__func__)
 def _default(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.torch.overrides.default(*args, **kwargs)  # type: ignore[attr-defined]
+    return trace.torch.overrides.default(*args, **kwargs)

@@ -12,7 +12,7 @@ from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

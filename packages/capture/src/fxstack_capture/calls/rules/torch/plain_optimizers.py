@@ -19,7 +19,12 @@ from fxstack_capture.breaks import graph_break
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
+
+
+# Limits: a process that has used torch.compile has marked LBFGS and SparseAdam, and their closures, as not to
+# be compiled. SGD(fused=True) of half precision runs in plain Python because torch's kernel reads momentum
+# that was not written yet.
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:

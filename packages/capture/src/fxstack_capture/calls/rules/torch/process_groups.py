@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

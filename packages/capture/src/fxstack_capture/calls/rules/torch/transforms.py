@@ -18,12 +18,12 @@ from fxstack_capture.torch_compat import vmap_module as vmap
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
 
-def _entry(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+def _entry(fn: object) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
     """Interpreted, but the graph cannot break inside: layers are on there."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -42,7 +42,7 @@ for _fn in (
     RULES.add(_fn, _entry(_fn))
 
 
-def _done_once(fn: Any) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
+def _done_once(fn: Callable[..., Any]) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
     """Fills torch's own tables when it is first called: that is no effect of the program."""
 
     def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -57,7 +57,7 @@ for _fn in (vmap.lazy_load_decompositions, torch_compat.maybe_load_decomposition
 
 @RULES.rule(torch_compat.functorch_gradients)
 def _grad(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return trace.interp.call_function(_gradients, args, kwargs)  # type: ignore[arg-type]
+    return trace.interp.call_function(_gradients, args, kwargs)
 
 
 def _gradients(

@@ -25,14 +25,14 @@ from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.trace import Trace
+    from fxstack_capture.trace.state import Trace
 
     CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
 
 RULES: RuleTable = RuleTable()
 
 
-def _noop(*_args: Any) -> None:
+def _noop(*_args: object) -> None:
     """Wrapped below, to get at the code of the wrapper."""
 
 
@@ -42,7 +42,7 @@ def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict
 
 def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inner = trace.objects.load_attr(fn, "__wrapped__")
-    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)  # type: ignore[arg-type]
+    return trace.interp.call_function(_with_grad_mode, (inner, *args), kwargs)
 
 
 def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:

@@ -86,11 +86,11 @@ _METHOD_LOADS = (attributes.load_method_null_below, attributes.load_method_null_
 _INDICES = (stack.load_const, local_slots.load_fast)
 
 
-def _deferred(load: Load, frame: Frame, operand: Any) -> None:
+def _deferred(load: Load, frame: Frame, operand: object) -> None:
     load(frame, operand, True)
 
 
-def _measured(load: Load, frame: Frame, operand: Any) -> None:
+def _measured(load: Load, frame: Frame, operand: object) -> None:
     """In front of a call of one argument; ``len`` lies below, or below an object whose attribute is loaded."""
     below = frame.stack[-3:-1] if load is _load_attr else frame.stack[-2:]
     called = [value for value in below if value is not NULL]

@@ -21,7 +21,7 @@ from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.objects.printed_texts import Piece, Text
 from fxstack_capture.sources import Item
-from fxstack_capture.trace import DeferredLocal, DeferredTuple
+from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ _CONVERSIONS = (None, str, repr, ascii)
 _LETTERS = ("", "s", "r", "a")
 
 
-def _piece(frame: Frame, value: Any) -> Piece | None:
+def _piece(frame: Frame, value: object) -> Piece | None:
     """What is printed and nothing else, on top of the stack: a number that changes, or what is left to be read later."""
     if type(value) is Text:
         return value.piece
@@ -26,18 +26,18 @@ def _piece(frame: Frame, value: Any) -> Piece | None:
     return None
 
 
-def _format(frame: Frame, value: Any, spec: Any) -> Any:
+def _format(frame: Frame, value: object, spec: object) -> Any:
     if type(value) is str and not spec:
         return value
     return frame.calls.call(format, (value, spec), {})
 
 
-def _convert(frame: Frame, value: Any, which: int) -> Any:
+def _convert(frame: Frame, value: object, which: int) -> Any:
     conversion = _CONVERSIONS[which]
     return value if conversion is None else frame.calls.call(conversion, (value,), {})
 
 
-def _later(frame: Frame, value: Any, which: int, spec: Any) -> Text | None:
+def _later(frame: Frame, value: object, which: int, spec: object) -> Text | None:
     """The ``Text`` of a value; None where it has to be made now."""
     piece = _piece(frame, value)
     if piece is not None and which:
@@ -47,7 +47,7 @@ def _later(frame: Frame, value: Any, which: int, spec: Any) -> Text | None:
     return None if piece is None else Text((piece,))
 
 
-def _made(frame: Frame, value: Any, which: int, spec: Any) -> Any:
+def _made(frame: Frame, value: object, which: int, spec: object) -> Any:
     text = _later(frame, value, which, spec)
     if text is not None:
         return text
@@ -70,11 +70,11 @@ def convert_value(frame: Frame, which: int) -> None:
     frame.stack[-1] = _convert(frame, value, which) if text is None else text
 
 
-def format_simple(frame: Frame, _operand: Any) -> None:
+def format_simple(frame: Frame, _operand: object) -> None:
     frame.stack[-1] = _made(frame, frame.stack[-1], 0, "")
 
 
-def format_with_spec(frame: Frame, _operand: Any) -> None:
+def format_with_spec(frame: Frame, _operand: object) -> None:
     spec = frame.stack.pop()
     frame.stack[-1] = _made(frame, frame.stack[-1], 0, spec)
 

@@ -1,9 +1,9 @@
 """Lists that a comprehension was filling when the graph broke, in the function that continues it.
 
-Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends
-nothing but the comprehension gets at it, so it lies there as ``DeferredLocal``: what the elements before were is not looked
-into, and every round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves
-it, the list enters.
+Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends nothing but
+the comprehension gets at it, so it lies there as ``DeferredLocal``: what the elements before were is not looked into, and every
+round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves it, the
+list enters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots
-from fxstack_capture.trace import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
     return tuple(_instead(handler, operand, on_stack) for handler, operand in steps)
 
 
-def _instead(handler: Handler, operand: Any, on_stack: list[int]) -> Step:
+def _instead(handler: Handler, operand: object, on_stack: list[int]) -> Step:
     if handler is containers.list_append:
         return list_append, operand
     if handler in (flow.for_iter, deferred.for_iter):
@@ -55,7 +55,7 @@ def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
         local_slots.root_load_fast(frame, index)
 
 
-def _is_iterator(value: Any) -> bool:
+def _is_iterator(value: object) -> bool:
     return hasattr(type(value.value if type(value) is DeferredLocal else value), "__next__")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fxstack_capture.bytecode.program import Handler, Step
     from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace import Request
+    from fxstack_capture.trace.state import Request
 
     Rule = Any
     """A handler that is given the original one before the frame."""
@@ -33,12 +33,12 @@ def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(_instead(handler, operand) for handler, operand in steps)
 
 
-def _instead(handler: Handler, operand: Any) -> Step:
+def _instead(handler: Handler, operand: object) -> Step:
     rule = _RULES.get(handler)
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
-def _ask(frame: Frame, what: str, *operands: Any) -> Request | None:
+def _ask(frame: Frame, what: str, *operands: object) -> Request | None:
     return frame.calls.request(what, *operands)
 
 
@@ -52,7 +52,9 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
-def _done_or(original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]) -> int | None:
+def _done_or(
+    original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]
+) -> int | None:
     """A step that takes so many values and leaves one; the original one, where there is no request."""
     count, request = asked
     if request is None:
@@ -64,7 +66,7 @@ def _done_or(original: Handler, frame: Frame, operand: Any, asked: tuple[int, Re
 # --- operators -----------------------------------------------------------------------------------
 
 
-def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
+def _binary(original: Handler, frame: Frame, op: object) -> int | None:
     request = _ask(frame, "binary", op, *frame.stack[-2:])
     if request is None:
         return original(frame, op)
@@ -83,11 +85,11 @@ def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
     return None
 
 
-def _unary(original: Handler, frame: Frame, op: Any) -> int | None:
+def _unary(original: Handler, frame: Frame, op: object) -> int | None:
     return _done_or(original, frame, op, (1, _ask(frame, "unary", op, frame.stack[-1])))
 
 
-def _not(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _not(original: Handler, frame: Frame, operand: object) -> int | None:
     request = _ask(frame, "truth", frame.stack[-1])
     if request is None:
         return original(frame, operand)
@@ -95,7 +97,7 @@ def _not(original: Handler, frame: Frame, operand: Any) -> int | None:
     return None
 
 
-def _truth(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
     """Also of jumps, which then find a bool."""
     value = frame.stack[-1]
     request = None if type(value) is bool else _ask(frame, "truth", value)
@@ -114,19 +116,19 @@ def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
 # --- items and attributes ------------------------------------------------------------------------
 
 
-def _slice(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _slice(original: Handler, frame: Frame, operand: object) -> int | None:
     container, start, stop = frame.stack[-3:]
     request = _ask(frame, "item", "__getitem__", container, slice(start, stop))
     return _done_or(original, frame, operand, (3, request))
 
 
-def _store_slice(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _store_slice(original: Handler, frame: Frame, operand: object) -> int | None:
     value, container, start, stop = frame.stack[-4:]
     request = _ask(frame, "item", "__setitem__", container, slice(start, stop), value)
     return _done(original, frame, operand, (4, request))
 
 
-def _delete_item(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _delete_item(original: Handler, frame: Frame, operand: object) -> int | None:
     request = _ask(frame, "item", "__delitem__", *frame.stack[-2:])
     return _done(original, frame, operand, (2, request))
 
@@ -140,7 +142,7 @@ def _delete_attr(original: Handler, frame: Frame, name: str) -> int | None:
     return _done(original, frame, name, (1, _ask(frame, "delete", frame.stack[-1], name)))
 
 
-def _done(original: Handler, frame: Frame, operand: Any, asked: tuple[int, Request | None]) -> int | None:
+def _done(original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]) -> int | None:
     """A step that takes so many values and has no use for a result."""
     count, request = asked
     if request is None:
@@ -165,7 +167,7 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 # --- loops ---------------------------------------------------------------------------------------
 
 
-def _iterate(original: Handler, frame: Frame, operand: Any) -> int | None:
+def _iterate(original: Handler, frame: Frame, operand: object) -> int | None:
     return _done_or(original, frame, operand, (1, _ask(frame, "iterate", frame.stack[-1])))
 
 

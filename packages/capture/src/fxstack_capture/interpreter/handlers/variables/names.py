@@ -39,7 +39,7 @@ def delete_global(frame: Frame, name: str) -> None:
 # ----------------------------------------------------------------------------------
 
 
-def _lookup(frame: Frame, namespace: Any, name: str) -> Any:
+def _lookup(frame: Frame, namespace: object, name: str) -> Any:
     """The name in a namespace (any mapping), or NULL."""
     if type(namespace) is dict:
         return namespace.get(name, NULL)
@@ -75,7 +75,7 @@ def delete_name(frame: Frame, name: str) -> None:
     raise undefined_name(name)
 
 
-def load_locals(frame: Frame, _operand: Any) -> None:
+def load_locals(frame: Frame, _operand: object) -> None:
     frame.stack.append(frame.names)
 
 
@@ -87,7 +87,7 @@ def load_from_dict_or_deref(frame: Frame, index: int) -> None:
     _load_from_namespace_or_cell(frame, frame.stack.pop(), index)
 
 
-def _load_from_namespace_or_cell(frame: Frame, namespace: Any, index: int) -> None:
+def _load_from_namespace_or_cell(frame: Frame, namespace: object, index: int) -> None:
     value = _lookup(frame, namespace, frame.program.names[index])
     frame.stack.append(cell_content(frame, index) if value is NULL else value)
 
@@ -99,17 +99,17 @@ def load_from_dict_or_globals(frame: Frame, name: str) -> None:
     frame.stack.append(value)
 
 
-def setup_annotations(frame: Frame, _operand: Any) -> None:
+def setup_annotations(frame: Frame, _operand: object) -> None:
     if _lookup(frame, frame.names, "__annotations__") is NULL:
         frame.calls.call(operator.setitem, (frame.names, "__annotations__", {}), {})
 
 
-def load_build_class(frame: Frame, _operand: Any) -> None:
+def load_build_class(frame: Frame, _operand: object) -> None:
     value = frame.builtins.get("__build_class__", NULL)
     if value is NULL:
         raise NameError("__build_class__ not found")
     frame.stack.append(value)
 
 
-def load_assertion_error(frame: Frame, _operand: Any) -> None:
+def load_assertion_error(frame: Frame, _operand: object) -> None:
     frame.stack.append(AssertionError)

@@ -1,4 +1,4 @@
-"""Reductions across memory: vectors of partial results for many columns at once, row by row."""
+"""Write reductions across memory: vectors of partial results for many columns at once, row by row."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from fxstack_inductor.ir.kernel import Store
 
 COLUMNS = 1024
-"""Most columns that a column reduction keeps partial results of, on the stack: long enough for pages and prefetching."""
+"""The most columns whose partial results are on the stack: enough for pages and prefetching."""
 ROWS = 256
-"""Rows summed in float before the partial sums are added to doubles."""
+"""The number of rows summed in float before the partial sums are added to doubles."""
 
 
 class ColumnWriter(FunctionWriter):
-    """Writes the body of one such function."""
+    """Writes the body of one function that reduces across memory."""
 
     def __init__(self, kernel: Kernel, grain: int) -> None:
         super().__init__(kernel, grain)
         self.column_scans = ScanText(kernel, self.names, COLUMNS)
 
     def columns(self) -> None:
-        """Tiles of the last outer loop are kept as vectors of partial results; threads over the tiles."""
+        """Keep tiles of the last outer loop as vectors of partial results; threads share the tiles."""
         *others, column = self.kernel.outer
         opened = self._open_columns(others, column, COLUMNS)
         for stage in range(self.facts.last_stage + 1):
@@ -69,7 +69,7 @@ class ColumnWriter(FunctionWriter):
             self._column_blocks(column, reduces, stores)
 
     def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
-        """Rows in blocks, whose sums are added to sums of twice the precision."""
+        """Sum rows in blocks; add the block sums to sums of twice the precision."""
         first, *rest = self.kernel.inner
         size, name = index_text(first.extent), first.var.name
         for k in reduces:
@@ -89,7 +89,7 @@ class ColumnWriter(FunctionWriter):
         self.out.close()
 
     def _column_rows(self, column: Loop, reduces: list[int], stores: list[Store], target: str) -> None:
-        """One row of the columns of a tile."""
+        """Write one row of the columns of a tile."""
         roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
@@ -102,7 +102,7 @@ class ColumnWriter(FunctionWriter):
     def _over_columns(
         self, column: Loop, roots: list[int], stores: list[Store], known: frozenset[int] = frozenset()
     ) -> Iterator[None]:
-        """The columns of a tile, with the values of ``roots`` but for those ``known`` before."""
+        """Open the loop over a tile's columns and compute ``roots``, except the values ``known`` before."""
         computed = self._per_column(roots, known)
         found = halves(self.names, column.var, computed, stores, known)
         with self._converted(found, "tile", "width", str(COLUMNS)):
@@ -114,7 +114,7 @@ class ColumnWriter(FunctionWriter):
             self.out.close()
 
     def _shared_by_columns(self, column: Loop, roots: list[int]) -> list[int]:
-        """What all columns have in common: a checked index among them would keep the loop from becoming a vector."""
+        """Return values common to all columns: index checks in the column loop prevent vectorisation."""
         values = self.kernel.values
         varies = self._varying(column)
         for k, value in enumerate(values):
@@ -127,7 +127,7 @@ class ColumnWriter(FunctionWriter):
         return [k for k in self.facts.needed(roots, stop=reduces | known) if k not in known]
 
     def _column_values(self, computed: list[int]) -> None:
-        """Values of one column; finished reductions are read from their vectors."""
+        """Write the values of one column; finished reductions are read from their vectors."""
         for k in computed:
             value = self.kernel.values[k]
             if isinstance(value, Reduce):

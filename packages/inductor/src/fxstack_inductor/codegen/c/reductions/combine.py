@@ -1,4 +1,4 @@
-"""C text of reductions: their identity, their step, their combination, and the simd clause that allows vectors."""
+"""C text of reductions: identity, step, combination, and the simd clause that allows vectors."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """How one reduction is written. ``step`` and ``combine`` are format strings over ``{acc}`` and ``{x}``."""
+    """The text of one reduction. ``step`` is a format string over ``{acc}`` and ``{x}``."""
 
     register: str
     identity: str
     step: str
     clause: str
-    """The reduction identifier of ``#pragma omp simd reduction``; empty when the loop stays scalar."""
+    """The reduction identifier of ``#pragma omp simd reduction``; empty if the loop stays scalar."""
     key: str
-    """Type of the integers that vector loops compare instead (``max_key_float`` and so on); empty if none."""
+    """The integer type that vector loops compare instead (``max_key_float`` etc.); empty if none."""
     wide: str
-    """Type of the sum of partial results: double for float sums, so that long sums keep their accuracy."""
+    """The type of the sum of partial results: double for float sums, so that long sums stay accurate."""
 
 
 KEYS = {torch.float32: "int32_t", torch.float64: "int64_t"}
-"""Integers whose order is that of the floats, NaN beyond all: their extremes need one instruction a vector."""
+"""Integers ordered like the floats, with NaN beyond all: their extremes need one instruction per vector."""
 
 
 def key_step(op: str, register: str, key: str, x: str) -> str:
-    """Take ``x`` into the running extreme ``key``."""
+    """Return a statement that takes ``x`` into the running extreme ``key``."""
     return plain_step(op).format(acc=key, x=f"{op}_key_{register}({x})")
 
 
 def plain_step(op: str) -> str:
-    """An extreme of numbers that are no NaN."""
+    """Return a format for an extreme of numbers that are not NaN."""
     sign = ">" if op == "max" else "<"
     return f"{{acc}} = {{acc}} {sign} {{x}} ? {{acc}} : {{x}};"
 
@@ -87,7 +87,7 @@ SCAN_STEPS = {
 
 
 def scan_start(op: str, state: torch.dtype) -> str:
-    """The running value before the first element."""
+    """Return the running value before the first element."""
     low, high = LIMITS[state]
     return {"sum": "0", "prod": "1", "max": low, "min": high, "logaddexp": low}[op]
 
@@ -97,7 +97,7 @@ def scan_step(op: str, state: torch.dtype, acc: str, x: str) -> str:
 
 
 def scan_arg_step(op: str, best: str, where: str, x: str, position: str, *, last: str) -> str:
-    """Keep the last position of the extreme so far, NaN being the extreme of all; ``last`` names the decision."""
+    """Keep the last position of the extreme so far (NaN beats all); ``last`` names the decision."""
     better = ">=" if op == "argmax" else "<="
     return (
         f"const bool {last} = ({x} != {x}) | ({where} < 0) | (({best} == {best}) & ({x} {better} {best}));"

@@ -1,9 +1,9 @@
-"""Reductions along rows of known length: partial results in arrays of lanes, folded in halves at the end.
+"""Write reductions along rows of known length: partial results in arrays of lanes, folded at the end.
 
-``#pragma omp simd reduction`` keeps one vector of partial results and adds its lanes one after the other at the end of each
-row, which takes as long as a hundred elements do. Here every lane is an element of an array that the compiler keeps in
-registers, halves are added to halves, and rows of cheap elements have several vectors: their additions do not wait for
-each other.
+``#pragma omp simd reduction`` keeps one vector of partial results and adds its lanes one after the other at
+the end of each row, which takes as long as a hundred elements. Here every lane is an element of an array that
+the compiler keeps in registers, and halves are added to halves. Rows of cheap elements have several vectors,
+so their additions do not wait for each other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from fxstack_inductor.codegen.c.reductions.combine import Accumulator
     from fxstack_inductor.ir.kernel import Kernel
 
+# Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
+# reduction', which adds lanes in order. Short rows then take up to a third longer.
+
 WIDTHS = (64, 32, 16)
-"""Lanes, most first; a row has to be a multiple of them."""
+"""Numbers of lanes, largest first; a row must be a multiple of the number."""
 CHEAP = 12
-"""So many values for an element are few enough to be written several times."""
+"""An element of at most this many values is cheap enough to be written several times."""
 
 VECTOR = 64
-"""Bytes. GCC makes all vectors of a loop as long as those of its narrowest elements: with fewer lanes than a vector has bytes,
-or half-precision numbers, it makes short vectors of everything.
+"""Bytes of a vector. GCC makes all vectors of a loop as long as those of the narrowest elements. With fewer
+lanes than a vector has bytes, or with half-precision numbers, GCC makes short vectors of everything.
 """
 
 FOLDED = 16
@@ -39,12 +42,12 @@ FOLDS = frozenset(
         *(f"fold_{op}_{key}" for op in ("max", "min") for key in ("int32_t", "int64_t")),
     }
 )
-"""Functions of ``prelude.h`` that fold so many lanes."""
+"""Functions of ``prelude.h`` that fold ``FOLDED`` lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The lanes of reduction ``position``, ``width`` of them."""
+    """The ``width`` lanes of the reduction at ``position``."""
 
     position: int
     op: str
@@ -56,7 +59,7 @@ class Lanes:
         return f"lane{self.position}"
 
     def declare(self, start: str) -> Iterator[str]:
-        """``start``: where the result so far is; an extreme starts with it, all others are added to it."""
+        """Declare the lanes. ``start`` is the result so far, the initial lane of an extreme."""
         kind, first = self.how.register, self.how.identity
         if self.how.key:
             kind, first = self.how.key, f"{self.op}_key_{self.how.register}({start})"
@@ -73,7 +76,7 @@ class Lanes:
         return f"const {self.how.key} {name} = {key}; {step}"
 
     def fold(self, target: str) -> Iterator[str]:
-        """Halves into halves, and what is left into ``target``."""
+        """Fold halves into halves, and the rest into ``target``."""
         step = plain_step(self.op) if self.how.key else self.how.step
         half, helper = self.width // 2, f"fold_{self.op}_{self.how.key or self.how.register}"
         least = FOLDED if helper in FOLDS else 1
@@ -89,7 +92,7 @@ class Lanes:
 
 
 def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> int | None:
-    """How many lanes a pass that computes the values ``computed`` has for ``reduces``; None where this does not pay."""
+    """Return the number of lanes for a pass with ``computed`` and ``reduces``; None if lanes do not pay."""
     size = kernel.inner[-1].extent.as_int() or 0
     values = [kernel.values[k] for k in computed]
     kept = [v for v in (kernel.values[k] for k in reduces) if isinstance(v, Reduce)]

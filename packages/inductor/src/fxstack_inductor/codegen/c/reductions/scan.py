@@ -1,4 +1,4 @@
-"""Scans as C: running values that a pass over the inner loops carries along, one each, or one a column."""
+"""Write scans as C: running values along the inner loops, one per scan, or one per column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ScanText:
-    """``columns`` is how many columns running values are kept for, None for one row; ``at`` selects a column's then."""
+    """``columns``: the number of columns with running values, or None for one row."""
 
     def __init__(self, kernel: Kernel, names: Names, columns: int | None = None) -> None:
         self.kernel = kernel
@@ -26,7 +26,7 @@ class ScanText:
         self.declared: set[int] = set()
 
     def declare(self, positions: Iterable[int]) -> list[str]:
-        """The running values of the scans among ``positions`` before the first element, which a later pass starts again."""
+        """Return declarations of the running values before the first element; a later pass restarts them."""
         found: list[str] = []
         for k in positions:
             value = self.kernel.values[k]
@@ -48,7 +48,7 @@ class ScanText:
         return [*declared, each]
 
     def step(self, k: int) -> list[str]:
-        """Take in one element, and name the value up to it."""
+        """Return the statements that take in one element and name the value up to it."""
         value = self.kernel.values[k]
         assert isinstance(value, Scan)
         operands = [self.names.operand(arg) for arg in value.args]

@@ -1,0 +1,299 @@
+"""Facts about C functions: what the compiler must know before it runs one on objects of a trace.
+
+One table for each kind of fact, by the identity of the function. ``TRAITS`` has the facts that are true or false, as
+bits; ``CALLBACKS`` says where a function takes callables that it calls, ``CONSUMED`` which arguments it only iterates.
+Whether the methods of a C type may run at all stands in ``policy``, by type.
+"""
+
+from __future__ import annotations
+
+import _abc  # type: ignore[import-not-found]
+import _bisect
+import _collections_abc
+import _functools  # type: ignore[import-not-found]
+import _heapq
+import _json
+import _operator
+import _struct
+import _thread
+import _weakref
+import abc
+import binascii
+import bisect
+import builtins
+import cmath
+import collections
+import copyreg
+import functools
+import heapq
+import itertools
+import math
+import operator
+import os
+import string
+import types
+import unicodedata
+from dataclasses import dataclass
+from types import BuiltinFunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+KEEPS_SYMBOLS = 1 << 0
+"""Treats a SymInt as the number that it is, or only moves it around."""
+INTEGERS_ONLY = 1 << 1
+"""Its symbolic form is exact for integers only."""
+HASHES_KEY = 1 << 2
+"""Hashes its second argument if the first is a dictionary or set: SymInts have no hash."""
+HASHES = 1 << 3
+"""May tell objects apart by their hashes."""
+IGNORES_VALUES = 1 << 4
+"""A method of dictionaries that does not look at the values of its first argument."""
+FORMATS_TEXT = 1 << 5
+"""Means something else for text than for numbers."""
+IDENTIFIES = 1 << 6
+"""Looks at the identity or the class of its argument alone."""
+READS_DECIMALS = 1 << 7
+"""Does the same with a Decimal in every context."""
+MOVES = 1 << 8
+"""A method of containers that only moves items: it calls nothing of theirs."""
+PURE = 1 << 9
+"""A free function that touches nothing but its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where a C function takes callables: positions and keywords."""
+
+    positions: tuple[int, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+# --- callables and iterables among the arguments ---
+
+_KEY = Taken(keywords=("key",))
+_CALLBACKS: tuple[tuple[Callable[..., Any], Taken], ...] = (
+    (map, Taken((0,))),
+    (filter, Taken((0,))),
+    (functools.reduce, Taken((0,))),
+    (functools.cmp_to_key, Taken((0,), ("mycmp",))),
+    (sorted, _KEY),
+    (list.sort, _KEY),
+    (min, _KEY),
+    (max, _KEY),
+    (itertools.accumulate, Taken((1,), ("func",))),
+    (itertools.groupby, Taken((1,), ("key",))),
+    (itertools.takewhile, Taken((0,))),
+    (itertools.dropwhile, Taken((0,))),
+    (itertools.filterfalse, Taken((0,))),
+    (itertools.starmap, Taken((0,))),
+    (bisect.bisect_left, _KEY),
+    (bisect.bisect_right, _KEY),
+    (bisect.insort_left, _KEY),
+    (bisect.insort_right, _KEY),
+    (heapq.merge, _KEY),
+)
+CALLBACKS: dict[int, Taken] = {id(fn): taken for fn, taken in _CALLBACKS}
+
+_ALL: Final = slice(None)
+_FIRST: Final = slice(1)
+_SECOND: Final = slice(1, 2)
+_LATER: Final = slice(1, None)
+_MAKING: Final = ("__new__", "__init__")
+_FILLED: Final = (list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
+_CONSUMED: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
+    (_ALL, (zip, itertools.chain, itertools.product, itertools.zip_longest, itertools.compress)),
+    (_FIRST, (list, tuple, set, frozenset, dict, collections.OrderedDict, collections.deque)),
+    (_FIRST, (enumerate, sorted, sum, any, all, min, max, dict.fromkeys, operator.contains)),
+    (_FIRST, (itertools.islice, itertools.cycle, itertools.accumulate, itertools.pairwise)),
+    (_FIRST, (itertools.permutations, itertools.combinations, itertools.groupby)),
+    (_SECOND, (filter, functools.reduce, itertools.starmap, itertools.filterfalse)),
+    (_SECOND, (itertools.takewhile, itertools.dropwhile, list.extend, str.join)),
+    (_SECOND, (collections.deque.extend, collections.deque.extendleft, dict.update)),
+    (_SECOND, tuple(cls.__dict__[n] for cls in _FILLED for n in _MAKING if n in cls.__dict__)),
+    (_SECOND, (vars(collections)["_count_elements"],)),
+    (_LATER, (map, set.update, set.union, set.intersection, set.difference)),
+)
+CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn in fns}
+"""Which arguments C functions do nothing with but take their items."""
+
+# --- pure functions ---
+
+_PURE_MODULES: tuple[types.ModuleType, ...] = (
+    math,
+    cmath,
+    _operator,
+    _bisect,
+    _heapq,
+    _struct,
+    _functools,
+    _json,
+    itertools,
+    binascii,
+    unicodedata,
+    _abc,
+    _weakref,
+)
+_PURE_BUILTINS = (
+    abs,
+    all,
+    any,
+    ascii,
+    bin,
+    callable,
+    chr,
+    divmod,
+    format,
+    getattr,
+    hasattr,
+    hash,
+    hex,
+    id,
+    isinstance,
+    issubclass,
+    iter,
+    len,
+    max,
+    min,
+    next,
+    oct,
+    ord,
+    pow,
+    repr,
+    round,
+    setattr,
+    delattr,
+    sorted,
+    sum,
+    str.maketrans,
+    _thread.allocate_lock,
+    os.fspath,
+    *(fn for fn in vars(os.path).values() if getattr(fn, "__name__", "").startswith("_path_")),
+    bytes.maketrans,
+    bytearray.maketrans,
+    builtins.__build_class__,
+)
+
+
+def _pure_functions() -> list[Any]:
+    modules = (*_PURE_MODULES, collections, _collections_abc, string, copyreg)
+    found = [v for module in modules for v in vars(module).values() if type(v) is BuiltinFunctionType]
+    return [fn for fn in (*found, *_PURE_BUILTINS) if fn not in _OF_OUTSIDE]
+
+
+_OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
+"""Functions of pure modules that look at what the program has elsewhere."""
+
+
+# --- traits ---
+
+_DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
+_MOVABLE = (list, tuple, *_DICTIONARIES, collections.deque)
+_LOOKS_NOT = frozenset({"__repr__", "__iter__", "__len__", "values", "items", "keys", "copy"})
+"""Methods of hash tables that do not ask where an object belongs."""
+_KEYED = (
+    *("get", "__getitem__", "__contains__", "__setitem__", "__delitem__"),
+    *("setdefault", "pop", "move_to_end", "__missing__"),
+)
+_WHOLE = ("update", "popitem", "clear", "copy", "__iter__", "__len__", "__copy__")
+
+
+def _methods(classes: Iterable[type], names: Iterable[str]) -> list[Any]:
+    return [vars(cls)[name] for cls in classes for name in names if name in vars(cls)]
+
+
+_MOVERS: tuple[Any, ...] = (
+    list.append,
+    list.pop,
+    list.insert,
+    list.clear,
+    list.copy,
+    list.reverse,
+    dict.values,
+    dict.items,
+    dict.keys,
+    dict.copy,
+    dict.clear,
+    dict.popitem,
+    collections.deque.append,
+    collections.deque.appendleft,
+    collections.deque.pop,
+    collections.deque.popleft,
+    collections.deque.clear,
+    collections.deque.copy,
+    collections.deque.reverse,
+)
+
+_DECLARED: tuple[tuple[int, Iterable[Any]], ...] = (
+    (
+        KEEPS_SYMBOLS,
+        (
+            *(v for v in vars(_operator).values() if callable(v)),
+            *(v for v in vars(itertools).values() if isinstance(v, type)),
+            *(
+                member
+                for cls in _MOVABLE
+                for name, member in vars(cls).items()
+                if name not in {"__repr__", "__str__", "__format__"}
+            ),
+            *(operator.add, abs, len, callable, math.ceil, math.floor, math.trunc, math.prod),
+            *(min, max, sum, sorted, pow, divmod, any, all),
+            *(isinstance, id, map, zip, filter, enumerate, reversed, iter),
+            *(
+                next,
+                list,
+                tuple,
+                dict,
+                collections.deque,
+                collections.OrderedDict,
+                collections.defaultdict,
+                functools.partial,
+            ),
+            *(functools.reduce, slice, torch.Size),
+        ),
+    ),
+    (INTEGERS_ONLY, (operator.floordiv, operator.mod, operator.ifloordiv, operator.imod)),
+    (
+        HASHES_KEY | HASHES,
+        (
+            *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
+            *_methods(_DICTIONARIES, _KEYED),
+        ),
+    ),
+    (
+        HASHES,
+        (
+            *(set, frozenset, *_DICTIONARIES, hash),
+            *(
+                member
+                for cls in (set, frozenset, dict, collections.OrderedDict)
+                for name, member in vars(cls).items()
+                if callable(member) and name not in _LOOKS_NOT
+            ),
+        ),
+    ),
+    (IGNORES_VALUES, _methods(_DICTIONARIES, _WHOLE)),
+    (FORMATS_TEXT, (operator.mod, operator.imod)),
+    (IDENTIFIES, (isinstance, vars(abc)["_abc_instancecheck"], id, callable, type, operator.is_)),
+    (
+        READS_DECIMALS,
+        (
+            *(float, int, str, repr, hash, bool, operator.truth, operator.eq, operator.ne),
+            *(operator.lt, operator.le, operator.gt, operator.ge),
+        ),
+    ),
+    (MOVES, _MOVERS),
+    (PURE, _pure_functions()),
+)
+
+TRAITS: dict[int, int] = {}
+for _trait, _functions in _DECLARED:
+    for _function in _functions:
+        TRAITS[id(_function)] = TRAITS.get(id(_function), 0) | _trait
+
+
+def traits_of(fn: object) -> int:
+    return TRAITS.get(id(fn), 0)

@@ -1,0 +1,194 @@
+"""Functions with a mark (``torch.compiler``'s, or our ``disable``), and those that tell a compiler what to do.
+
+Most end the graph. Those of torch's compiler that mean something inside of compiled code are found by name: it need not
+be loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture import strictness
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.marks.nonstrict import as_operations
+from fxstack_capture.calls.marks.registered import as_one_node, called_once
+from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
+from fxstack_capture.calls.rules.torch.compiling import compiled_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
+
+_COMPILER_MODULES = (
+    "torch._dynamo",
+    "torch.compiler",
+    "torch._inductor",
+    "torch._compile",
+    "fxstack_capture.annotations",
+    "fxstack_capture.api",
+    "fxstack.api",
+    "fxstack_capture.marking",
+    "fxstack_capture.stance",
+)
+_NOT_OF_COMPILERS = frozenset({"torch._dynamo._trace_wrapped_higher_order_op"})
+"""Kept beside torch's compiler, but for every program: the mode under which ``mask[index]`` can be mapped over indices."""
+_ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
+"""Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""
+
+
+def is_marked(fn: FunctionType) -> bool:
+    """Whether a call of ``fn`` is up to ``call_marked``."""
+    if fn.__dict__ and any(fn.__dict__.get(name) for name in _MARKS):
+        return True
+    module = fn.__module__
+    if type(module) is str and module.startswith(_COMPILER_MODULES):
+        return module not in _NOT_OF_COMPILERS
+    return is_allowed_by_torch(fn)
+
+
+def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What such a function does in compiled code; most end the graph."""
+    for name, rule_for in _MARKS.items():
+        if fn.__dict__.get(name):
+            return rule_for(fn)(trace, args, kwargs)
+    meaning = _MEANINGS.get((fn.__module__, fn.__qualname__))
+    if meaning is not None:
+        return meaning(trace, *args, **kwargs)
+    if is_allowed_by_torch(fn):
+        if _is_told(fn, "_leaf_function_ids"):
+            raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
+        as_node = as_operations if _is_nonstrict_by_torch(fn) else as_one_node
+        return as_node(fn)(trace, args, kwargs)
+    raise graph_break("disabled", f"{fn.__qualname__}, a function of a compiler,")
+
+
+def is_allowed_by_torch(fn: FunctionType) -> bool:
+    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` knows ``fn``."""
+    return _is_told(fn, "_allowed_callable_ids")
+
+
+def _is_nonstrict_by_torch(fn: FunctionType) -> bool:
+    return _is_told(fn, "_nonstrict_trace_callable_ids")
+
+
+def _is_told(fn: FunctionType, name: str) -> bool:
+    known = getattr(sys.modules.get(_ALLOWED_BY_TORCH), name, None)
+    return known is not None and id(fn) in (known.function_ids or ())
+
+
+def _disabled(fn: FunctionType) -> Callable[..., Any]:
+    said = fn.__dict__.get("_torchdynamo_disable_msg") or fn.__dict__.get("_fxstack_disable")
+    detail = f"{fn.__qualname__} ({said})" if isinstance(said, str) else fn.__qualname__
+
+    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise graph_break("disabled", detail)
+
+    return rule
+
+
+_MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProxyType(
+    {"_torchdynamo_disable": _disabled, "_fxstack_disable": _disabled, "_dynamo_marked_constant": called_once}
+)
+"""What the attributes mean that ``disable`` and ``assume_constant_result`` leave on functions."""
+
+
+def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
+    """``torch._dynamo.mark_static``: the sizes are the ones seen now."""
+    if not isinstance(t, torch.Tensor):
+        raise graph_break("disabled", "mark_static")
+    if index is None:
+        index = range(t.dim())
+    for dim in (index,) if isinstance(index, int) else index:
+        trace.torch.specialize(t.size(dim))
+
+
+def _is_compiling(_trace: Trace) -> bool:
+    """The older name of ``torch.compiler.is_compiling``."""
+    return True
+
+
+def _compile(trace: Trace, *args: object, **kwargs: object) -> Any:
+    return compiled_inside(trace, args, kwargs)
+
+
+def _graph_break(trace: Trace, *args: object, **kwargs: object) -> Any:
+    break_here(trace, args, kwargs)
+
+
+def _skip_frame(trace: Trace, *args: object, **kwargs: object) -> Any:
+    skip_here(trace, args, kwargs)
+
+
+def _nothing(_trace: Trace) -> None:
+    """``cudagraph_mark_step_begin``: our graphs are not replayed while a result is held, so steps need no mark.
+
+    ``cudagraph_mark_warmup_incomplete`` (torch 2.14) speaks to torch's own graphs, and does nothing outside of them.
+    """
+
+
+def _optimized_module(trace: Trace, module: object, *args: object, **kwargs: object) -> Any:
+    """A call of what ``torch.compile(module)`` gave: its own hooks, and the module that it holds."""
+    return trace.calls.call(torch.nn.Module.__call__, (module, *args), kwargs)
+
+
+def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
+    """``torch._dynamo.error_on_graph_break``: ours."""
+    return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
+
+
+def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = None) -> Any:
+    """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
+    function = traceable_fn if fn is None else fn
+    objects: Any = trace.objects
+    if type(function) is not FunctionType or objects.is_new(function):
+        raise graph_break("unsupported-call", "nonstrict_trace of a function that was made inside")
+    objects.recreated.pin((function,))
+
+    @functools.wraps(function)
+    def traced(*_args: object, **_kwargs: object) -> Any:
+        raise AssertionError("this has a rule")
+
+    calls: Any = trace.calls
+    calls.rules[id(traced)] = as_operations(function)
+    calls.leaves[id(traced)] = traced, True  # keeps the id valid
+    return traced
+
+
+_MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
+    {
+        ("torch._dynamo.decorators", "mark_static"): _mark_static,
+        ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
+        ("torch._dynamo.decorators", "error_on_graph_break"): _error_on_graph_break,
+        ("torch._dynamo.decorators", "graph_break"): _graph_break,
+        ("torch._dynamo.decorators", "skip_frame"): _skip_frame,
+        ("torch._dynamo.eval_frame", "OptimizedModule.__call__"): _optimized_module,
+        ("torch.compiler", "cudagraph_mark_step_begin"): _nothing,
+        ("torch.compiler", "cudagraph_mark_warmup_incomplete"): _nothing,
+        ("fxstack.api", "compile"): _compile,
+        ("fxstack_capture.marking", "nonstrict_trace"): _nonstrict_trace,
+        ("torch._dynamo.decorators", "nonstrict_trace"): _nonstrict_trace,
+    }
+)
+
+
+def substitute_by_torch(fn: object) -> Any:
+    """What ``torch.compiler.substitute_in_graph`` was told to trace in place of ``fn``, by the program or a library.
+
+    Torch's own substitutes are its compiler's, and not always exact.
+    """
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    if functions is None:
+        return None
+    try:
+        wrapper = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(fn)
+    except TypeError:  # it cannot be hashed
+        return None
+    substitute = getattr(wrapper, "__torch_dynamo_polyfill__", None)
+    own = (getattr(substitute, "__module__", None) or "").startswith("torch.")
+    return None if own else substitute

@@ -1,0 +1,157 @@
+"""``nonstrict_trace``: calls that are in the graph as the operators that they come to, whatever their Python does.
+
+A call is one node until the graph is traced by the stage behind capture. Arguments and results are trees of tensors and plain
+values; classes that ``torch.utils._pytree`` knows are taken apart in front of the node and put together behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.calls.marks.registered import label_of
+from fxstack_capture.effects import Call, diff
+from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.sources import pinned
+from fxstack_capture.torch_compat import FakeTensor, pytree
+from fxstack_capture.torch_side.recording.constants import is_constant
+from fxstack_capture.torch_side.recording.execution import run_fake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fxstack_capture.trace.state import Trace
+
+_CONTEXTS = (str, int, float, type, type(None))
+
+
+def as_operations(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a function that ``nonstrict_trace`` was called with."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, spec = trace.calls.call(pytree.tree_flatten, ((args, kwargs),), {})
+        modules = {i: _module(trace, fn, v) for i, v in enumerate(leaves) if _is_module(v)}
+        for i, leaf in enumerate(leaves):
+            known = isinstance(leaf, torch.Tensor) or trace.torch.is_symbolic(leaf)
+            if not known and i not in modules and not is_constant(leaf):
+                raise _refusal(fn, f"an argument of {type(leaf).__qualname__}")
+        body = _on_leaves(fn, _real_spec(trace, fn, spec), modules)
+        given = [None if i in modules else leaf for i, leaf in enumerate(leaves)]
+        try:
+            return trace.torch.call(body, tuple(given), {})
+        except GraphBreak as reason:
+            if _IS_REAL not in reason.record.detail:
+                raise
+            read = _read_from_outside(trace, body, given)
+            if not read:
+                raise
+        body = _with_tensors(body, [*read])
+        return trace.torch.call(body, (*read.values(), *given), {})
+
+    return rule
+
+
+_IS_REAL = "Please convert all Tensors to FakeTensors"
+"""In the text of the error about a tensor that the function did not find in its arguments."""
+
+
+def _is_module(value: object) -> bool:
+    return isinstance(value, torch.nn.Module)
+
+
+def _module(trace: Trace, fn: object, module: object) -> Any:
+    """The real module behind an argument, which is guarded by identity; its tensors are read like those of a closure."""
+    objects: Any = trace.objects
+    original, source = objects.original_of(module), objects.source_of(module)
+    if source is None or any(type(effect) is not Call for effect in diff(objects)):
+        raise _refusal(fn, f"a {type(module).__qualname__} that was made or changed inside")
+    trace.guard(source, IdentityIs(original, id(original)))
+    return original
+
+
+class _Replacing(TorchFunctionMode):
+    """Calls torch with what ``replace`` gives for a tensor."""
+
+    def __init__(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._replace = replace
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._replace, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _read_from_outside(
+    trace: Trace, body: Callable[..., Any], leaves: list[Any]
+) -> dict[torch.Tensor, torch.Tensor]:
+    """Tensors that the function finds elsewhere than in its arguments (in its closure, in a module), with their stand-ins."""
+    found: dict[torch.Tensor, torch.Tensor] = {}
+
+    def replace(tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        if tensor not in found:
+            found[tensor] = trace.objects.enter(tensor, pinned(tensor, f"read_{len(found)}"))
+        return found[tensor]
+
+    def rehearsed(*leaves: object) -> None:
+        with _Replacing(replace):
+            body(*leaves)
+
+    tracer: Any = trace.torch
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    versions = [tensor._version for tensor in tensors]
+    with tracer.unrecorded():
+        run_fake(tracer.mode, rehearsed, tuple(leaves), {})
+    # What it has written to would be written to again.
+    return found if versions == [tensor._version for tensor in tensors] else {}
+
+
+def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
+    """``body`` with other tensors, which come first, in the place of ``tensors``."""
+
+    def on_leaves(*leaves: object) -> Any:
+        instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
+        with _Replacing(lambda tensor: instead.get(id(tensor), tensor)):
+            return body(*leaves[len(tensors) :])
+
+    on_leaves.__name__ = body.__name__
+    return on_leaves
+
+
+def _refusal(fn: object, what: str) -> BaseException:
+    text = f"{label_of(fn)}, marked with nonstrict_trace, with {what} (register its class with torch.utils._pytree)"
+    return graph_break("unsupported-call", text)
+
+
+def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
+    """The structure as ``torch.utils._pytree`` can use it when the trace is over. Raises GraphBreak."""
+    objects: Any = trace.objects
+    original = objects.original_of(spec)
+    if original is not spec:  # that of a leaf, which torch has but one of
+        return original
+    if not _is_plain_context(spec.context):
+        raise _refusal(fn, "an argument whose pytree context holds other objects")
+    children = [_real_spec(trace, fn, child) for child in spec.children()]
+    return pytree.TreeSpec(spec.type, spec.context, children)
+
+
+def _is_plain_context(context: Any) -> bool:
+    if type(context) in (list, tuple):
+        return all(map(_is_plain_context, context))
+    return isinstance(context, _CONTEXTS)
+
+
+def _on_leaves(
+    fn: Callable[..., Any], spec: object, modules: Mapping[int, torch.nn.Module]
+) -> Callable[..., Any]:
+    def on_leaves(*leaves: object) -> Any:
+        given = [modules.get(i, leaf) for i, leaf in enumerate(leaves)]
+        args, kwargs = pytree.tree_unflatten(given, spec)
+        return fn(*args, **kwargs)
+
+    on_leaves.__name__ = getattr(fn, "__name__", "nonstrict")
+    return on_leaves

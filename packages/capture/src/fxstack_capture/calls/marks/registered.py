@@ -1,0 +1,107 @@
+"""What programs say about their own callables: rules that are looked up by identity, added at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.effects import Call, diff
+from fxstack_capture.sources import pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fxstack_capture.trace.state import Objects, Trace
+
+# Limits: torch.compiler.substitute_in_graph acts on functions in C without a rule in calls.rules;
+# fxstack.substitute_in_graph on all. A leaf function (torch._dynamo.decorators.leaf_function) ends the graph.
+
+Rule = Callable[..., Any]
+"""``(trace, args, kwargs) -> result``, as in ``table``."""
+
+# Registrations outlive every compiler, as those of torch.library do; ``reset`` does not forget them.
+_RULES: Final[dict[int, tuple[object, Rule]]] = {}
+
+
+def register(fn: object, rule: Rule) -> None:
+    """Calls of ``fn`` go to ``rule`` from now on."""
+    _RULES[id(fn)] = (fn, rule)
+
+
+def registered() -> Mapping[int, Rule]:
+    """All rules, by the id of their callable (which is kept alive)."""
+    return MappingProxyType({key: rule for key, (_, rule) in _RULES.items()})
+
+
+def label_of(fn: object) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+def as_one_node(fn: Callable[..., Any]) -> Rule:
+    """The call becomes one node of the graph; ``fn`` runs on fake tensors to find its results."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.torch.call(fn, args, kwargs)
+
+    return rule
+
+
+def ending_the_graph(fn: object, reason: str) -> Rule:
+    """The call runs in plain Python, between two graphs."""
+
+    def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise graph_break(reason, label_of(fn))
+
+    return rule
+
+
+def traced_as(substitute: object) -> Rule:
+    """``substitute`` is called in place of the callable."""
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return trace.calls.call(substitute, args, kwargs)
+
+    return rule
+
+
+def called_once(fn: Callable[..., Any]) -> Rule:
+    """``fn`` is called for real while tracing, and its result is taken to be the same for ever.
+
+    Where it would not see what it sees in plain Python (values of the graph, changes that are made when the frame is left), it
+    is traced like any function.
+    """
+
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        objects: Any = trace.objects
+        objects.recreated.pin((*args, *kwargs.values()))
+        real = [objects.original_of(arg) for arg in args]
+        named = {name: objects.original_of(arg) for name, arg in kwargs.items()}
+        for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
+            if given is meant and not _is_from_outside(objects, given):
+                return _traced(trace, fn, args, kwargs, "with values of the graph")
+        if any(type(effect) is not Call for effect in diff(objects)):  # calls only print
+            detail = "after changes of objects that it may read,"
+            return _traced(trace, fn, args, kwargs, detail)
+        value = fn(*real, **named)
+        return objects.enter(value, pinned(value, f"{label_of(fn)}()"))
+
+    return rule
+
+
+def _traced(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any], otherwise: str) -> Any:
+    if type(fn) is FunctionType:
+        return trace.interp.call_function(fn, args, kwargs)
+    detail = f"{label_of(fn)}, whose result is assumed constant, {otherwise}"
+    raise graph_break("unsupported-call", detail)
+
+
+def _is_from_outside(objects: Objects, value: object) -> bool:
+    """Whether ``value``, which has no other object behind it, is what the call would get in plain Python."""
+    if isinstance(value, type):
+        return objects.made_at(value) is None
+    return type(value) in _PLAIN or objects.is_preexisting(value)
+
+
+_PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})

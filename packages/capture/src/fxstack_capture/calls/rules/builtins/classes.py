@@ -1,0 +1,177 @@
+"""Rules of ``type``, ``isinstance`` and ``issubclass``."""
+
+from __future__ import annotations
+
+import abc
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter import python_type_of
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.objects.constants import PLAIN_TYPES
+from fxstack_capture.objects.registry import NEW_CLASS_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fxstack_capture.trace.state import Trace
+
+RULES: RuleTable = RuleTable()
+
+
+def class_of(trace: Trace, value: Any) -> type:
+    """``type(value)`` as the program sees it."""
+    if isinstance(value, torch.Tensor):
+        return trace.torch.python_type(value)
+    kind = type(value)
+    if kind is Array or kind is Scalar:
+        return type(value.example)
+    return PLAIN_TYPES.get(kind) or python_type_of(value)
+
+
+@RULES.rule(type)
+def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return class_of(trace, args[0])
+    if len(args) == 3:
+        return make_class(trace, type, args, kwargs)
+    return run(trace, type, args, kwargs)
+
+
+def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """A class made by the program: its namespace is trace-world already, hooks of it are
+    interpreted.
+    """
+    trace.objects.expand(args[2])
+    return new_class(trace, meta, args, kwargs)
+
+
+def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
+    so it carries a mark until it is finished.
+    """
+    if not isinstance(args[-1], dict):
+        plain: type = plainly(maker, args, kwargs)
+        return plain
+    marked = {**args[-1], NEW_CLASS_MARK: True}
+    made: type = run(trace, maker, (*args[:-1], marked), kwargs)
+    if NEW_CLASS_MARK in vars(made):
+        type.__delattr__(made, NEW_CLASS_MARK)
+    trace.objects.note_new(made)
+    trace.objects.classes.forget(made)
+    return made
+
+
+@RULES.rule(type.__new__)
+def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
+    """How metaclasses written in Python make their classes."""
+    if len(args) != 4:
+        result: type = plainly(type.__new__, args, kwargs)
+        return result
+    trace.objects.expand(args[3])
+    return new_class(trace, type.__new__, args, kwargs)
+
+
+@RULES.rule(isinstance)
+def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return plainly(isinstance, args, kwargs)
+    value, classes = args
+    if type(value) is Scalar:
+        value = value.example  # the answer is about its class
+    shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
+    _note_bases(trace, shown)
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or kind is Array or kind in PLAIN_TYPES:
+        answer = _asked(trace, value, classes, PLAIN_TYPES.get(kind, shown))
+        if answer is not None:
+            return answer
+    if isinstance(value, torch.Tensor):
+        trace.objects.note_answers(shown, classes)
+        return _tensor_isinstance(trace, value, classes)
+    if kind is Array:
+        trace.objects.note_answers(type(value.example), classes)
+        return isinstance(value.example, classes)
+    if kind in PLAIN_TYPES:
+        plain = PLAIN_TYPES[kind]
+        trace.objects.note_answers(plain, classes)
+        return isinstance(plain(), classes)  # any number of its class: what it is to the program
+    if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
+        return isinstance(value, classes)
+    return run(trace, isinstance, args, {})
+
+
+def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
+    shown = trace.torch.python_type(value)
+    if type(classes) is tuple:
+        return any(_tensor_isinstance(trace, value, c) for c in classes)
+    if isinstance(classes, types.UnionType):
+        return any(_tensor_isinstance(trace, value, c) for c in classes.__args__)
+    if classes is torch.nn.Parameter or classes is torch.nn.parameter.Parameter:
+        return issubclass(shown, torch.nn.Parameter) or bool(getattr(value, "_is_param", False))
+    if classes is torch.nn.Buffer:
+        try:
+            return bool(trace.torch.load_attr(value, "_is_buffer"))
+        except AttributeError:
+            return False
+    if type(classes) is _LegacyType:
+        return _is_legacy(value, classes)
+    if not isinstance(classes, type):
+        return isinstance(value, classes)
+    return issubclass(shown, classes)
+
+
+_LegacyType: Any = type(torch.FloatTensor)
+
+
+def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
+    """Whether it has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``, which no tensor is of."""
+    device = "cuda" if cls.is_cuda else "cpu"
+    return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
+
+
+def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
+    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a stand-in; None where there is none."""
+    members = classes.__args__ if isinstance(classes, types.UnionType) else classes
+    if type(members) is tuple:
+        if not any(_instance_check(trace, member) for member in members):
+            return None
+        return any(trace.calls.call(isinstance, (value, member), {}) for member in members)
+    check = None if shown is classes else _instance_check(trace, classes)
+    if check is None:
+        return None
+    return trace.calls.call(bool, (trace.calls.call(check, (classes, value), {}),), {})
+
+
+def _instance_check(trace: Trace, cls: object) -> Any:
+    """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
+    found = trace.objects.classes.lookup(type(cls), "__instancecheck__")
+    if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
+        return None
+    return None if found.__module__.partition(".")[0] in ("torch", "typing") else found
+
+
+@RULES.rule(type.__instancecheck__)
+def _plain_instance_check(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 2 and isinstance(args[1], torch.Tensor) and isinstance(args[0], type):
+        shown = trace.torch.python_type(args[1])
+        return type.__subclasscheck__(args[0], shown)
+    return run(trace, type.__instancecheck__, args, kwargs)
+
+
+def _note_bases(trace: Trace, cls: object) -> None:
+    if isinstance(cls, type):
+        trace.objects.classes.note_bases(cls)
+
+
+@RULES.rule(issubclass)
+def _issubclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args:
+        _note_bases(trace, args[0])
+    return run(trace, issubclass, args, kwargs)

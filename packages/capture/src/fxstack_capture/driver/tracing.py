@@ -1,0 +1,146 @@
+"""Trace one frame: to its end, or to the first place where the graph must break and can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.driver.attempt import Attempt, attempt, new_trace
+from fxstack_capture.driver.contracts import names_of_forward
+from fxstack_capture.driver.errors import Unsupported
+from fxstack_capture.driver.frame_policy.policy import is_module_call
+from fxstack_capture.driver.replacement import Written
+from fxstack_capture.emit.endings.breaking import draft_stop
+from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
+from fxstack_capture.emit.frame import Draft, draft_return
+from fxstack_capture.shapes.chosen import choices_of
+from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
+from fxstack_capture.trace.records import Raised, Returned, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from fxstack_capture.bytecode.program import ProgramTable
+    from fxstack_capture.driver.contracts import CallContract
+    from fxstack_capture.driver.states import CodeState
+    from fxstack_capture.emit.resume import Resumptions
+    from fxstack_capture.guards.accesses import RealFrame
+    from fxstack_capture.options import CaptureOptions
+
+# How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
+_ATTEMPTS = 12
+
+# Calls of a function that run in plain Python because something is cached by them.
+_PLAIN_CALLS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTracing:
+    """What the tracing of a frame depends on. ``report`` is told of each graph break; it may raise."""
+
+    options: CaptureOptions
+    programs: ProgramTable
+    resumptions: Resumptions
+    contract: CallContract | None
+    for_entry: bool
+    """Whether the replacement becomes an entry of the frame hook."""
+    polyfilled: set[int]
+    """Ids of the program's code objects in which a graph has broken below C code; the tracing adds to them."""
+    report: Callable[..., None]
+
+    def write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
+        """Trace to the end or to the first graph break; then stop there, or earlier if what leaves demands it."""
+        stop_at: tuple[int, ...] | None = None
+        record: BreakRecord | None = None
+        found: BreakRecord | None
+        user = id(self.resumptions.user_of(code))
+        assuming, is_error, polyfills = True, False, user in self.polyfilled
+        ending = False
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._traced(
+                    *(frame, code, state, stop_at, record),
+                    assuming=assuming,
+                    ending=ending,
+                    polyfills=polyfills,
+                )
+            except HandledError:
+                ending, stop_at, record = True, None, None
+                continue
+            except RefusedError:
+                assuming, stop_at, record = False, None, None
+                continue
+            except GraphBreak as reason:
+                if reason.error is not None:
+                    raise reason.error from reason.error.__cause__
+                if reason.until is not None:
+                    raise
+                if reason.below_c_code and not (polyfills or self.options.fullgraph):
+                    polyfills, stop_at, record = True, None, None
+                    self.polyfilled.add(user)
+                    continue
+                at, found, is_error = reason.path, reason.record, reason.is_error
+            except CannotRebuildError as reason:
+                found = graph_break("escaping-object", reason.what).record
+                at = () if reason.made_at is None else (reason.made_at,)
+                if not at and (stop_at is None or len(stop_at) == 1):
+                    raise
+            except CannotResumeError:
+                if stop_at is None or len(stop_at) == 1:
+                    raise
+                at, found = (), record
+            if not at and stop_at is not None and len(stop_at) > 1:
+                stop_at = stop_at[:-1]  # the caller's operation runs in plain Python instead
+                continue
+            if not at or found is None or (stop_at is not None and at >= stop_at):
+                if is_error and found is not None:
+                    raise Unsupported(found)
+                raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
+            stop_at, record = at, found
+            self.report(record, is_error=is_error)
+        raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
+
+    def _traced(
+        self,
+        frame: RealFrame,
+        code: CodeType,
+        state: CodeState,
+        stop_at: tuple[int, ...] | None,
+        record: BreakRecord | None,
+        *,
+        assuming: bool,
+        ending: bool,
+        polyfills: bool,
+    ) -> Written:
+        contract = None if self.contract is None else self.contract.bind(frame)
+        trace = new_trace(self.options, self.programs, state.history, contract)
+        trace.choices = choices_of(
+            self.options, lambda: names_of_forward(frame) if is_module_call(code) else {}
+        )
+        trace.for_entry = self.for_entry
+        trace.may_fall_back = trace.for_entry
+        trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
+        trace.polyfills = polyfills
+        trace.torch.assumptions.allowed = assuming
+        trace.torch.assumptions.ends_at_handlers = ending
+        with attempt(frame, trace, stop_at) as done:
+            draft, raised = self._draft(done, frame, code)
+            trace.objects.close()
+            guards = tuple(trace.guards)
+        return Written(draft, guards, record, raised)
+
+    def _draft(
+        self, done: Attempt, frame: RealFrame, code: CodeType
+    ) -> tuple[Draft | None, BaseException | None]:
+        match done.outcome:
+            case Returned(value):
+                return draft_return(done.trace, frame, code, value), None
+            case Stopped():
+                return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
+            case Raised(error):
+                if done.trace.torch.assumptions.passed is not None:
+                    raise RefusedError  # it may be an error of the assumed branch alone
+                return None, error
+        raise AssertionError(done.outcome)

@@ -1,0 +1,183 @@
+"""What each class of source reads: its native access in guard trees, and the same access in Python.
+
+One row a class. A new class of source needs its record in ``sources``, a row here, a loader in ``emit.loads``, and a
+kind in native/steps.c where no present kind does what it needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from fxstack_capture import native, sources, torch_compat
+from fxstack_capture.guards.kept import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CellType, CodeType, FunctionType
+
+    from fxstack_capture.sources import Source
+
+    Access = tuple[str, object]
+
+MISSING: Any = object()
+"""What ``read`` returns for a value that is not there."""
+
+_Base = torch_compat.TensorBase
+_mro_of = type.__dict__["__mro__"].__get__
+_dict_of = type.__dict__["__dict__"].__get__
+
+instance_dict = object.__getattribute__
+"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealFrame:
+    """What a frame can see when it starts."""
+
+    function: FunctionType
+    arguments: dict[str, object]
+    cells: dict[str, CellType]
+
+
+def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealFrame:
+    """The frame that a call of ``function`` starts."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return RealFrame(function, arguments, dict(cells))
+
+
+# --- accesses that run no code of the program ---
+
+
+def class_attr(cls: type, name: str) -> Any:
+    """``name`` raw along the MRO, no descriptor called."""
+    for base in _mro_of(cls):
+        namespace = _dict_of(base)
+        if name in namespace:
+            return namespace[name]
+    raise AttributeError(f"type object {cls!r} has no attribute {name!r}")
+
+
+def key_at(container: Any, index: int) -> Any:
+    """The ``index``-th key of a dict or item of a set, in iteration order."""
+    kind = dict if isinstance(container, dict) else set if isinstance(container, set) else frozenset
+    return next(islice(kind.__iter__(container), index, None))
+
+
+def value_at(mapping: dict[Any, Any], index: int) -> Any:
+    """The ``index``-th value of a dict in iteration order."""
+    return next(islice(dict.values(mapping), index, None))
+
+
+def item_reader(kind: type) -> Any:
+    """The builtin class whose ``__getitem__`` reads an item of an instance of ``kind``."""
+    for base in (list, tuple, deque):
+        if issubclass(kind, base):
+            return base
+    raise TypeError(f"{kind} has no C-level items")
+
+
+def _item(value: Any, index: int) -> Any:
+    return item_reader(type(value)).__getitem__(value, index)
+
+
+# --- the tables ---
+
+
+def argument_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def _index(names: tuple[str, ...], name: str, what: str) -> int:
+    if name not in names:
+        raise ValueError(f"{name!r} is no {what} of this function")
+    return names.index(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A source that a frame starts from: ``native(source, code)`` and ``read(source, frame)``."""
+
+    native: Callable[[Any, CodeType], Access]
+    read: Callable[[Any, RealFrame], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A source that starts from another source: ``native(source)`` and ``read(source, value of the other)``."""
+
+    native: Callable[[Any], Access]
+    read: Callable[[Any, Any], Any]
+
+
+def _index_free(source: Any, code: CodeType) -> int:
+    return _index(code.co_freevars, source.local, "free variable")
+
+
+ROOTS: dict[type, Root] = {
+    sources.Local: Root(
+        lambda s, c: ("Local", _index(argument_names(c), s.local, "argument")),
+        lambda s, f: f.arguments[s.local],
+    ),
+    sources.Free: Root(lambda s, c: ("Free", _index_free(s, c)), lambda s, f: f.cells[s.local].cell_contents),
+    sources.FreeCell: Root(lambda s, c: ("FreeCell", _index_free(s, c)), lambda s, f: f.cells[s.local]),
+    sources.Globals: Root(lambda _s, _c: ("Globals", None), lambda _s, f: f.function.__globals__),
+    sources.Pinned: Root(lambda s, _c: ("Pinned", s.value), lambda s, _f: held(s.value)),
+}
+
+STEPS: dict[type, Step] = {
+    sources.InstanceDict: Step(lambda _s: ("InstanceDict", None), lambda _s, v: instance_dict(v, "__dict__")),
+    sources.InstanceAttr: Step(
+        lambda s: ("InstanceAttr", s.attr), lambda s, v: instance_dict(v, "__dict__")[s.attr]
+    ),
+    sources.SlotAttr: Step(
+        lambda s: ("SlotAttr", s.owner.__dict__[s.attr]),
+        lambda s, v: held(s.owner).__dict__[s.attr].__get__(v),
+    ),
+    sources.BuiltinAttr: Step(lambda s: ("BuiltinAttr", s.attr), lambda s, v: getattr(v, s.attr)),
+    sources.ClassAttr: Step(lambda s: ("ClassAttr", s.attr), lambda s, v: class_attr(v, s.attr)),
+    sources.TypeOf: Step(lambda _s: ("TypeOf", None), lambda _s, v: type(v)),
+    sources.Item: Step(lambda s: ("Item", s.index), lambda s, v: _item(v, s.index)),
+    sources.Key: Step(lambda s: ("Key", s.key), lambda s, v: dict.__getitem__(v, s.key)),
+    sources.KeyAt: Step(lambda s: ("KeyAt", s.index), lambda s, v: key_at(v, s.index)),
+    sources.ValueAt: Step(lambda s: ("ValueAt", s.index), lambda s, v: value_at(v, s.index)),
+    sources.Upcoming: Step(lambda s: ("Upcoming", s.index), lambda s, v: native.upcoming(v, s.index)),
+    sources.Converted: Step(lambda s: ("Converted", s.by), lambda s, v: s.by(v)),
+    sources.Cached: Step(lambda s: ("Cached", s.key), lambda s, v: native.cached(v, s.key)),
+    sources.Cell: Step(lambda _s: ("Cell", None), lambda _s, v: v.cell_contents),
+    sources.Size: Step(lambda s: ("Size", s.dim), lambda s, v: _Base.size(v, s.dim)),
+    sources.Stride: Step(lambda s: ("Stride", s.dim), lambda s, v: _Base.stride(v, s.dim)),
+    sources.StorageOffset: Step(lambda _s: ("StorageOffset", None), lambda _s, v: _Base.storage_offset(v)),
+    sources.Affine: Step(lambda s: ("Affine", (s.scale, s.offset)), lambda s, v: (v - s.offset) // s.scale),
+}
+
+
+def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:
+    """The object at ``source``, by the very accesses of guards. ``convert(source, value)`` replaces ``Converted``."""
+    path = []
+    while isinstance(source, sources.Step):
+        path.append(source)
+        source = source.of
+    value = ROOTS[type(source)].read(source, frame)
+    for step in reversed(path):
+        if isinstance(step, sources.ItemAt):
+            value = _item(value, follow(step.at, frame, convert))
+        elif convert is not None and isinstance(step, sources.Converted):
+            value = convert(step, value)
+        else:
+            value = STEPS[type(step)].read(step, value)
+    return value
+
+
+def read(source: Source, frame: RealFrame) -> Any:
+    """The value at a source for a message, or ``MISSING``."""
+    try:
+        return follow(source, frame)
+    except Exception:
+        return MISSING

@@ -1,0 +1,40 @@
+"""Kinds of variables of index expressions, and arithmetic on bounds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Bounds = tuple[int | None, int | None]
+"""Inclusive lower and upper bound; None if unknown."""
+
+
+class VarKind(StrEnum):
+    LOOP = "loop"
+    """Runs over ``[0, extent)``."""
+    SIZE = "size"
+    """A symbolic size, at least 0, known when the graph is called."""
+    INTEGER = "integer"
+    """A symbolic integer, possibly negative, known when the graph is called."""
+    VALUE = "value"
+    """An integer computed or loaded in the kernel; ``name`` is the name of the value."""
+
+
+def multiplied(factors: Sequence[Bounds]) -> Bounds:
+    """Return the bounds of a product; unknown bounds if one of several factors may be negative."""
+    low: int | None = 1
+    high: int | None = 1
+    for a, b in factors:
+        if a is None or a < 0 or low is None:
+            return (a, b) if len(factors) == 1 else (None, None)
+        low *= a
+        high = None if high is None or b is None else high * b
+    return low, high
+
+
+def scaled(bounds: Bounds, scale: int) -> Bounds:
+    low, high = (None if b is None else b * scale for b in bounds)
+    return (low, high) if scale >= 0 else (high, low)

@@ -1,0 +1,43 @@
+"""The result of lowering a CPU graph: schedule, kernels in C, and host program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fxstack_inductor.codegen.host.native_program import NativeProgram
+from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
+from fxstack_inductor.codegen.parts import PART
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from fxstack_inductor.options import InductorOptions
+    from fxstack_inductor.schedule.plan import Plan
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered graph: the schedule, the kernels in C and the host program."""
+
+    plan: Plan
+    c: str
+    program: HostProgram
+    functions: dict[str, str]
+    graph: GraphModule
+    """The graph before lowering."""
+    options: InductorOptions
+
+    @property
+    def text(self) -> str:
+        """The file to compile: the kernels and, if it is native, the host program."""
+        program = self.program
+        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
+
+    @cached_property
+    def host(self) -> str:
+        """The host program as Python; a native host program does the same."""
+        if isinstance(self.program, NativeProgram):
+            return host_program(self.plan, self.functions).source
+        return self.program.source
