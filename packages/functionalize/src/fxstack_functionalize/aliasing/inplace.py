@@ -363,8 +363,8 @@ def _check_draws(name: str, target: torch.Tensor) -> None:
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
     """Give the value of a functional tensor its earlier strides. Views get theirs from their base.
 
-    A value with gaps between its elements becomes dense. Operators that depend on gaps call ``_restore_gaps``
-    first.
+    A value with gaps between its elements becomes dense. Operators that depend on gaps call
+    ``_restore_non_dense_strides`` first.
     """
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core):

@@ -53,8 +53,8 @@ TENSORS = frozenset({"Tensor", "List[Tensor]"})
 
 KNOWN_NAMES = frozenset(
     """torch _C DispatchKey PreDispatch super __init__ tracer tracing_mode pre_dispatch _allow_fake_constant PROXY
-    _error_on_data_dependent_ops _mode_key _TorchDispatchModeKey enter_stack decomposition_table decomp_layers
-    set _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
+    _error_on_data_dependent_ops _mode_key _TorchDispatchModeKey enter_stack decomposition_table decomp_layers set
+    _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
     emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
 )
 """Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
