@@ -1,6 +1,8 @@
-"""fxstack: a from-scratch replacement of torch.compile.
+"""fxstack: a replacement of torch.compile. ``fxstack.compile(model)``, and nothing else changes.
 
-``fxstack.compile(model)`` and nothing else changes.
+The package composes the four stages ``fxstack_capture``, ``fxstack_functionalize``, ``fxstack_partition`` and
+``fxstack_inductor``; it alone may import all of them. ``settings`` checks options, ``pipeline`` connects the
+stages, ``disk`` stores compiled programs, ``refusals`` and ``safe`` fall back to eager. Begin with ``api``.
 """
 
 from fxstack.api import compile, compile_log, optimize

@@ -1,4 +1,4 @@
-"""``fxstack.compile``: torch.compile's signature over the four layers."""
+"""``fxstack.compile``: torch.compile's signature over the four stages."""
 
 from __future__ import annotations
 
@@ -63,23 +63,25 @@ def compile(
     """Compile a function or module; also a decorator, with or without arguments.
 
     Args:
-        model: A callable or ``torch.nn.Module``. Omitted: returns a decorator.
-        fullgraph: Raise where the graph would break.
-        dynamic: True: sizes are symbolic from the first call; False: every size is specialised; None: a
-            size becomes symbolic when it changes.
-        dynamic_shapes: A contract about the sizes of the arguments in ``torch.export``'s words (``Dim`` and its hints, by
-            argument name). Breaking it is an error that names the argument, or the line of the program that needs one size.
-        backend: ``"inductor"`` (ours, the default unless ``set_default_backend`` was told another), ``"aot_eager"``,
-            ``"eager"``, a name registered in the entry-point group ``torch_dynamo_backends``, or a callable
-            ``(GraphModule, example_inputs) -> callable``.
+        model: A callable or ``torch.nn.Module``. If omitted, return a decorator.
+        fullgraph: Raise an error at a graph break.
+        dynamic: True: sizes are symbolic from the first call. False: every size is specialised. None: a size
+            becomes symbolic when it changes.
+        dynamic_shapes: A contract about sizes of arguments as in ``torch.export`` (``Dim`` and its hints, by
+            argument name). A violation is an error that names the argument, or the line of the program that
+            needs one size.
+        backend: ``"inductor"`` (this project's, the default unless ``set_default_backend`` changed it),
+            ``"aot_eager"``, ``"eager"``, a name registered in the entry-point group
+            ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) -> callable``.
         mode: See ``fxstack.settings.MODES``.
-        options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions`` and
-            ``fxstack_inductor.InductorOptions``.
-        disable: Return the model as it is; so does ``TORCH_COMPILE_DISABLE=1`` in the environment, as for ``torch.compile``.
+        options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions``,
+            ``fxstack_functionalize.AotOptions`` and ``fxstack_inductor.InductorOptions``.
+        disable: Return the model unchanged. ``TORCH_COMPILE_DISABLE=1`` in the environment does so too, as
+            for ``torch.compile``.
 
     Raises:
-        ValueError: unknown backend, mode or option; ``dynamic`` is something else than True, False or None.
-        TypeError: the model is not callable, or ``dynamic_shapes`` is no specification.
+        ValueError: if backend, mode or option is unknown, or ``dynamic`` is not True, False or None.
+        TypeError: if the model is not callable, or ``dynamic_shapes`` is no specification.
     """
     if dynamic not in (None, True, False):
         raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
@@ -110,7 +112,7 @@ def _decorator(
     dynamic_shapes: object,
     again: Callable[..., Any],
 ) -> Callable[[Any], Any]:
-    """Return the function that compiles a callable. ``again`` is the call of ``compile`` for parts of the program."""
+    """Return the function that compiles a callable. ``again`` calls ``compile`` for parts of the program."""
     log = CompileLog()
     chosen = resolve_backend(backend, made, log)
 
@@ -136,22 +138,22 @@ def _decorator(
 
 
 def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any]) -> bool:
-    """By default with our own backend: what others do with graphs need not be about speed."""
+    """Whether unprofitable code is left to Python: by default only for our backend, which is for speed."""
     own = (get_default_backend() if backend is None else backend) == "inductor"
     return bool(options.get("leave_unprofitable", own))
 
 
 def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:
-    """``compile`` as a decorator that is told the backend first; the other keywords are those of ``compile``."""
+    """``compile`` as a decorator whose first argument is the backend. Keywords are those of ``compile``."""
     decorate: Callable[[F], F] = compile(backend=backend, **keywords)
     return decorate
 
 
 def compile_log(compiled: Callable[..., Any]) -> CompileLog:
-    """What a callable returned by ``compile`` has compiled so far.
+    """Return the log of everything that a callable from ``compile`` has compiled so far.
 
     Raises:
-        TypeError: the callable does not come from ``fxstack.compile``.
+        TypeError: if the callable does not come from ``fxstack.compile``.
     """
     log = getattr(compiled, LOG_ATTRIBUTE, None)
     if not isinstance(log, CompileLog):

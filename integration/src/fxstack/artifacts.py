@@ -1,7 +1,7 @@
-"""What a process has compiled, as bytes: for a process on another machine of the same kind, which then compiles less.
+"""Compiled code of a process as bytes, so that a process on a machine of the same kind compiles less.
 
-Each entry of the disk cache is named by a hash of everything that it depends on, the processor and fxstack's sources among it:
-what does not fit the reader is never looked up there.
+The name of an entry in the disk cache is a hash of everything on which the entry depends, including the
+processor and fxstack's sources. So a process never looks up an entry that does not fit it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FORMAT = b"1"
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """``keys``: names of entries of the disk cache; ``size``: bytes of their files."""
+    """``keys``: names of entries of the disk cache. ``size``: the bytes of their files."""
 
     keys: tuple[str, ...]
     size: int
 
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """All that this process has read from or written to the disk cache so far: kernels and compiled programs; None: nothing."""
+    """Return all kernels and programs that this process read from or wrote to the disk cache, or None."""
     found = dict(used_entries())
     if not found:
         return None
@@ -47,10 +47,10 @@ def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
 
 
 def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> CacheInfo | None:
-    """Put what ``save_cache_artifacts`` gave into the disk cache; says what was not there yet.
+    """Put the result of ``save_cache_artifacts`` into the disk cache. Return the entries that are new.
 
-    They hold native code that will run: load only what you trust. ``cache_dir`` is that of the environment unless
-    given. What cannot be read gives a warning, and None.
+    The entries contain native code that will run: load only trusted data. ``cache_dir`` is that of the
+    environment by default. Unreadable data gives a warning, and None.
     """
     options = options_from_environment()
     cache = Cache(Path(cache_dir or options.cache_dir), options.cache_limit)

@@ -1,4 +1,4 @@
-"""Backends by name: ours, and any that is registered through torch's entry-point group."""
+"""Backends by name: this project's, and those registered by the program or in torch's entry-point group."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
 }
 
 
-# Registrations are for the length of the process, as those of the entry points are.
+# Registrations are valid for the whole process, like those of entry points.
 _REGISTERED: Final[dict[str, Backend]] = {}
 _DEFAULT: Final[list[str | Backend | None]] = [None]
-"""One item: what ``set_default_backend`` was given last."""
+"""One item: the last argument of ``set_default_backend``."""
 
 
 @overload
@@ -41,11 +41,11 @@ def register_backend(backend: None = None, name: str | None = ...) -> Callable[[
 
 
 def register_backend(backend: Any = None, name: str | None = None) -> Any:
-    """Let ``compile(backend=name)`` find a backend; also a decorator. The name is the function's own unless given.
+    """Register a backend for ``compile(backend=name)``; also a decorator. The default name is the function's.
 
     Raises:
-        ValueError: there is a backend of that name already.
-        TypeError: it is not callable.
+        ValueError: if there already is another backend with this name.
+        TypeError: if the backend is not callable.
     """
     if backend is None:
         return partial(register_backend, name=name)
@@ -61,26 +61,26 @@ def register_backend(backend: Any = None, name: str | None = None) -> Any:
 
 
 def lookup_backend(name: str) -> Backend:
-    """The backend that ``compile(backend=name)`` uses, with default options.
+    """Return the backend that ``compile(backend=name)`` uses, with default options.
 
     Raises:
-        ValueError: there is none; the message lists the known ones.
+        ValueError: if there is none. The message lists the known backends.
     """
     return resolve_backend(name, make_options(None, None), CompileLog())
 
 
 def list_backends() -> tuple[str, ...]:
-    """Names that ``backend=`` accepts: ours first, then those of installed packages."""
+    """Return the names that ``backend=`` accepts: this project's, then registered and installed ones."""
     registered = {entry.name for entry in entry_points(group=TORCH_GROUP)}
     return (*_OURS, *sorted((registered | _REGISTERED.keys()) - set(_OURS)))
 
 
 def set_default_backend(backend: str | Backend | None) -> None:
-    """What ``compile`` uses from now on where no backend is given; None: what it was in the beginning.
+    """Set the backend that ``compile`` uses if none is given. None restores the initial default.
 
     Raises:
-        ValueError: no backend of that name.
-        TypeError: neither a name nor a callable.
+        ValueError: if no backend has this name.
+        TypeError: if ``backend`` is neither a name nor a callable.
     """
     if backend is not None:
         resolve_backend(backend, make_options(None, None), CompileLog())
@@ -88,7 +88,7 @@ def set_default_backend(backend: str | Backend | None) -> None:
 
 
 def get_default_backend() -> str | Backend:
-    """The backend of ``compile`` without one: that of ``set_default_backend``, or of torch's function of that name."""
+    """Return the default backend: that of ``set_default_backend``, else of torch's function of this name."""
     if _DEFAULT[0] is not None:
         return _DEFAULT[0]
     told = getattr(sys.modules.get("torch._dynamo.backends.registry"), "get_default_backend", None)
@@ -96,11 +96,11 @@ def get_default_backend() -> str | Backend:
 
 
 def resolve_backend(backend: str | Backend | None, options: CompileOptions, log: CompileLog) -> Backend:
-    """A backend callable for a name or a callable; None is the default one.
+    """Return the backend callable for a name or a callable. None is the default backend.
 
     Raises:
-        ValueError: no backend of that name; the message lists the known ones.
-        TypeError: neither a name nor a callable.
+        ValueError: if no backend has this name. The message lists the known backends.
+        TypeError: if ``backend`` is neither a name nor a callable.
     """
     if backend is None:
         backend = get_default_backend()

@@ -1,6 +1,7 @@
-"""Compiled programs on disk: which of them may be kept, and what they depend on beside the captured graph.
+"""The store of compiled programs on disk: which programs may be stored, and on what they depend.
 
-A program found there is neither traced nor lowered again: its wrapper is made from records, its compiled graphs are linked.
+A program found there is neither traced nor lowered again: its wrapper is made from records, its compiled
+graphs are linked.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 PACKAGES = (fxstack_capture, fxstack_functionalize, fxstack_inductor, fxstack_interchange, fxstack_partition)
 OF_THE_CALL = frozenset({"number of threads", "saved-tensor hooks"})
-"""State that compiled programs take as it is at each call."""
+"""State that compiled programs read at each call."""
 MODES = frozenset(
     {
         "torch function disabled for modes",
@@ -46,19 +47,19 @@ MODES = frozenset(
         "depth of the functorch stack",
     }
 )
-"""Code of the program's own that may take part in tracing; then nothing is kept."""
+"""Modes of the program, which may take part in tracing. If any is on, nothing is stored."""
 
 
 @dataclass(frozen=True)
 class ProgramStore:
-    """What ``aot`` is given: the programs of ``cache``, whose reports go to graph ``number`` of ``log``."""
+    """The store for ``aot``: the programs of ``cache``. Reports go to graph ``number`` of ``log``."""
 
     cache: ProgramCache
     salt: str
     log: CompileLog
     number: int
     repeats: list[bool]
-    """Takes whether a graph that comes from the disk may run twice."""
+    """Gets for each graph from disk whether it may run twice."""
 
     def read(self, key: str) -> Any:
         return self.cache.read(key)
@@ -70,7 +71,7 @@ class ProgramStore:
         found = self.cache.pack(compiled)
         if found is None:
             return None
-        # A forward that comes from the disk is kept again, with the first backward.
+        # A forward from disk is stored again, with the first backward.
         lowered = getattr(compiled, "lowered", None)
         repeats = vars(compiled)["repeats"] if lowered is None else repeatable(lowered.graph)
         return {"graph": found, "repeats": repeats}
@@ -80,7 +81,7 @@ class ProgramStore:
             tell = partial(self.log.on_failure, self.number)
             made = self.cache.unpack(record["graph"], graph, tell)
         repeats = bool(record["repeats"])
-        if hasattr(made, "image"):  # else it runs the graph by ATen, and is not kept
+        if hasattr(made, "image"):  # else the graph runs in ATen, and is not stored
             vars(made)["repeats"] = repeats
         self.repeats.append(repeats)
         return made
@@ -92,7 +93,7 @@ class ProgramStore:
 def program_store(
     options: CompileOptions, log: CompileLog, number: int, repeats: list[bool]
 ) -> ProgramStore | None:
-    """The store for one captured graph; None if what it would hold depends on code that is not fxstack's or torch's."""
+    """Return the store for one captured graph; None if a program would depend on code of the user."""
     inductor = options.inductor
     state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
     unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
@@ -114,7 +115,7 @@ def program_store(
 
 
 def _partitioner(given: object) -> Any:
-    """What a partitioner does, as JSON; None of one whose code depends on what may change."""
+    """Return a partitioner's description as JSON; None if its code depends on mutable objects."""
     if isinstance(given, str):
         if given not in REGISTRY.names():
             return None
@@ -127,7 +128,7 @@ def _partitioner(given: object) -> Any:
 
 
 def _arithmetic() -> tuple[Any, ...]:
-    """How torch computes what kernels of its own compute."""
+    """Return torch's settings for the arithmetic of its own kernels."""
     return (
         torch.get_float32_matmul_precision(),
         torch_compat.get_mkldnn_enabled(),
@@ -140,7 +141,7 @@ def _arithmetic() -> tuple[Any, ...]:
 
 @cache
 def sources_hash() -> str:
-    """A hash of fxstack's own files, empty if they cannot be seen: versions alone do not tell two working copies apart."""
+    """Return a hash of fxstack's sources ("" if none are found): versions do not identify working copies."""
     digest, found = hashlib.sha256(), False
     for package in PACKAGES:
         root = Path(package.__path__[0])

@@ -1,4 +1,4 @@
-"""What was compiled and how long each stage took: the record behind reports and benchmarks."""
+"""The record of compiled graphs and of the time of each stage, for reports and benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """Seconds one stage spent on one captured graph (``graph`` numbers them in order of capture)."""
+    """The seconds of one stage for one captured graph (``graph``: its number in order of capture)."""
 
     stage: str
     graph: int
@@ -29,15 +29,15 @@ class StageTime:
 
 @dataclass(slots=True)
 class CompileLog:
-    """Everything one compiled callable compiled, in order. Safe to append from several threads."""
+    """Everything that one compiled callable compiled, in order. Several threads may append."""
 
     times: list[StageTime] = field(default_factory=list)
     breaks: list[BreakRecord] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
-    """What ``mode="safe"`` kept."""
+    """The choices of ``mode="safe"``."""
     failures: list[tuple[int, Failure]] = field(default_factory=list)
-    """Graphs, or single operators of them, that ATen runs because of a defect of fxstack, by the captured graph."""
+    """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
@@ -50,17 +50,17 @@ class CompileLog:
 
     @property
     def graph_count(self) -> int:
-        """Captured graphs handed to the backend so far."""
+        """Return the number of captured graphs passed to the backend so far."""
         return self._count
 
     @property
     def break_count(self) -> int:
-        """Graph breaks seen while tracing; ``breaks`` says where and why."""
+        """Return the number of graph breaks seen while tracing. ``breaks`` has places and reasons."""
         return len(self.breaks)
 
     @property
     def failure_count(self) -> int:
-        """How often ATen runs a graph or an operator because of a defect of fxstack; ``failures`` says where and why."""
+        """Return the number of graphs and operators that ATen runs because of a defect of fxstack."""
         return len(self.failures)
 
     @contextmanager
@@ -80,18 +80,18 @@ class CompileLog:
             self._graphs.append((graph, stage_graph))
 
     def keep_later(self, remake: Callable[[], object]) -> None:
-        """Have ``remake`` keep the graphs of a program that came from the disk without them, if somebody asks."""
+        """Keep ``remake``, which makes the graphs of a program from disk, until somebody reads ``graphs``."""
         with self._lock:
             self._later.append(remake)
 
     @property
     def graphs(self) -> list[tuple[int, StageGraph]]:
-        """The stage graphs by the captured graph that they come from."""
+        """Return the stage graphs with the numbers of their captured graphs."""
         while self._later:
             self._later.pop(0)()
         return sorted(self._graphs, key=lambda kept: kept[0])
 
-    # what capture tells its observer
+    # the observer interface of capture
 
     def on_trace(self, seconds: float) -> None:
         self.add_time("capture", self._count, seconds)
@@ -113,5 +113,5 @@ class CompileLog:
             self.breaks.append(record)
 
     def seconds(self, stage: str) -> float:
-        """Total seconds of one stage over all graphs."""
+        """Return the total seconds of one stage over all graphs."""
         return sum(t.seconds for t in self.times if t.stage == stage)

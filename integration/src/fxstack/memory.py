@@ -1,6 +1,7 @@
-"""What the default backend does with memory, as the partition package's simulation asks it.
+"""Describe the memory use of the default backend, for the simulation of the partition package.
 
-``simulate(part, PartitionOptions(runtime=compiled_memory, scratch=Measured().scratch))`` predicts the peak of a compiled step.
+``simulate(part, PartitionOptions(runtime=compiled_memory, scratch=Measured().scratch))`` predicts the peak of
+a compiled step.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory:
-    """Describe the memory of a stage as it is compiled for CPU, symbols at their hints.
+    """Return the memory of a stage compiled for CPU, with symbols at their hints.
 
     Raises:
-        NotLowered: the stage holds something that the backend runs in eager.
+        NotLowered: if the stage has an operator that the backend runs in eager.
     """
     lowered = lower(stage.graph_module)
     if not isinstance(lowered, Lowered):
@@ -28,6 +29,6 @@ def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory
     unknown = options.unbacked_hint
     symbols = {s.name: unknown if s.hint is None else s.hint for s in stage.signature.symbols}
     found = memory_timeline(lowered.plan, symbols)
-    # A forward's inputs are its caller's; a backward is called with a list that it empties.
+    # The caller holds a forward's inputs; a backward gets a list that it empties.
     released = found.released if stage.signature.stage is Stage.BACKWARD else {}
     return StageMemory(found.steps, retained=found.arena, released=released)

@@ -1,4 +1,4 @@
-"""A captured graph through the last three layers: functionalize, partition, inductor."""
+"""Compile a captured graph by the last three stages: functionalize, partition, inductor."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ StageCompiler = Callable[[GraphModule, Sequence[Any]], Compiled]
 
 
 UNAVAILABLE = (NoCompilerError, TritonMissing, CudaError)
-"""What this machine lacks to compile a graph; eager torch can still run it."""
+"""Errors for tools that this machine lacks to compile a graph. Eager torch can still run the graph."""
 
 
 def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
-    """The full pipeline as a backend: ``(captured graph, example inputs) -> callable``.
+    """Return the full pipeline as a backend: ``(captured graph, example inputs) -> callable``.
 
-    Without a C compiler (for a GPU: Triton, or a working driver), or where a graph cannot be functionalized, the captured
-    graph is executed by eager torch, after one warning that says why and what to do.
+    Without a C compiler (for a GPU: without Triton or a working driver), or if a graph cannot be
+    functionalized, eager torch runs the captured graph, after one warning with the reason and a fix.
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
@@ -59,7 +59,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
 
 
 def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
-    """Functionalized and partitioned, then executed by eager torch node by node."""
+    """Return a backend that functionalizes and partitions, and runs graphs in eager torch by nodes."""
 
     def aot_eager(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         def run_in_eager(graph: GraphModule, _inputs: Sequence[Any]) -> Compiled:
@@ -76,7 +76,7 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
 
 
 def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> Compiled:
-    """The captured graph itself, executed by eager torch."""
+    """Return the captured graph itself as a callable in eager torch."""
     run: Compiled = graph_module.forward
     return run
 
@@ -88,7 +88,7 @@ def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: 
 
 
 class LateTable(Mapping[Any, Callable[..., Any]]):
-    """Inductor's decompositions, made when a graph is traced: what is found on disk needs none, and torch's take 70 ms."""
+    """Inductor's decompositions, built on demand: torch's take 70 ms, and stored programs need none."""
 
     @cached_property
     def _table(self) -> Mapping[Any, Callable[..., Any]]:
@@ -105,7 +105,7 @@ class LateTable(Mapping[Any, Callable[..., Any]]):
 
 
 class Compilers(NamedTuple):
-    """What the graphs of a training step, and a graph without gradients, are compiled by."""
+    """The compilers of the graphs of a training step, and of a graph without gradients."""
 
     forward: StageCompiler
     backward: StageCompiler
@@ -114,13 +114,13 @@ class Compilers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One captured graph on its way down; ``number`` is its place in the log."""
+    """The compilation of one captured graph. ``number`` is its number in the log."""
 
     options: CompileOptions
     log: CompileLog
     number: int
     repeats: list[bool] = field(default_factory=list)
-    """Whether the graphs of a call, a backward apart, may run twice."""
+    """For each graph of a call except the backward, whether it may run twice."""
 
     def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self.repeats.append(repeatable(graph_module))
@@ -129,11 +129,11 @@ class Compilation:
     def compile_inference(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self.repeats.append(repeatable(graph_module))
         made = self.compile_stage(graph_module, example_inputs, inference=True)
-        # With frozen weights it computes constants, and may compile, in the user's calls, with the frame hook on.
+        # With frozen weights it computes constants and may compile during user calls, with the frame hook on.
         return disable(made) if self.options.inductor.freezing else made
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The exception is eager's, where the graph can run again."""
+        """Raise eager's exception, if the graph can run again."""
         return eager_error(failure, eager, args, repeats=all(self.repeats))
 
     def compile_stage(
@@ -144,7 +144,7 @@ class Compilation:
         boxed: bool = False,
         inference: bool = False,
     ) -> Compiled:
-        """By inductor; a graph with something that it cannot express runs in eager torch, after a warning."""
+        """Compile by inductor. A graph that inductor cannot express runs in eager torch, after a warning."""
         inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
@@ -155,15 +155,15 @@ class Compilation:
                     boxed=boxed,
                     inference=inference,
                     on_failure=partial(self.log.on_failure, self.number),
-                    check_arguments=False,  # guards have
+                    check_arguments=False,  # guards have checked them
                 )
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        """The same, when the forward has run already: without a compiler this graph alone runs in eager.
+        """Compile a backward. The forward may have run already, so without a compiler this graph runs in eager.
 
-        The backward takes its arguments in a list that it empties, so that what was saved dies after its last use.
+        The backward empties its list of arguments, so that saved tensors die after their last use.
         """
         try:
             with paused_collector():
@@ -180,7 +180,7 @@ class Compilation:
         return parts
 
     def _with_attention(self) -> tuple[str, ...]:
-        """The devices for which inductor has kernels of attention; with a target of its own, all."""
+        """Return the devices for which inductor has attention kernels: all with the target ``cuda``."""
         return ("cuda", "cpu") if self.options.inductor.target == "cuda" else ("cuda",)
 
     def ahead_of_time(
@@ -197,7 +197,7 @@ class Compilation:
         compiled = aot(
             graph_module,
             example_inputs,
-            # All but the last may be called from the user's calls and backward(), with the frame hook on.
+            # All but the last may be called from user calls and backward(), with the frame hook on.
             fw_compiler=disable(compilers.forward),
             bw_compiler=disable(compilers.backward),
             partitioner=disable(self.cut),

@@ -1,8 +1,8 @@
-"""What a compiled graph refuses, eager torch refuses in its own words.
+"""If a compiled graph raises, run eager torch to raise eager's error.
 
-An operator that was decomposed fails with the words of a part of it: cross entropy with a bad target is a bad index of a
-``gather``. A graph in which that happens before anything was written is run once more, as it was captured, by eager torch,
-whose exception is the program's.
+A decomposed operator fails with the error text of one of its parts: cross entropy with a bad target is a bad
+index of a ``gather``. If this happens before the graph has written anything, eager torch runs the captured
+graph again, and its exception reaches the program.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ ASSERTIONS = frozenset(
 def eager_error(
     failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...], *, repeats: bool
 ) -> Any:
-    """Raise what ``eager``, the captured graph, raises where its compiled graphs raised ``failure``.
+    """Raise the exception of ``eager``, the captured graph, after its compiled graphs raised ``failure``.
 
-    ``repeats`` says whether they may run twice.
-
-    Where eager torch raises nothing its results are returned, with a warning: the compiled graph was wrong.
+    ``repeats``: whether the graphs may run twice. If eager torch raises nothing, return its results with a
+    warning, because the compiled graph was wrong.
     """
-    # Kernels find a bad index before anything is written.
+    # Kernels find a bad index before they write anything.
     if not isinstance(failure, IndexOutOfRange):
         hooks = torch_compat.top_saved_tensors_default_hooks(True)
         if hooks is not None or not repeats:
@@ -54,7 +53,7 @@ def eager_error(
 
 
 def repeatable(graph_module: GraphModule) -> bool:
-    """Whether a functional ATen graph may run twice: it changes no input, draws no random number and has no effect."""
+    """Whether a functional ATen graph may run twice: without mutations, random numbers and effects."""
     return not any(_lasts(node) for node in graph_module.graph.nodes)
 
 

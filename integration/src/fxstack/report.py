@@ -19,7 +19,7 @@ STAGES = ("capture", "functionalize", "partition", "inductor")
 
 
 def stage_seconds(log: CompileLog) -> dict[str, float]:
-    """Seconds by stage, in pipeline order."""
+    """Return the seconds of each stage, in pipeline order."""
     return {stage: log.seconds(stage) for stage in STAGES}
 
 
@@ -31,9 +31,9 @@ def write_report(
     facts: Mapping[str, str] | None = None,
     pictures: Sequence[Path] = (),
 ) -> None:
-    """Write the report of a callable returned by ``fxstack.compile`` to ``path``.
+    """Write the report of a callable from ``fxstack.compile`` to ``path``.
 
-    ``facts`` become a table at the top; ``pictures`` (paths relative to the report) are shown below it.
+    ``facts`` become a table at the top, with ``pictures`` (paths relative to the report) below it.
     """
     log = compile_log(compiled)
     environment = jinja2.Environment(

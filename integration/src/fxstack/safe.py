@@ -1,11 +1,11 @@
 """``mode="safe"``: time a compiled graph and eager torch on the program's own calls, and keep the faster.
 
-Every call is served by one of the two, so nothing is computed twice and no side effect is repeated; both give the same
-results. Calls alternate between them until each has been timed a few times. Without gradients, a call's own duration
-counts. With gradients most of the work follows later, in a backward that belongs to the program; there, what counts is the
-time from this call to the next one, a whole training step, in which nothing differs but this graph. Graphs of one program
-alternate in different patterns (Walsh functions, which are orthogonal over all calls), so that one graph's choice does not
-weigh on another's time.
+One of the two serves each call, so nothing is computed twice and no side effect is repeated; both give the
+same results. Calls alternate between them until each has been timed a few times. Without gradients, the
+duration of the call counts. With gradients, most of the work follows in a backward that the program runs, so
+the time from one call to the next counts: a whole training step, in which only this graph differs. Graphs of
+one program alternate in different patterns (Walsh functions, which are orthogonal over all calls), so that
+the choice for one graph does not influence the time of another.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 # patterns of calls.
 
 WARM_UP = 4
-"""Calls that are not counted, half of them by each side: the first ones compile backwards and fill caches."""
+"""Calls that do not count, half of them on each side: the first calls compile backwards and fill caches."""
 TIMED = 16
 PATTERNS = 3
 MARGIN = 0.97
-"""Eager is kept only where it takes less than this part of the compiled graph's time."""
+"""Eager is kept only if it takes less than this fraction of the compiled graph's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was kept for graph number ``graph``, and the shortest time of each side in seconds."""
+    """The choice for graph number ``graph``, and the shortest time of each side in seconds."""
 
     graph: int
     kept: str
@@ -48,7 +48,7 @@ class Choice:
 
 @dataclass(eq=False)
 class Trial:
-    """A callable in the place of ``compiled`` that becomes the faster of ``compiled`` and ``eager``."""
+    """A callable that replaces ``compiled``, and becomes the faster of ``compiled`` and ``eager``."""
 
     compiled: Call
     eager: Call
@@ -59,7 +59,7 @@ class Trial:
     _calls: int = 0
     _times: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     _last: tuple[bool, float, bool] | None = None
-    """Which side served the last call, when it began, and whether its time counts."""
+    """Whether eager served the last call, the start of the call, and whether its time counts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, *args: object) -> Any:
@@ -113,6 +113,6 @@ def trains(results: object) -> bool:
 
 
 def _wait(args: tuple[Any, ...]) -> None:
-    """Let a GPU finish, if there is one at work."""
+    """Wait for the GPU if an argument is on one."""
     if any(isinstance(arg, torch.Tensor) and arg.is_cuda for arg in args):
         torch.cuda.synchronize()

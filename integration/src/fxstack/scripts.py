@@ -1,4 +1,4 @@
-"""``fxstack.repro``: the kernels of one call, each graph as a script that runs without fxstack."""
+"""``fxstack.repro``: write each graph of one call as a script that runs without fxstack."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 
 def repro(fn: Callable[..., Any], *args: object, path: str | Path, **kwargs: object) -> list[Path]:
-    """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that the call runs.
+    """Compile ``fn`` anew, call it once with these arguments, and write a script for each graph that runs.
 
-    A script has a graph's C kernels, its host program as Python, inputs with the layouts and ranges of those of the call, a check
-    against the ATen graph in eager torch, and a clock. Gradients' kernels are written when a backward runs, which this does not:
-    ``compile(fn, options={"repro_dir": path})`` writes them too.
+    A script has the graph's C kernels, its host program as Python, inputs with the layouts and ranges of the
+    call's inputs, a check against the ATen graph in eager torch, and a timer. Kernels of a backward are
+    written only when a backward runs, which ``repro`` does not do: ``compile(fn, options={"repro_dir":
+    path})`` writes them too.
 
     Args:
-        fn: A function or module, also one that ``compile`` returned (its options are not kept).
+        fn: A function or module. It may come from ``compile``; then its options are not kept.
         args: The arguments of the call.
-        path: A folder, which is made; scripts get the next free names ``graph_N.py``.
+        path: A folder, which is created. Scripts get the next free names ``graph_N.py``.
         kwargs: The keyword arguments of the call.
 
     Returns:
-        The scripts, in the order of the calls; none if nothing of ``fn`` could be captured.
+        The scripts, in the order of the calls; none if no part of ``fn`` could be captured.
 
     Raises:
-        Exception: what the call raises.
+        Exception: the exception of the call.
     """
     folder = Path(path)
     before = set(folder.glob("graph_*.py"))
@@ -40,7 +41,7 @@ def repro(fn: Callable[..., Any], *args: object, path: str | Path, **kwargs: obj
 
 
 def _original(fn: Any) -> Callable[..., Any]:
-    """What ``fn`` was before it was compiled."""
+    """Return ``fn`` as it was before it was compiled."""
     if getattr(fn, LOG_ATTRIBUTE, None) is None:
         original = fn
     else:

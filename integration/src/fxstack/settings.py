@@ -29,13 +29,13 @@ _OF_MODES: dict[str, dict[str, bool]] = {
     "max-autotune": {"cuda_graphs": True, "autotune": True, "freezing": True},
     "max-autotune-no-cudagraphs": {"autotune": True, "freezing": True},
 }
-"""Options that a mode sets, where ``options`` does not say otherwise."""
+"""Options that a mode sets, unless ``options`` sets them."""
 _OFF = {"cuda_graphs": False, "autotune": False, "freezing": False}
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What each layer is told. ``partitioner`` is a registered name or a callable."""
+    """The options of all stages. ``partitioner`` is a registered name or a callable."""
 
     mode: str = "default"
     partitioner: str | Callable[..., Any] = "min_cut"
@@ -45,14 +45,14 @@ class CompileOptions:
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
-    """The record for ``compile(mode=, options=)``.
+    """Return the record for ``compile(mode=, options=)``.
 
-    ``options`` may hold ``partitioner`` and any field of ``CaptureOptions`` (but ``fullgraph`` and
-    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``; or options of
-    ``torch.compile`` (see ``torch_options``).
+    ``options`` may have ``partitioner`` and any field of ``CaptureOptions`` (except ``fullgraph`` and
+    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``, or options of
+    ``torch.compile`` (see ``torch_interop.options``).
 
     Raises:
-        ValueError: an unknown mode or option; the message lists the known ones and the closest match.
+        ValueError: if a mode or option is unknown. The message lists the known ones and the closest match.
     """
     if mode is not None and mode not in MODES:
         raise ValueError(_unknown("mode", mode, MODES))
@@ -69,7 +69,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
         CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
         replace(
             options_from_environment(),
-            # The captured graph is run again instead: see ``refusals``.
+            # ``refusals`` runs the captured graph again instead.
             **{"rerun_refused": False, **{name: given[name] for name in inductor & given.keys()}},
         ),
         AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
@@ -77,7 +77,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
 
 
 def _layers() -> tuple[set[str], set[str], set[str]]:
-    """Names of the options of capture, inductor and functionalize."""
+    """Return the names of the options of capture, inductor and functionalize."""
     return (
         {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"},
         {f.name for f in fields(InductorOptions)},
@@ -86,15 +86,15 @@ def _layers() -> tuple[set[str], set[str], set[str]]:
 
 
 def list_options() -> list[str]:
-    """Names that ``compile(options=...)`` takes: ours, then those of ``torch.compile`` that are understood."""
+    """Return the names for ``compile(options=...)``: ours, then supported ones of ``torch.compile``."""
     return [*sorted(set().union({"partitioner"}, *_layers())), *sorted(TORCH_OPTIONS)]
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
-    """The options that each mode of ``compile`` sets, by mode; with ``mode`` those of this one.
+    """Return the options that each mode of ``compile`` sets, by mode; with ``mode`` those of this mode.
 
     Raises:
-        ValueError: an unknown mode.
+        ValueError: if the mode is unknown.
     """
     if mode is None:
         return {name: dict(_OF_MODES.get(name, {})) for name in MODES}

@@ -1,6 +1,7 @@
-"""The private names of torch that ``fxstack`` uses, by what they are for (``fxstack_interchange.torch_names``).
+"""The private names of torch in this package, by purpose (see ``fxstack_interchange.torch_names``).
 
-No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+No other module of the package uses private names, so a new release of torch needs changes in this module
+alone.
 """
 
 from __future__ import annotations

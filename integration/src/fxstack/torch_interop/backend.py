@@ -1,6 +1,6 @@
-"""``torch.compile(model, backend="fxstack")``: our last three layers under torch's frontend.
+"""``torch.compile(model, backend="fxstack")``: the last three stages of this project under torch's frontend.
 
-Registered in the entry-point group ``torch_dynamo_backends``.
+The backend is registered in the entry-point group ``torch_dynamo_backends``.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ def fxstack(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Compiled:
-    """A backend in torch.compile's convention; ``mode`` and ``options`` as in ``fxstack.compile``."""
+    """A backend in torch.compile's convention. ``mode`` and ``options`` are those of ``fxstack.compile``."""
     return make_backend(make_options(mode, options), CompileLog())(graph_module, example_inputs)

@@ -1,7 +1,8 @@
-"""What the options of ``torch.compile`` mean here, so that a program that is moved over keeps its ``options``.
+"""Translate the options of ``torch.compile``, so that a program that moves here keeps its ``options``.
 
-An option is another name of one of ours, or describes what is done in any case. What cannot be had is said in a warning and
-changes nothing: these options say how to compile, never what.
+An option of torch is another name of an option here, or describes behaviour that is fixed. An option that
+cannot be followed causes a warning and changes nothing: these options affect how code is compiled, never its
+results.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """Our option of the same meaning."""
+    """An option that has another name here."""
 
     ours: str
 
 
 @dataclass(frozen=True, slots=True)
 class FixedOption:
-    """What is done here whatever is asked for; ``value`` asks for it. None: there is nothing to compare with."""
+    """An option whose behaviour is fixed. ``value`` is the setting that requests that behaviour, or None."""
 
     value: bool | None
     because: str
@@ -74,10 +75,10 @@ TORCH_OPTIONS: Mapping[str, Renamed | FixedOption] = MappingProxyType(
 
 
 def in_our_words(options: Mapping[str, Any], ours: frozenset[str]) -> dict[str, Any]:
-    """``options`` with torch's names replaced; those in ``ours`` mean ours, unknown ones stay for the caller to refuse.
+    """Return ``options`` with torch's names translated. Names in ``ours`` and unknown names stay.
 
     Raises:
-        ValueError: an option of torch's that is True or False is something else.
+        ValueError: if a switch of torch has another value than True or False.
     """
     translated = {n: v for n, v in options.items() if n in ours or n not in TORCH_OPTIONS}
     ignored = []

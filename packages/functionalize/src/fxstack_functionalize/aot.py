@@ -1,4 +1,4 @@
-"""The public entry points on captured graphs: trace, and compile behind one callable."""
+"""The public entry points for captured graphs: trace a graph, or trace and compile it into one callable."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ def trace_inference(
 ) -> StageGraph:
     """Return the functional ATen graph of ``gm``, without gradients (``Stage.FUNCTIONAL``).
 
-    Tensors that ``gm`` owns become inputs, after its own. With ``keep_mutations`` the graph ends in
-    ``aten.copy_(input, value)`` nodes for the inputs it changes; otherwise their new values are its first outputs.
-    A user output that the caller makes from an input (itself, or a view of it) has the value None.
+    The parameters and buffers of ``gm`` become inputs behind its placeholders. With ``keep_mutations`` the
+    graph ends in an ``aten.copy_(input, value)`` node for each mutated input; otherwise the new values are
+    its first outputs. A user output that is an input or a view of an input has the value None: the caller
+    makes this output.
 
     Raises:
-        UnsupportedGraphError: if the graph cannot be made functional exactly.
+        UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``.
     """
     captured = prepare(gm, example_inputs)
     request = TraceRequest(gradients=False, keep_mutations=keep_mutations)
@@ -66,10 +67,10 @@ def trace_inference(
 def trace_joint(
     gm: GraphModule, example_inputs: Sequence[Any], *, decompositions: Decompositions | None = None
 ) -> StageGraph:
-    """Return forward and backward of ``gm`` in one ATen graph (``Stage.JOINT``).
+    """Return the forward and the backward of ``gm`` in one ATen graph (``Stage.JOINT``).
 
     Raises:
-        UnsupportedGraphError: if the graph cannot be made functional exactly.
+        UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``.
         ValueError: if no output of the graph requires a gradient.
     """
     captured = prepare(gm, example_inputs)
@@ -95,15 +96,17 @@ def aot(
     options: AotOptions | None = None,
     store: Store | None = None,
 ) -> Callable[..., Any]:
-    """Compile ``gm`` ahead of time and return a callable with its signature and eager's exact semantics.
+    """Compile ``gm`` ahead of time. Return a callable with its signature and eager's exact semantics.
 
-    Whether it trains is decided by the examples' ``requires_grad`` and the grad mode now. ``fw_compiler`` gets the
-    forward graph, ``bw_compiler`` (default: the same) the backward, at its first use unless it has symbolic sizes,
-    ``inference_compiler`` (default: the same) a graph without gradients. What ``store`` holds of an earlier compilation of
-    the same graph is used again; the backward of a training step is kept there when it has run.
+    ``requires_grad`` of the examples and the present grad mode decide whether the graph trains.
+    ``fw_compiler`` compiles the forward; ``bw_compiler`` (default: ``fw_compiler``) the backward, at the
+    first backward unless the backward has symbolic sizes; ``inference_compiler`` (default: ``fw_compiler``) a
+    graph without gradients. If ``store`` has a program of the same graph, no compiler runs. A training
+    program is stored when its backward has run.
 
     Raises:
-        UnsupportedGraphError: if the graph cannot be made functional exactly; nothing has run then.
+        UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``. Nothing has run
+            then.
     """
     options = options or AotOptions()
     stages = _stages((fw_compiler, bw_compiler or fw_compiler), partitioner, decompositions, options)
@@ -139,7 +142,7 @@ def aot(
 def _kept(
     entry: CacheEntry, make: Callable[[], Traced], stages: Stages, options: AotOptions
 ) -> Callable[..., Any] | None:
-    """Return what an earlier compilation left on ``entry``, None if there is nothing that fits."""
+    """Return the callable of the stored program of ``entry``; None if no stored program fits."""
     found = entry.find()
     if found is None:
         return None
@@ -187,7 +190,7 @@ def _stages(
     decompositions: Decompositions | None,
     options: AotOptions,
 ) -> Stages:
-    """Bind the caller's partitioner and compilers, with their contracts checked."""
+    """Return the caller's partitioner and compilers as functions that check the contract of each."""
 
     def cut(joint: StageGraph) -> Partition:
         partition = partitioner(joint)
@@ -206,7 +209,8 @@ def _stages(
         return _compile(compilers[1], backward)
 
     def early(backward: StageGraph) -> bool:
-        # What a compiler assumes of symbolic sizes is guarded by whoever called us, once this function returns.
+        # A compiler may assume facts about symbolic sizes. The caller of ``aot`` guards these facts when
+        # ``aot`` returns.
         return options.eager_backward_compile or _has_symbols(backward)
 
     table = {} if decompositions is None else decompositions

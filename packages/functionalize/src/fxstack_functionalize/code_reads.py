@@ -1,4 +1,4 @@
-"""What a Python function reads from outside of itself: names of globals and of enclosing functions, read off its bytecode."""
+"""Find in bytecode which globals and variables of enclosing functions a Python function reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     Check = Callable[[dis.Instruction, Collection[str]], None]
-    """Raises for an instruction that is not allowed, given the free names that the function does not bind itself."""
+    """Raises for a forbidden instruction. The names are the free variables that no scanned function binds."""
 
 Read: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""The kind (``global`` or ``free``), the name, and the attributes that are taken from it at once."""
+"""The kind (``global`` or ``free``), the name, and the attribute loads that follow directly."""
 
 LOADS = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", "LOAD_DEREF": "free"}
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
@@ -41,7 +41,7 @@ FUNCTION_MODULES = frozenset({"torch.nn.functional", "torch.functional"})
 
 
 def reads_of(code: CodeType, check: Check, bound: frozenset[str] = frozenset()) -> Iterator[Read]:
-    """Yield the loads from outside; ``bound`` are the free names that an enclosing scanned function binds."""
+    """Yield each read of a name outside ``code``. ``bound``: free names that an enclosing function binds."""
     instructions = list(dis.get_instructions(code))
     outside = set(code.co_freevars) - bound
     for number, instruction in enumerate(instructions):
@@ -66,10 +66,10 @@ def _attributes(following: Sequence[dis.Instruction]) -> Iterator[str]:
 def load(
     function: FunctionType, read: Read, allowed_builtins: Collection[str], error: Callable[[str], Exception]
 ) -> tuple[Any, str, list[str]]:
-    """Return the value that ``read`` gives now, its name, and the attributes of it that are left, once modules are followed.
+    """Return the value that ``read`` has now, its dotted name, and the attributes that are not followed.
 
     Raises:
-        Exception: ``error`` of a text that says why, if there is none.
+        Exception: the result of ``error`` for a text with the reason, if the name has no value.
     """
     kind, name, attributes = read
     value, rest = _loaded(function, kind, name, allowed_builtins, error), [*attributes]

@@ -1,9 +1,9 @@
-"""What this package raises, and when.
+"""The errors of this package and their texts.
 
-A graph that cannot be functionalised with eager's exact semantics raises ``UnsupportedGraphError`` while it is
-traced: nothing has run, no input has changed, and the captured graph may be run in eager instead. So does a graph
-that raises while it is traced (a shape mismatch, an in-place change of a leaf): eager then raises the same error,
-at the right moment.
+Tracing raises ``UnsupportedGraphError`` for a graph that has no functional form with eager's exact semantics.
+Nothing has run and no input has changed then, so the caller can run the captured graph in eager. An operator
+that raises while it is traced (a shape mismatch, an in-place change of a leaf) leads to ``TraceFailedError``,
+a subclass: eager then raises the same error at the right moment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ class FunctionalizeError(RuntimeError):
 
 
 class UnsupportedGraphError(FunctionalizeError):
-    """The captured graph does something that cannot be made functional with eager's exact semantics.
+    """The captured graph has no functional form with eager's exact semantics. Raised before anything runs.
 
-    Raised before anything runs. ``what`` says what was found, ``why`` what stands against it, ``fix`` what to do.
+    ``what`` names the unsupported operation, ``why`` the reason, ``fix`` a change of the program that avoids
+    it.
     """
 
     def __init__(self, what: str, *, why: str, fix: str) -> None:
@@ -32,10 +33,10 @@ class UnsupportedGraphError(FunctionalizeError):
 
 
 class TraceFailedError(UnsupportedGraphError):
-    """Running the captured graph on fake tensors raised ``error``, which is also this error's ``__cause__``.
+    """The captured graph raised ``error`` on fake tensors. ``error`` is also the ``__cause__`` of this error.
 
-    Eager very likely raises the same. It is not passed on as it is, because only eager knows when, and after which
-    effects: run the captured graph in eager to get it.
+    Eager very likely raises the same error. Tracing does not raise ``error`` itself, because only eager runs
+    the effects that come before the error: run the captured graph in eager.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -49,11 +50,11 @@ class TraceFailedError(UnsupportedGraphError):
 
 
 class CompilerContractError(FunctionalizeError):
-    """A compiler or partitioner that the caller passed broke its contract (wrong number of results, ...)."""
+    """A compiler or partitioner of the caller broke its contract (wrong number of results, ...)."""
 
 
 def double_backward(reason: str) -> str:
-    """Return the text of the error that a second differentiation raises where there is no way to do it."""
+    """Return the error text for a backward under ``create_graph=True`` without a second derivative."""
     return (
         "the backward of a compiled graph cannot be differentiated again (create_graph=True was used).\n"
         f"  why: {reason}, so it cannot be run again to record its derivatives.\n"
@@ -62,7 +63,7 @@ def double_backward(reason: str) -> str:
 
 
 def batched_backward(reason: str) -> str:
-    """Return the text of the error that special gradients raise where the graph cannot run again for them."""
+    """Return the error text for batched or subclass gradients if the graph cannot run again in eager."""
     return (
         "the backward of a compiled graph cannot take several gradients at once (is_grads_batched, vectorize=True) with "
         "create_graph=True, nor a gradient that is a wrapper subclass where the result is none.\n"
@@ -72,7 +73,7 @@ def batched_backward(reason: str) -> str:
 
 
 def hidden_gradient(reason: str) -> str:
-    """Return the text of the error where the gradient of a result cannot be had that another result is computed from."""
+    """Return the error text for the gradient of a result from which another result is computed."""
     return (
         "a result of a compiled graph that another result is computed from has a hook, retain_grad(), or was asked for its "
         "gradient (autograd.grad(loss, logits)).\n"
@@ -94,7 +95,7 @@ INPUT_CHANGED = (
 
 
 def saved_changed(tensor: torch.Tensor, version: int) -> str:
-    """Return torch's own words for a saved ``tensor`` that had ``version`` when it was saved, and has not now."""
+    """Return torch's error text for a saved ``tensor`` whose version was ``version`` when it was saved."""
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead. "
@@ -109,4 +110,4 @@ SAVED_ARE_FREED = (
     "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
     "after calling backward."
 )
-"""torch's own words, for what a compiled backward has freed before it raised."""
+"""torch's error text, for saved tensors that a compiled backward has freed."""

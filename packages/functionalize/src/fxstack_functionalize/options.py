@@ -11,44 +11,47 @@ if TYPE_CHECKING:
 
 
 class SavedTensorHooks(StrEnum):
-    """What becomes of the saved-tensor hooks that are on around a call."""
+    """How a compiled graph applies the saved-tensor hooks that are active around a call."""
 
     INLINE = "inline"
-    """Traced for the tensors that the partitioner chose; into the forward's end and the backward's start."""
+    """Trace the hooks for the tensors that the partitioner saves: pack in forward, unpack in backward."""
     INLINE_BEFORE_PARTITION = "inline_before_partition"
-    """Traced into the joint graph, so that the partitioner sees what packing costs and saves."""
+    """Trace the hooks into the joint graph, so that the partitioner sees the cost and the gain of packing."""
     EAGER = "eager"
-    """Called on each saved tensor at run time."""
+    """Call the hooks on each saved tensor at run time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AotOptions:
-    """How ``aot`` traces and what its wrapper does at run time."""
+    """How ``aot`` traces a graph, and how the callable behaves at run time."""
 
     keep_inference_mutations: bool = True
-    """Leave ``aten.copy_(input, value)`` nodes in inference graphs, for the compiler to do in place."""
+    """Keep ``aten.copy_(input, value)`` in inference graphs, so that the compiler can write in place."""
     eager_backward_compile: bool = False
     """Compile the backward together with the forward instead of at the first backward."""
     check_output_strides: bool = True
-    """Compare the strides of the first call's outputs with eager's, and restride from then on if they differ."""
+    """Compare output strides of the first call with eager's. If they differ, restride in all calls."""
     replay_views: bool = True
     """Return outputs that are views of intermediates as real views (``_is_view``, one shared storage)."""
     saved_tensor_hooks: SavedTensorHooks = SavedTensorHooks.INLINE
-    """What becomes of hooks set by ``torch.autograd.graph.saved_tensors_hooks``; those that cannot be traced run in eager."""
+    """How to apply hooks of ``torch.autograd.graph.saved_tensors_hooks``. Untraceable hooks run in eager."""
     functional_random: bool = False
-    """Make graphs that draw random numbers on CPU pure: they take the generator's state and return the next one."""
+    """Make graphs with CPU random operators pure: the generator's state is an input and an output."""
     verify: bool = False
-    """Check every graph that is made, and what the partitioner returns, against the interchange format's rules."""
+    """Check every traced graph and both graphs of the partitioner against the interchange format."""
     whole_attention: tuple[str, ...] = ()
-    """Types of devices on which ``flex_attention`` stays one operator, for a compiler that has kernels for it."""
+    """Device types on which ``flex_attention`` stays one operator, for a compiler that has kernels for it."""
     on_error: Callable[[Exception, Callable[..., Any], tuple[Any, ...]], Any] | None = None
-    """Called with what a compiled graph (no backward) raised, the captured graph and its arguments; its result is the call's."""
+    """Handler for exceptions of a compiled forward: gets the exception, the captured graph and the arguments.
+
+    The call returns the result of the handler.
+    """
 
     def __post_init__(self) -> None:
-        """Accept ``saved_tensor_hooks`` as a word.
+        """Convert a string ``saved_tensor_hooks`` to its enum member.
 
         Raises:
-            ValueError: for a word that is none of ``SavedTensorHooks``.
+            ValueError: if the string is no value of ``SavedTensorHooks``.
         """
         try:
             mode = SavedTensorHooks(self.saved_tensor_hooks)

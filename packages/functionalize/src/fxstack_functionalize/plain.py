@@ -1,8 +1,8 @@
-"""The same for plain functions and modules: they are traced at the first call with each new kind of arguments.
+"""``aot_function`` and ``aot_module``: ``aot`` for plain functions and modules, without graph capture.
 
-Nothing of the Python code is guarded but what is named in ``_key``: structure and constants of the arguments, the
-tensors' metadata, which of them share memory, grad mode and autocast. Python control flow on anything else is
-decided once.
+The first call for each key traces and compiles. The key (``_Cache._key``) has the structure and constants of
+the arguments, the tensors' metadata and memory sharing, training flags, grad mode and autocast. Nothing else
+is guarded: Python control flow on any other state is decided when the call is traced.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def aot_function(
     bw_compiler: Compiler | None = None,
     **aot_arguments: object,
 ) -> Callable[..., Any]:
-    """Return ``fn`` compiled ahead of time at its first call; ``aot_arguments`` are those of ``aot``.
+    """Return a callable that compiles ``fn`` at the first call. ``aot_arguments`` are arguments of ``aot``.
 
-    Tensors may be anywhere in the arguments' nest, other arguments must be hashable. Tensors that ``fn`` reaches in other
-    ways (globals, closures) are constants, and must not require a gradient.
+    Tensors may be anywhere in the nest of arguments; all other arguments must be hashable. Tensors that
+    ``fn`` reaches through globals or closures are constants, and must not require a gradient.
 
     Raises:
-        TypeError: if ``fn`` or a compiler cannot be called, or ``aot`` has no such argument; at a call, for an argument
-            that is neither a tensor nor hashable.
+        TypeError: if ``fn`` or a compiler is not callable, or ``aot`` has no such argument. A call raises
+            TypeError for an argument that is neither a tensor nor hashable.
     """
     _check_callable("fn", fn)
     arguments = _checked(fw_compiler, bw_compiler, aot_arguments)
@@ -56,10 +56,10 @@ def aot_module(
     bw_compiler: Compiler | None = None,
     **aot_arguments: object,
 ) -> torch.nn.Module:
-    """Return a module that shares ``module``'s parameters and buffers and runs it compiled ahead of time.
+    """Return a module that shares the parameters and buffers of ``module`` and runs ``module`` compiled.
 
     Raises:
-        TypeError: as ``aot_function``, and if ``module`` is no module.
+        TypeError: as ``aot_function``, and if ``module`` is not a ``torch.nn.Module``.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
@@ -70,7 +70,7 @@ def aot_module(
 
 
 def _checked(fw_compiler: Compiler, bw_compiler: Compiler | None, others: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments for ``aot``, which is called much later than the mistake was made."""
+    """Return the arguments for ``aot``. Check them now, because ``aot`` is called only at the first call."""
     arguments = {"fw_compiler": fw_compiler, "bw_compiler": bw_compiler, **others}
     signature(aot).bind(None, (), **arguments)
     for name, value in arguments.items():
@@ -95,12 +95,12 @@ class _AotModule(torch.nn.Module):
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         if any(map(is_lazy, self.module.parameters())) or any(map(is_lazy, self.module.buffers())):
-            return self.module(*args, **kwargs)  # the call that gives lazy parameters their size
+            return self.module(*args, **kwargs)  # this call gives lazy parameters their size
         return self._cache.call(*args, **kwargs)
 
 
 class _Cache:
-    """One compiled callable per kind of call."""
+    """One compiled callable for each key of a call (``_key``)."""
 
     def __init__(
         self, root: torch.nn.Module, fn: Callable[..., Any] | None, aot_arguments: dict[str, Any]
@@ -158,7 +158,7 @@ class _Cache:
 
 
 def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]:
-    """Return a function of the tensors among ``leaves`` that gives the call's arguments, with what is no tensor as it is now."""
+    """Return a function from the tensors among ``leaves`` to the call's arguments; others are fixed."""
     constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 
@@ -172,7 +172,7 @@ def _nesting(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Callable[..., Any]
 
 
 def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn`` as a function of tensors, with a name that a graph can print: a lambda has none."""
+    """Return ``fn`` as a function of tensors, named by an identifier: a graph cannot print ``<lambda>``."""
 
     def program(*tensors: object) -> Any:
         args, kwargs = nested(*tensors)
@@ -182,10 +182,12 @@ def _on_nest(fn: Callable[..., Any], nested: Callable[..., Any]) -> Callable[...
 
 
 def _constant(leaf: object) -> Hashable:
-    """Identify an argument that is no tensor; floats by all of their bits, as -0.0 and 0.0 are equal, and nan is not.
+    """Return the key of an argument that is not a tensor.
+
+    The key of a float is its ``repr``, because -0.0 equals 0.0 and nan does not equal nan.
 
     Raises:
-        TypeError: if it cannot be hashed.
+        TypeError: if the argument is not hashable.
     """
     try:
         hash(leaf)
@@ -199,12 +201,12 @@ def _constant(leaf: object) -> Hashable:
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
-    """Identify the storage; of a tensor that has none, the tensor."""
+    """Return the identity of the tensor's storage; of the tensor itself if it has none (sparse layouts)."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Everything about a tensor that its compiled graph depends on."""
+    """Return all metadata of a tensor on which a compiled graph depends."""
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
         type(tensor),

@@ -1,8 +1,9 @@
-"""Which results of a graph can be differentiated one after the other without ``retain_graph``, as eager has it.
+"""Find which results eager can differentiate one after the other without ``retain_graph``.
 
-Autograd frees what a node saved when it has run for the first time. So of two results the second one can be differentiated after
-the first exactly if no node that saved a tensor lies behind both. The trace runs under autograd, whose graph is eager's:
-``Runs`` reads off it which results' backwards run which of those nodes.
+Autograd frees the saved tensors of a node when the node has run. So eager can differentiate a second result
+after a first one exactly if no node with saved tensors is reachable from both results. The trace runs under
+autograd, so its autograd graph is eager's: ``Runs`` reads there which results reach which nodes with saved
+tensors.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ RAW, SAVED = "_raw_saved_", "_saved_"
 
 
 class Runs:
-    """Which nodes of autograd's graph the backwards of several results run."""
+    """The nodes of the autograd graph that the backward of each result runs."""
 
     def __init__(self, roots: Mapping[int, Any]) -> None:
-        """``roots`` has the ``grad_fn`` of each differentiable result, by its position."""
+        """``roots`` maps the position of each differentiable result to its ``grad_fn``."""
         self._roots = roots
         self._bits = {position: 1 << number for number, position in enumerate(roots)}
         several = len(roots) > 1
@@ -49,12 +50,15 @@ class Runs:
         return tuple(position for position, bit in self._bits.items() if mask & bit)
 
     def atoms(self) -> tuple[tuple[int, ...], ...]:
-        """Return for each kind of node that saved tensors the results that run it; empty if any backward ends all others."""
+        """Return the distinct sets of results that share a node with saved tensors.
+
+        Return nothing if any two results share such a node: after one backward no other backward can run.
+        """
         together = {pair for group in self._groups for pair in combinations(group, 2)}
         return () if together.issuperset(combinations(self._roots, 2)) else tuple(self._groups)
 
     def sources(self, leaves: Mapping[int, Any]) -> dict[int, tuple[int, ...]]:
-        """Return for each leaf, by number of the input, the results whose backwards run the nodes that lead to it."""
+        """Return for each leaf (key: number of the input) the results whose backward reaches the leaf."""
         if len(self._roots) < 2:
             return dict.fromkeys(leaves, tuple(self._roots))
         return {
@@ -63,10 +67,11 @@ class Runs:
         }
 
     def components(self, leaves: Mapping[int, Any], histories: Collection[int]) -> Components:
-        """Return the results that have nothing in common but leaves, each group with the inputs that it depends on.
+        """Return groups of results such that different groups share only leaves, with the inputs of each.
 
-        ``leaves`` has the tensor that gradients are taken for, by number of the input; those of ``histories`` are no
-        leaves at run time. Empty where that makes no difference.
+        ``leaves`` maps the number of an input to the tensor that gets its gradient. The inputs ``histories``
+        are not leaves at run time. Return nothing if all results belong to one group, or no such input
+        separates them.
         """
         if len(self._roots) < 2 or not histories:
             return ()
@@ -83,7 +88,7 @@ class Runs:
 
 
 def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) -> Components:
-    """Pair each part with the inputs that it depends on; what depends on none belongs to the first part."""
+    """Return each part with the inputs on which it depends. Results without inputs join the first part."""
     reached = set().union(*sources.values())
     ends = set().union(*parts) - reached
     parts = sorted((part & reached for part in parts if part & reached), key=min)
@@ -97,7 +102,7 @@ def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) 
 
 
 def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:
-    """Return by which results' backwards each node is run: each is visited after all that lead to it."""
+    """Return for each node the mask of the results whose backward runs it (in topological order)."""
     waiting: dict[Any, int] = {}
     stack = [*dict.fromkeys(roots.values())]
     seen = set(stack)
@@ -124,7 +129,7 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
 
 
 def _saves(node: object, names: dict[type, list[str]]) -> bool:
-    """Whether a node has saved a tensor. ``names`` remembers what a class of nodes calls its saved tensors."""
+    """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
         return _is_there(node, "saved_tensors")
@@ -137,16 +142,17 @@ def _saves(node: object, names: dict[type, list[str]]) -> bool:
 def _is_there(node: object, name: str) -> bool:
     try:
         value = getattr(node, name)
-    except RuntimeError:  # it was changed since
+    except RuntimeError:  # the saved tensor was changed in place afterwards
         return True
     values = value if isinstance(value, (tuple, list)) else (value,)
     return any(isinstance(each, torch.Tensor) for each in values)
 
 
 def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-    """Return for each saved tensor of ``backward`` the results whose gradients it is needed for.
+    """Return for each saved tensor of ``backward`` the results whose gradients use the saved tensor.
 
-    ``positions`` has the place of the result of each tangent. What gradients meet is needed for all that reach it.
+    ``positions`` maps the name of each tangent to the position of its result. A node that combines a gradient
+    with saved tensors uses these saved tensors for all results whose tangents reach the node.
     """
     saved = [spec.name for spec in backward.signature.inputs_of(InputKind.SAVED)]
     own = {name: 1 << number for number, name in enumerate(saved)}

@@ -1,4 +1,4 @@
-"""What the wrapper around compiled graphs is made from: the captured graph, and the records of what it does."""
+"""The input of the wrapper generator: the captured graph and the records of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Everything that a wrapper needs beside the compiled graphs; ``out_spec`` is the nest of the user's outputs."""
+    """All data of a wrapper except compiled graphs. ``out_spec``: pytree structure of user outputs."""
 
     captured: Captured
     info: GraphInfo

@@ -1,6 +1,6 @@
-"""Torch's state that a captured graph sets, and a functional one does not: that runs in the state of its caller.
+"""Global state of torch that a captured graph sets. A functional graph runs in the state of its caller.
 
-Of operators whose result has the default dtype the dtype is spelt out.
+An operator whose result has the default dtype gets the dtype as an argument instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def demand_unchanged(target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise UnsupportedGraphError if a captured call makes operators behind it others in a way that cannot be spelt out."""
+    """Raise UnsupportedGraphError if a captured call changes the setting for deterministic algorithms."""
     if target is not torch_compat.set_deterministic_algorithms:
         return
     wanted = bool(args[0]), bool(kwargs.get("warn_only", False))
@@ -50,10 +50,10 @@ def spelt_out(
     kwargs: dict[str, Any],
     default: torch.dtype,
 ) -> Arguments | None:
-    """Arguments for which ``func`` gives under ``default`` what it gives now; None if these do.
+    """Return arguments for which ``func`` keeps its result dtype under ``default``; None if ``args`` do.
 
-    Whole numbers are converted as ``func`` itself would convert them, which ``mode`` records. Raises UnsupportedGraphError
-    if that does not help.
+    Integer tensors are converted to floats as ``func`` itself would convert them; ``mode`` records the
+    conversion. Raise UnsupportedGraphError if no arguments give the dtype.
     """
     wanted = _dtypes(func(*args, **kwargs))
     if wanted == _dtypes_under(default, func, args, kwargs):

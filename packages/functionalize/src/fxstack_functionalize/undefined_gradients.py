@@ -1,8 +1,8 @@
-"""The backward of a graph for calls in which some results have no gradient.
+"""The backward graph for calls in which some results have no gradient.
 
-Zeros in place of a missing gradient are not the same as none: a derivative that is infinite makes NaN of zero, and what
-depends on such gradients alone is computed for nothing. Autograd leaves a node out if no gradient reaches it; ``without``
-does the same to a backward graph.
+Zeros cannot replace a missing gradient: an infinite derivative times zero is NaN, and nodes that depend on
+missing gradients alone would cost time. Autograd skips a node that no gradient reaches; ``without`` removes
+such nodes from a backward graph.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ aten = torch.ops.aten
 
 
 class _NoZerosError(Exception):
-    """What is missing beside gradients that are there has no zeros of known size."""
+    """A node takes a missing and a present gradient, and zeros for the missing one cannot be written."""
 
 
 def without(backward: StageGraph, missing: Collection[str]) -> StageGraph | None:
-    """Return ``backward`` (``Stage.BACKWARD``) for calls without the gradients that its tangents ``missing`` are.
+    """Return ``backward`` (``Stage.BACKWARD``) without the tangents ``missing``.
 
-    It takes neither those nor the saved tensors that are needed for them alone (symbols it keeps), and gives None for
-    gradients that depend on nothing else. None if that cannot be written: something of symbolic size is missing.
+    The new graph has no inputs for these tangents and for saved tensors that only they need (it keeps
+    symbols), and returns None for gradients that depend on missing tangents alone. Return None if a node
+    needs zeros for a missing gradient and their layout cannot be written, for example because its size is
+    symbolic.
     """
     try:
         return _Without(backward, missing).graph()
@@ -53,7 +55,7 @@ class _Without:
         self._late: set[Node] = set()
         """Nodes that depend on a gradient."""
         self._absent: set[Node] = set()
-        """Those of them that depend on missing ones alone."""
+        """Nodes of ``_late`` that depend on missing gradients alone."""
         self._zeros: dict[Node, Node] = {}
 
     def graph(self) -> StageGraph:
@@ -83,7 +85,8 @@ class _Without:
         if late:
             self._late.add(node)
         other = _other_summand(node, gone)
-        # Of a gradient of zeros beside missing ones, which depends on no gradient, the zeros are left.
+        # ``missing + other``: a sum with a term that depends on no gradient (zeros, for example) becomes that
+        # term.
         if gone and len(gone) == len(late) and (other is None or other in self._late):
             self._absent.add(node)
             return
@@ -93,7 +96,7 @@ class _Without:
         self._copies[node] = self._graph.node_copy(node, self._argument)
 
     def _argument(self, used: Node) -> Node:
-        """Return the copy of an argument; of a missing one, which a node takes beside others, zeros."""
+        """Return the copy of an argument, or zeros for a missing gradient that a node takes beside others."""
         if used not in self._absent:
             return self._copies[used]
         if used not in self._zeros:
@@ -101,7 +104,7 @@ class _Without:
         return self._zeros[used]
 
     def _make_zeros(self, value: object) -> Node:
-        """Return zeros laid out like ``value``, which may be permuted and expanded."""
+        """Return zeros with the layout of ``value``, which may be permuted and expanded."""
         if not isinstance(value, FakeTensor) or value.layout is not torch.strided:
             raise _NoZerosError
         if value._has_symbolic_sizes_strides:
@@ -142,7 +145,7 @@ class _Without:
 
 
 def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:
-    """Return what a sum of two gradients comes to if the other one is missing."""
+    """Return the summand of ``node`` that is not missing, if ``node`` adds two tensors of the same layout."""
     if node.target is not aten.add.Tensor or node.kwargs:
         return None
     others = [used for used in node.args if used not in gone]
@@ -156,7 +159,7 @@ def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:
 
 
 def _looks(value: torch.Tensor) -> tuple[object, ...]:
-    """Describe type and layout; sizes as text, so that comparing symbols guards nothing."""
+    """Return dtype and layout. Sizes are text, because comparing symbols would add a guard."""
     return value.dtype, *map(str, (*value.shape, *value.stride()))
 
 

@@ -1,8 +1,8 @@
-"""Joint graphs cut into forward and backward: what a training step saves and what it recomputes.
+"""Cut joint graphs into forward and backward: decide which values a training step saves or recomputes.
 
 ``api.partition`` is the call, ``registry`` finds partitioners by name, ``partitioners`` holds the two
-simplest. The package imports ``fxstack_interchange``, networkx and, where asked for, SciPy and matplotlib.
-Begin with ``api``.
+simplest. The package imports ``fxstack_interchange``, networkx, and on demand SciPy and matplotlib. Begin
+with ``api``.
 """
 
 from fxstack_partition.api import partition

@@ -51,7 +51,7 @@ def read(name: str) -> StageGraph:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command. Return the exit status."""
     given = _parser().parse_args(arguments)
     try:
         if given.command == "corpus":

@@ -17,14 +17,15 @@ def partition(
 ) -> Partition:
     """Cut ``joint`` into a forward and a backward graph.
 
-    ``name`` is a registered name or the function itself. What a partitioner from elsewhere returns is checked.
+    ``name`` is a registered name or a partitioner function. The result of a function from outside this
+    package is checked.
 
     Raises:
-        TypeError: ``joint`` is no stage graph, or ``name`` neither a name nor a function.
-        UnknownPartitionerError: no partitioner has this name.
-        JointGraphError: ``joint`` is not a well-formed joint graph.
-        PartitionError: the partitioner chose a set of saved values that cannot work, or returned
-            graphs that are no partition of ``joint``; names the node and the rule.
+        TypeError: if ``joint`` is no stage graph, or ``name`` neither a name nor a function.
+        UnknownPartitionerError: if no partitioner has this name.
+        JointGraphError: if ``joint`` is not a well-formed joint graph.
+        PartitionError: if the partitioner chose saved values that cannot work, or returned graphs that are no
+            partition of ``joint``. The text names the node and the rule.
     """
     if not isinstance(joint, StageGraph):
         msg = f"expected a joint StageGraph, got {type(joint).__name__}; JointGraph.from_aot takes in torch's"

@@ -1,7 +1,8 @@
-"""Modules that only some functions need, imported when these are called.
+"""Modules that only some functions need, imported when these functions are called.
 
-networkx and SciPy are always there, but take 80 and 800 ms to import, and a process that finds its partitions in the
-disk cache needs neither. torch's counts of operations import Triton where it is installed, another 200 ms.
+networkx and SciPy are always installed, but their import takes 80 and 800 ms, and a process that finds its
+partitions in the disk cache needs neither. torch's flop formulas import Triton if it is installed: another
+200 ms.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def networkx() -> Any:
-    """The module networkx."""
+    """Return the module networkx."""
     return import_module("networkx")
 
 
 def scipy(part: str) -> Any:
-    """The module ``scipy.part``."""
+    """Return the module ``scipy.part``."""
     return import_module(f"scipy.{part}")
 
 
 def flop_registry() -> Mapping[Any, Callable[..., Any]]:
-    """Torch's formulas for the operations of matrix products, convolutions and attention, by operator."""
+    """Return torch's flop formulas (matrix products, convolutions, attention), by operator."""
     registry: Mapping[Any, Callable[..., Any]] = import_module("torch.utils.flop_counter").flop_registry
     return registry
 
@@ -33,7 +34,7 @@ def matplotlib_figure(size: tuple[float, float]) -> Any:
     """Return an empty matplotlib figure of ``size`` inches that needs no display.
 
     Raises:
-        ImportError: matplotlib is not installed; says how to install it.
+        ImportError: if matplotlib is not installed. The text says how to install it.
     """
     try:
         module = import_module("matplotlib.figure")

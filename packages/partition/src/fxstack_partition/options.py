@@ -1,4 +1,4 @@
-"""The one options record of this package."""
+"""The options record of this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_T
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the estimate of time needs to know of a device."""
+    """The speed of a device, for the estimate of time."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -32,36 +32,36 @@ DEVICES = {
     "a100": Device(1.5e14, 1.5e12, 3e-6),
     "h100": Device(4.5e14, 3.0e12, 3e-6),
 }
-"""Orders of magnitude that a program reaches, not what a data sheet promises."""
+"""Orders of magnitude that programs reach, not values of a data sheet."""
 
 
 MEASURES = ("seconds", "products")
-"""What recomputation may be counted in."""
+"""The units in which recomputation may be counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """What a partitioner may be told.
+    """The options of a partitioner.
 
-    ``solver`` names a registered minimum-cut solver. ``static_inputs`` are the kinds of inputs that stay
-    alive anyway, so that saving one costs nothing. ``unbacked_hint`` stands for a symbol without a hint
-    when sizes are compared; with ``worst_case`` a symbol counts with the upper end of its range, where
-    it has one. ``recompute_reductions`` and ``recompute_views`` widen or narrow what may be computed
-    again in the backward. ``narrow`` lets values be saved in a smaller dtype that holds them exactly (see
-    ``narrow``), ``redraw`` lets random numbers be drawn again from the kept state of the generator (see ``redraw``).
+    ``solver`` names a registered minimum-cut solver. ``static_inputs``: the kinds of inputs that stay alive
+    anyway, so that saving them is free. ``unbacked_hint``: the value of a symbol without a hint when sizes
+    are compared. With ``worst_case`` a symbol has the upper bound of its range, if there is one.
+    ``recompute_reductions`` and ``recompute_views`` widen or narrow the set of recomputable nodes.
+    ``narrow``: save values in a smaller dtype that holds them exactly (``extraction.narrow``). ``redraw``:
+    recompute random numbers from the saved state of the generator (``extraction.rng_replay``).
 
-    ``budget`` is for ``budget`` and ``ilp``: a float from 0.0 to 1.0 is a place between the lowest peak that
-    recomputation reaches and that of ``save_all``, an int is bytes; both bound the simulated peak of forward
-    and backward. ``time_overhead`` bounds instead the estimated seconds of recomputation, as a fraction of
-    those of the step. ``cost`` is what recomputation is counted in: ``"seconds"``, or ``"products"``, the operations of
-    matrix products, convolutions and attention, for runtimes that fuse the rest. ``device`` (a name in ``DEVICES`` or
-    a description) is what time is estimated for;
-    ``seconds`` is a function from node to measured seconds, or None where it knows none. ``policy`` maps a
-    node to a recomputation tag or None and takes precedence over the tags in the graph.
+    ``budget`` is for ``budget`` and ``ilp``, and bounds the simulated peak of forward and backward: a float
+    from 0.0 (the lowest peak that recomputation reaches) to 1.0 (the peak of ``save_all``), or an int in
+    bytes. ``time_overhead`` bounds the estimated seconds of recomputation instead, as a fraction of the
+    step's seconds. ``cost`` is the unit of recomputation: ``"seconds"``, or ``"products"``, the flops of
+    matrix products, convolutions and attention, for runtimes that fuse the rest. ``device`` (a name in
+    ``DEVICES`` or a ``Device``) is the device for estimates of time. ``seconds`` is a function from node to
+    measured seconds, or None for unknown nodes. ``policy`` maps a node to a recomputation tag or None, and
+    takes precedence over tags in the graph.
 
-    ``runtime`` describes what executes the stages, for ``simulate``: None for operators one by one, or a function
-    from a stage and these options to a ``StageMemory``. ``scratch`` is a function from node to the bytes that its operator
-    uses inside beyond its results (``Measured().scratch``).
+    ``runtime`` describes the execution of stages for ``simulate``: None for operator by operator, or a
+    function from a stage and these options to a ``StageMemory``. ``scratch`` is a function from node to the
+    bytes that its operator uses beyond its results (``Measured().scratch``).
     """
 
     solver: str = "scipy"
@@ -82,12 +82,12 @@ class PartitionOptions:
     scratch: Callable[[Node], int] | None = None
 
     def __post_init__(self) -> None:
-        """Check what a wrong value of would be noticed late, or not at all.
+        """Check values whose errors would be noticed late or never.
 
         Raises:
-            TypeError: ``budget`` or ``time_overhead`` is no number.
-            ValueError: they are out of range, or both are given; ``cost`` has no meaning.
-            LookupError: no device has the name.
+            TypeError: if ``budget`` or ``time_overhead`` is no number.
+            ValueError: if one is out of range, both are given, or ``cost`` is unknown.
+            LookupError: if no device has the name.
         """
         _check_bounds(self.budget, self.time_overhead)
         if self.cost not in MEASURES:

@@ -1,4 +1,4 @@
-"""The built-in partitioners: each is a policy, a minimum cut, and the extraction of two graphs."""
+"""The built-in partitioners. Each is a policy, a minimum cut, and the extraction of two graphs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def cut_with_rules(joint: StageGraph, rules: tuple[Rule, ...], options: Partitio
 
 @register("save_all")
 def save_all(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Save whatever the backward reads of the forward; make again only views and sizes."""
+    """Save every forward value that the backward reads. Recompute only views and sizes."""
     return cut_with_rules(joint, SAVE_ALL_RULES, options)
 
 
 @register("min_cut")
 def min_cut(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Save as few bytes as possible; make again what is cheap and fuses."""
+    """Save as few bytes as possible. Recompute values that are cheap and fuse."""
     return cut_with_rules(joint, MIN_CUT_RULES, options)

@@ -1,7 +1,7 @@
-"""Partitioners by name: those of this package, those registered at run time, those of installed packages.
+"""Partitioners by name: those of this package, of the program, and of installed packages.
 
-An installed package offers a partitioner through the entry-point group ``fxstack.partitioners``; a program
-or a notebook through ``@register("name")``.
+An installed package registers a partitioner through the entry-point group ``fxstack.partitioners``, a program
+or notebook through ``@register("name")``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class UnknownPartitionerError(LookupError):
 
 
 class Registry:
-    """A table from names to partitioners, which falls back to installed entry points."""
+    """A table from names to partitioners, with installed entry points as fallback."""
 
     def __init__(self) -> None:
         self._table: dict[str, Partitioner] = {}
 
     def register(self, name: str) -> Callable[[P], P]:
-        """Return a decorator that makes a partitioner available as ``name``; the last one registered wins."""
+        """Return a decorator that registers a partitioner as ``name``. A later registration replaces it."""
 
         def decorate(partitioner: P) -> P:
             self._table[name] = partitioner
@@ -47,7 +47,7 @@ class Registry:
         """Return the partitioner called ``name``.
 
         Raises:
-            UnknownPartitionerError: no partitioner has this name.
+            UnknownPartitionerError: if no partitioner has this name.
         """
         if name in self._table:
             return self._table[name]

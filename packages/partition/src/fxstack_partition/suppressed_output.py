@@ -1,7 +1,7 @@
-"""Keeps what HiGHS prints away from the program's standard output.
+"""Keep the output of HiGHS away from the program's standard output.
 
-HiGHS has print statements that no option turns off. They are C's, so the file descriptor is what has to be replaced; what
-other threads write meanwhile is passed on.
+No option turns off the print statements of HiGHS. They are in C, so the file descriptor must be replaced.
+Output of other threads in the meantime is passed on.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 _STDOUT = 1
 _OURS = b"Highs"
-"""How each of HiGHS's lines begins."""
+"""The beginning of each line of HiGHS."""
 
 
 @contextmanager
 def highs_silenced() -> Iterator[None]:
-    """Drop HiGHS's lines from standard output while the block runs, also where that is a closed descriptor."""
+    """Drop HiGHS's lines from standard output while the block runs. The descriptor may be closed."""
     try:
         kept = os.dup(_STDOUT)
-    except OSError:  # nothing is open there, so nothing can be printed
+    except OSError:  # the descriptor is closed, so nothing can be printed
         yield
         return
     with tempfile.TemporaryFile() as caught:
@@ -45,7 +45,7 @@ def highs_silenced() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write out what C and Python hold back, so that each text goes where it was meant to."""
+    """Flush the buffers of C and Python, so that each text goes to its own file."""
     if sys.stdout is not None:
         sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)

@@ -1,8 +1,8 @@
-"""Which outputs share memory with inputs or with each other, and how the caller makes them again.
+"""Plan how the caller makes each output that shares memory with an input or with another output.
 
-Autograd's own records are followed: a tensor with a ``_base`` is a view of that base, one without is a root. A root
-that aliases an input is a ``detach()`` or ``.data`` of it. Among outputs on memory that is no input's, one root
-becomes a flat output of the graph and everything else is made from it.
+The plan follows autograd's records: a tensor with ``_base`` is a view of this base, a tensor without is a
+root. A root that aliases an input is a ``detach()`` or ``.data`` of the input. If outputs share memory that
+no input owns, one root becomes a flat output of the graph, and the caller makes the others from this root.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 # view that was made under no_grad runs, and frees, the history of the viewed tensor.
 
 Place = tuple[AliasSource, int]
-"""Where a tensor is found at run time: an argument, a flat output, or an alias made before."""
+"""Where the caller finds a tensor at run time: an argument, a flat output, or an earlier alias."""
 
 
 class Truth(Enum):
-    """What the memory that a tensor shares says about its gradient."""
+    """Whether a view of the memory's owner has the gradient that the tensor has in eager."""
 
     VIEW = auto()
-    """Everything: it is a view, or it has no gradient."""
+    """Yes: the tensor is a view, or it has no gradient."""
     CUSTOM = auto()
-    """Nothing: a custom ``autograd.Function`` made the view and may give it any gradient."""
+    """No: a custom ``autograd.Function`` made the view and may give it any gradient."""
     UNCLEAR = auto()
-    """It has a gradient of its own beside its owner's."""
+    """No: the tensor has a gradient of its own beside the gradient of its owner."""
 
 
 class AliasPlan:
-    """The aliases to make, in order. ``values`` (the flat outputs) is extended by bases that nobody returns."""
+    """The aliases that the caller makes, in order. Bases that no user output is follow in ``values``."""
 
     def __init__(self, session: Session, values: list[Any]) -> None:
         self.session = session
@@ -65,7 +65,7 @@ class AliasPlan:
         self._owner: dict[int, torch.Tensor] = {}
         self._keep: list[torch.Tensor] = []
         self._numbers: dict[sympy.Symbol, int] = {}
-        """Positions of the flat outputs that are numbers which views depend on."""
+        """Positions of the flat outputs with data-dependent numbers that views need."""
         for index, traced in enumerate(session.inputs):
             if traced.inner is not None:
                 self._places[id(traced.argument)] = (AliasSource.INPUT, index)
@@ -78,7 +78,7 @@ class AliasPlan:
         return storage_key(tensor) in self._owner
 
     def add_base(self, base: torch.Tensor, position: int | None) -> None:
-        """Make ``base`` the owner of its memory: flat output ``position``, or a further one."""
+        """Make ``base`` the owner of its memory: flat output ``position``, or a new flat output."""
         if position is None:
             position = len(self.values)
             self.values.append(base)
@@ -86,7 +86,7 @@ class AliasPlan:
         self._owner[storage_key(base)] = base
 
     def place(self, tensor: torch.Tensor) -> Place:
-        """Return where ``tensor`` will be, planning it (and what it is a view of) if need be."""
+        """Return where ``tensor`` will be. Plan ``tensor`` and its base if they are not planned yet."""
         if id(tensor) not in self._places:
             info = self._with_numbers(self._plan(tensor))
             self._keep.append(tensor)
@@ -95,7 +95,7 @@ class AliasPlan:
         return self._places[id(tensor)]
 
     def _with_numbers(self, info: AliasInfo) -> AliasInfo:
-        """Let the graph return the numbers of the steps that depend on data (``x[t]``), so that the caller knows them."""
+        """Make data-dependent numbers of steps (``x[t]``) graph outputs, so that the caller knows them."""
         computed = computed_symbols(self.session.captured, info.sizes)
         if computed is None:
             raise UnsupportedGraphError(
@@ -110,7 +110,7 @@ class AliasPlan:
         return replace(info, numbers=tuple((symbol, self._numbers[symbol]) for symbol in computed))
 
     def truth(self, tensor: torch.Tensor) -> Truth:
-        """Say whether making ``tensor`` again from its owner would give it the gradient that it has."""
+        """Return whether a view of its owner would have the gradient that ``tensor`` has."""
         if id(tensor) in self._places:
             return Truth.VIEW
         base = tensor._base
@@ -120,7 +120,7 @@ class AliasPlan:
         return self.truth(base) if own is Truth.VIEW else own
 
     def _member(self, parent: torch.Tensor, chain: tuple[Step, ...]) -> torch.Tensor:
-        """Return the input that a view of a merged base was made from, ``parent`` itself if it is no such base."""
+        """Return the input from which a view of the merged base ``parent`` was made; else ``parent``."""
         for traced in self.session.inputs:
             if traced.root is parent:
                 return traced.argument
@@ -130,7 +130,7 @@ class AliasPlan:
         return parent
 
     def _steps(self, tensor: torch.Tensor) -> tuple[Step, ...]:
-        """Return the views that lead to ``tensor``; of an input, those that were there before anything ran."""
+        """Return the views that lead to ``tensor``; for an input, the views from before the graph ran."""
         source, index = self._places[id(tensor)]
         if source is not AliasSource.INPUT:
             return view_steps(self.session.engine.core(tensor))
@@ -146,7 +146,7 @@ class AliasPlan:
         return self.session.inputs[index].steps
 
     def custom_view(self, tensor: torch.Tensor) -> AliasInfo:
-        """Describe the memory of a view that a custom function made."""
+        """Return the alias record of a view that a custom ``autograd.Function`` made."""
         owner = self._owner[storage_key(tensor)]
         source, index = self._places[id(owner)]
         chain = view_steps(self.session.engine.core(tensor))
@@ -161,7 +161,7 @@ class AliasPlan:
         source, index = self.place(parent)
         steps = _remaining(chain, self._steps(parent))
         if base is not None:
-            # The base may require no gradient where the input that is a view of it does.
+            # The base may require no gradient although an input that is a view of the base does.
             no_grad = is_no_grad_view(tensor) or (parent.requires_grad and not tensor.requires_grad)
             return AliasInfo(source, index, steps, Detachment.NO_GRAD if no_grad else Detachment.NONE)
         if chain and is_detach(chain[-1]):
@@ -178,7 +178,7 @@ def is_no_grad_view(tensor: torch.Tensor) -> bool:
 
 
 def choose_base(session: Session, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the root that all ``tensors`` (on one storage) can be made from, None if there is none."""
+    """Return the root from which all ``tensors`` (on one storage) can be made; None if no root can."""
     roots = list({id(root_of(tensor)): root_of(tensor) for tensor in tensors}.values())
     chains = [view_steps(session.engine.core(root)) for root in roots]
     order = sorted(range(len(roots)), key=lambda i: (not roots[i].requires_grad, len(chains[i])))
@@ -199,7 +199,7 @@ def _remaining(chain: tuple[Step, ...], prefix: tuple[Step, ...]) -> tuple[Step,
 
 
 def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]) -> Truth:
-    """Look at what lies between ``base`` and its view ``tensor`` in the autograd graph; ``known``: ids of planned tensors."""
+    """Return whether autograd's path from ``tensor`` to ``base`` is a view's. ``known``: planned ids."""
     node, stop = grad_fn_of(tensor), grad_fn_of(base)
     if not tensor.requires_grad or node is None:
         return Truth.VIEW
@@ -212,14 +212,15 @@ def _view_truth(tensor: torch.Tensor, base: torch.Tensor, known: Collection[int]
         node = following[0]
     if node is None or is_no_grad_view(tensor):
         return Truth.UNCLEAR
-    leaf = getattr(node, "variable", base)  # another view of ``base`` may be a leaf since it was made
+    leaf = getattr(node, "variable", base)  # another view of ``base`` may have become a leaf afterwards
     return Truth.VIEW if leaf is base or id(leaf) in known else Truth.UNCLEAR
 
 
 def grad_fn_of(tensor: torch.Tensor) -> torch.autograd.graph.Node | None:
     """Return ``tensor.grad_fn``.
 
-    Autograd refuses to give it for a view made under no_grad whose base was changed in place with gradients on.
+    Autograd raises for a view that was made under no_grad and whose base was changed in place with gradients
+    on.
     """
     try:
         return tensor.grad_fn

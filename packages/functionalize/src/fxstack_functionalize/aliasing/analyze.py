@@ -1,4 +1,4 @@
-"""Read off the functional tensors what the captured graph did: mutations of inputs, and what the outputs are."""
+"""Read from the functional tensors which inputs the captured graph mutated, and classify its outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Analysis:
-    """What ``analyze`` finds. ``values`` are the flat graph outputs that follow the mutated inputs."""
+    """The result of ``analyze``. ``values`` are the flat graph outputs behind the mutated inputs."""
 
     inputs: list[InputInfo]
     outputs: list[OutputInfo] = field(default_factory=list)
@@ -80,7 +80,7 @@ def _bumps(traced: TracedInput, relayouts: Sequence[Relayout]) -> int:
 
 
 def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
-    """Start again with merged inputs if one that shares memory with others, or was given another size, was changed."""
+    """Restart the trace with merged inputs if a changed input shares memory with others or has a new size."""
     if any(spec.members is not None for spec in session.captured.inputs):
         return
     changed = {index for index, seen in enumerate(infos) if seen.mutates_data}
@@ -91,7 +91,7 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
 
 
 class _Outputs:
-    """Classifies the user outputs: every one has a slot among the flat outputs, which may stay empty."""
+    """Classifies the user outputs. Each output has a slot among the flat outputs; the slot may stay empty."""
 
     def __init__(self, session: Session, analysis: Analysis, outputs: Sequence[Any]) -> None:
         self.session = session
@@ -102,7 +102,7 @@ class _Outputs:
         self.first: dict[int, int] = {}
         """The first position of each distinct tensor."""
         self.leaves: set[int] = set()
-        """Those that are new leaves."""
+        """The ids of outputs that are new leaves."""
 
     def classify(self, *, replay_views: bool) -> None:
         for position, value in enumerate(self.outputs):

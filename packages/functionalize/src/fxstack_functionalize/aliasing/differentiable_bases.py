@@ -1,8 +1,9 @@
-"""Inputs that are views of one tensor, one of which is changed where gradients are recorded.
+"""Inputs that are views of one tensor, if one of them is changed while gradients are recorded.
 
-Autograd hangs the change on the tensor that all of them are views of, their root, and gives its views new histories when
-they are next looked at. So the root (``view._base``) is one more input of the graph, the one with the gradient, and its
-views are made again inside. When the graph has run, the root's new value is copied into it, and eager's rules do the rest.
+Autograd records the change on the common root (``view._base``), and gives each view a new history when the
+view is next read. So the root becomes a further input of the graph, the one with the gradient, and the graph
+makes the views from the root. After the graph has run, the wrapper copies the new value into the caller's
+root, and autograd updates the views as in eager.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ def root_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain_view(tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is no view, or one that gets a new history when its base has been changed."""
+    """Whether ``tensor`` is no view, or a view that gets a new history when its base changes."""
     return tensor._base is None or torch_compat.get_creation_meta(tensor) == _DEFAULT
 
 
 def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
-    """Return the root of the inputs ``group``, or why there is none that can stand for them."""
+    """Return the common root of the inputs ``group``, or the reason why no root can replace them."""
     members = [captured.inputs[index].fake for index in group]
     root = root_of(members[0])
     if any(root_of(member) is not root for member in members):
@@ -60,7 +61,7 @@ def find_root(captured: Captured, group: Iterable[int]) -> torch.Tensor | str:
 
 
 def related(captured: Captured, index: int) -> set[int]:
-    """Return input ``index`` and all others that are views of the same tensor with a gradient; nothing if it is alone."""
+    """Return the inputs that share a root with a gradient with input ``index``; empty if no other does."""
     root = root_of(captured.inputs[index].fake)
     found = {
         place
@@ -71,7 +72,7 @@ def related(captured: Captured, index: int) -> set[int]:
 
 
 def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> torch.Tensor:
-    """Return the view of ``argument`` that ``member`` is of ``root``."""
+    """Return the view of ``argument`` that corresponds to the view ``member`` of ``root``."""
     if member is root:
         return argument
     way = _way(root, member)
@@ -81,7 +82,7 @@ def derive(argument: torch.Tensor, root: torch.Tensor, member: torch.Tensor) -> 
 
 
 def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
-    """Return the function from ``root`` to ``member``; None if there is none that looks at sizes and not at memory."""
+    """Return the function from ``root`` to ``member``, made of view operators; None if there is none."""
     if member.dtype != root.dtype or any(t.is_conj() or t.is_neg() for t in (root, member)):
         return None
     whole, part = Place.of(root), Place.of(member)
@@ -96,7 +97,7 @@ def _way(root: torch.Tensor, member: torch.Tensor) -> Way | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies in its storage."""
+    """The layout of a tensor in its storage."""
 
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
@@ -112,7 +113,7 @@ class Place:
 
 
 def _of_another_shape(root: Place, member: Place) -> Way | None:
-    """Return the function that first gives a contiguous tensor the shape of which ``member`` is a regular part."""
+    """Return a function that reshapes a contiguous tensor such that ``member`` is a regular part of it."""
     count = prod(root.shape)
     for strides in (_steps(count, member), (1,)):
         shape = tuple(before // stride for before, stride in zip((count, *strides), strides, strict=False))
@@ -129,7 +130,7 @@ def _behind_view(shape: tuple[int, ...], part: Way) -> Way:
 
 
 def _steps(count: int, member: Place) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor of ``count`` elements, of ``member``'s as long as they divide each other."""
+    """Return strides, taken from ``member`` and each dividing the one before, of ``count`` elements."""
     steps: list[int] = []
     for stride in sorted({*member.strides, 1} - {0}, reverse=True):
         if (steps[-1] if steps else count) % stride == 0:
@@ -138,7 +139,7 @@ def _steps(count: int, member: Place) -> tuple[int, ...]:
 
 
 def _regular(root: Place, member: Place) -> Way | None:
-    """Return the function that slices, selects and permutes dimensions of ``root``, where that gives ``member``."""
+    """Return the function that slices, selects and permutes dimensions of ``root`` to get ``member``."""
     starts = _starts(root, member.offset - root.offset)
     if starts is None or any(_known(size == 0) for size in member.shape):
         return None
@@ -164,7 +165,7 @@ def _regular(root: Place, member: Place) -> Way | None:
         view = argument[index].permute(permutation)
         for place in added:
             view = view.unsqueeze(place)
-        # An expand that changes nothing is left out: it cannot be written back exactly (``inverses``).
+        # Leave out an expand without effect, because its inverse is not exact (``inverses``).
         same = all(_known(a == b) for a, b in zip(view.shape, member.shape, strict=True))
         return view if same else view.expand(member.shape)
 
@@ -172,7 +173,7 @@ def _regular(root: Place, member: Place) -> Way | None:
 
 
 def _part(length: Any, start: Any, size: Any, step: Any) -> slice | None:
-    """Return the slice of a dimension of ``length`` that has ``size`` elements; None if it may reach beyond the end."""
+    """Return the slice with ``size`` elements of a dimension of ``length``; None if it may not fit."""
     if _known(step == 1) and _known(size == length):
         return slice(None)
     end = start + (size - 1) * step + 1
@@ -180,7 +181,7 @@ def _part(length: Any, start: Any, size: Any, step: Any) -> slice | None:
 
 
 def _starts(root: Place, distance: Any) -> list[Any] | None:
-    """Return the index of the element of ``root`` that is ``distance`` behind its first; None if elements may coincide."""
+    """Return the index of the element of ``root`` at ``distance``; None if its elements may coincide."""
     starts: list[Any] = [0] * len(root.shape)
     within = None
     for dim in sorted(range(len(root.shape)), key=lambda dim: -hint_of(root.strides[dim])):
@@ -199,7 +200,7 @@ def _starts(root: Place, distance: Any) -> list[Any] | None:
 
 
 def _dimension(root: Place, stride: object) -> int | None:
-    """Return the outermost dimension of ``root`` whose steps make up one of ``stride``."""
+    """Return the outermost dimension of ``root`` whose stride divides ``stride``."""
     long = [dim for dim in range(len(root.shape)) if not _known(root.shape[dim] == 1)]
     same = [dim for dim in long if _known(root.strides[dim] == stride)]
     if same or type(stride) is not int:
@@ -210,12 +211,12 @@ def _dimension(root: Place, stride: object) -> int | None:
 
 
 def _known(truth: object) -> bool:
-    """Whether something about symbolic numbers is certain, without a guard."""
+    """Whether a condition on symbolic numbers is certain, without a guard."""
     return bool(statically_known_true(truth))
 
 
 def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the members of ``group`` that are an earlier one, each with that one."""
+    """Return the members of ``group`` that repeat an earlier member, each with that earlier member."""
     first: dict[int, int] = {}
     pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
     return tuple((index, earlier) for index, earlier in pairs if index != earlier)

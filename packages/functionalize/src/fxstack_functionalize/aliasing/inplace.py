@@ -1,8 +1,9 @@
-"""In-place operators, where functionalisation alone would not do what eager does.
+"""In-place operators for which functionalisation alone does not do what eager does.
 
-Most of them on tensors whose elements share memory (``x.expand(3, 4).add_(1)``) raise in eager, and functionalisation
-would compute some value instead: they are refused, and eager gets to say what it says. And a changed tensor has the
-strides in eager that it had before, but those of the out-of-place operator's result here: it gets them back.
+Most in-place operators on tensors whose elements share memory (``x.expand(3, 4).add_(1)``) raise in eager,
+but functionalisation would compute a value. The trace refuses such calls, so that eager runs and raises. A
+changed tensor keeps its strides in eager, but functionalisation gives it the strides of the out-of-place
+operator's result: this module restores the strides.
 """
 
 from __future__ import annotations
@@ -60,25 +61,25 @@ IN_PLACE_FUNCTIONS = frozenset(
     }
 )
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
-"""The same as methods of tensors."""
+"""The in-place functions as methods of tensors."""
 RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})
-"""In-place operators that change size and strides, and whose argument stays in its memory."""
+"""In-place operators that change size and strides, but not the memory of their argument."""
 ASKING = NAMES | {"contiguous", "flatten", "ravel", "reshape", "reshape_as", "to", "view", "view_as"}
-"""Operators that return their argument's memory or a copy, or say where it is, depending on its strides."""
+"""Operators that return a view or a copy depending on strides, or that read the storage offset."""
 REPEATING = frozenset({"broadcast_to", "expand", "expand_as", "unfold"})
-"""Views that are made in one step where the trace demands that, of the memory as it is in eager."""
+"""Views that have no exact inverse (``inverses``), made as ``as_strided`` if ``Engine.flat_views`` is set."""
 VECTOR = 16
-"""From so many elements on, torch's CPU kernel draws normal numbers for a contiguous tensor by vectors."""
+"""From this size on, torch's CPU kernel draws normal numbers of contiguous tensors by vectors."""
 RESIZES = frozenset({"resize_", "resize_as_"})
 METADATA_METHODS = RELAYOUTS | RESIZES | {"detach_", "requires_grad_", "set_"}
-"""In-place operators that change what a tensor looks like, not its values."""
+"""In-place operators that change metadata of a tensor, not its values."""
 
 
 def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call ``function(*args, **kwargs)``; if it changes its first argument in place, as described above.
+    """Call ``function(*args, **kwargs)`` with the checks and restored strides that this module describes.
 
     Raises:
-        UnsupportedGraphError: if the changed tensor overlaps itself, or in part what is read.
+        UnsupportedGraphError: if the changed tensor overlaps itself, or overlaps a read tensor in part.
     """
     target = args[0] if args else None
     asking = ASKING | REPEATING if engine.flat_views else ASKING
@@ -132,14 +133,14 @@ def _keeping_strides(engine: Engine, changed: Sequence[torch.Tensor]) -> Iterato
     yield
     for tensor, size, strides, offset in zip(changed, sizes, before, offsets, strict=True):
         if not engine.is_functional(tensor):
-            continue  # a level of a transform around one, which has no memory of its own
-        if strides is not None and tensor.shape == size:  # else out= has given it another size
+            continue  # a tensor of a functorch transform, which has no memory of its own
+        if strides is not None and tensor.shape == size:  # a new size comes from out=, which resizes
             _keep_strides(engine, tensor, strides)
             keep_offset(engine, tensor, offset)
 
 
 def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """``targets``, what they are views of, and what they were detached from: all whose values change with them."""
+    """Return ``targets``, their bases, and the tensors from which they were detached: they share values."""
     found = [
         tensor
         for target in targets
@@ -150,15 +151,15 @@ def _with_owners(engine: Engine, targets: Sequence[torch.Tensor]) -> list[torch.
 
 
 def _functional(engine: Engine, result: object) -> Any:
-    """Wrap what an operator has made of numbers alone (``torch.add(7, 2)``), of which functionalisation sees no tensor."""
+    """Wrap the result of an operator on numbers alone (``torch.add(7, 2)``): functionalisation did not."""
     plain = type(result) is FakeTensor and not engine.is_functional(result)
     return engine.wrap(result) if plain else result
 
 
 def _check_views(engine: Engine, target: torch.Tensor) -> None:
-    """Refuse a change with a gradient of a tensor of which a view has another size or layout than it was made with.
+    """Refuse to change a tensor with a gradient if ``t_`` or a similar operator changed one of its views.
 
-    On functional tensors autograd makes views again by the operators that made them, and does not know of ``t_`` and its like.
+    Autograd remakes views of functional tensors with the operators that made them, and ignores ``t_``.
     """
     root = root_of(target)
     relaid = (tensor for tensor, step in engine.relayouts if step.moves and tensor is not root)
@@ -171,7 +172,7 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
 
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change a view of a leaf that is known as an input of its own: eager has an error for it."""
+    """Refuse to change a view of a leaf that is itself an input: eager raises."""
     root = target if target._base is None else target._base
     if id(root) in engine.views_of_leaves and torch.is_grad_enabled():
         raise UnsupportedGraphError(
@@ -182,13 +183,13 @@ def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 
 def _outs(kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return what a call with ``out=`` writes to."""
+    """Return the tensors that a call with ``out=`` writes to."""
     out = kwargs.get("out")
     return [x for x in (out if isinstance(out, (list, tuple)) else [out]) if torch.is_tensor(x)]
 
 
 def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -> None:
-    """Remember whose memory a ``detach()`` or ``.data`` is on, which autograd does not tell."""
+    """Record the tensor from which a ``detach()`` or ``.data`` was taken: autograd does not record it."""
     if result is source or result._base is not None:
         return
     keys = _storage_of(engine, source), _storage_of(engine, result)
@@ -203,14 +204,14 @@ def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _storage_of(engine: Engine, tensor: torch.Tensor) -> int | None:
-    """Identify the storage; tensors of function transforms show none."""
+    """Return the identity of the storage; None for tensors of function transforms, which have none."""
     if tensor.layout is not torch.strided or not engine.is_functional(tensor):
         return None
     return storage_key(tensor)
 
 
 def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
-    """Give the value of what owns the memory of ``target`` the gaps that its elements have in eager."""
+    """Give the tensor that owns the memory of ``target`` the gaps between elements that it has in eager."""
     key = _storage_of(engine, target)
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
     if owner is None:
@@ -226,13 +227,13 @@ def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
 def _change_metadata(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Call an operator that changes its first argument's metadata, and remember how to do it again."""
+    """Call an operator that changes the metadata of its first argument, and record the call for replay."""
     target = args[0]
     if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
-        return target  # functionalisation would write its values
+        return target  # functionalisation would write the values
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
     if _name(function) == "set_" and len(args) == 1 and not kwargs:
-        # torch's functionalisation of the form without arguments fails now and then.
+        # torch's functionalisation of ``set_`` without arguments sometimes fails.
         source = target.new_empty(0)
         result = target.set_(source)
     else:
@@ -249,7 +250,7 @@ def _change_metadata(
 
 
 def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call of ``resize_`` or ``resize_as_`` asks for the sizes that there are, and for no layout."""
+    """Whether a ``resize_`` or ``resize_as_`` call keeps the present sizes and requests no memory format."""
     if target.requires_grad or len(args) == 1 or kwargs.get("memory_format") is not None:
         return False
     given = args[1] if isinstance(args[1], (torch.Tensor, list, tuple)) else args[1:]
@@ -257,7 +258,7 @@ def _keeps_sizes(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Give a tensor that was resized the memory format that was asked for, of which functionalisation knows nothing."""
+    """Give a resized tensor the requested memory format: functionalisation ignores the format."""
     wanted = kwargs.get("memory_format")
     if wanted is torch.preserve_format:
         wanted = torch_compat.suggest_memory_format(args[1])
@@ -269,7 +270,7 @@ def _lay_out(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any
 def _run_on_list(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Call an operator that changes a list of tensors: functionalisation does not raise their version counters."""
+    """Call an operator that changes a list of tensors, and raise their version counters."""
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
@@ -281,13 +282,13 @@ def _run_on_list(
     for tensor in tensors:
         _check_views(engine, tensor)
     if [tensor._version for tensor in tensors] == before:
-        for tensor in tensors:  # views of one tensor share a counter, and raise it once each
+        for tensor in tensors:  # views of one tensor share a counter, and each raises it once
             torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + 1,))
     return result
 
 
 class InPlaceMode(TorchFunctionMode):
-    """Does the same for the calls that an opaque Python function makes."""
+    """Applies ``run_in_place_safely`` to the calls inside an opaque Python function."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
@@ -321,9 +322,9 @@ def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, A
 
 @cache
 def _place_of_inplace(function: FunctionType) -> int | None:
-    """The position of the parameter ``inplace`` (``F.relu(x, inplace=True)``).
+    """Return the position of the parameter ``inplace`` (``F.relu(x, inplace=True)``).
 
-    What a function wraps is not asked: ``Tensor.__pow__`` wraps a C method, which has no signature.
+    Do not follow ``__wrapped__``: ``Tensor.__pow__`` wraps a C method without a signature.
     """
     names = [*inspect.signature(function, follow_wrapped=False).parameters]
     return names.index("inplace") if "inplace" in names else None
@@ -335,7 +336,7 @@ def _name(function: object) -> str:
 
 
 def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
-    """Refuse to change a tensor of which several elements share memory, or a view of such a one, detached or not."""
+    """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
     owners = _with_owners(engine, [target, root_of(target)])
     strided = [t for t in owners if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
@@ -347,7 +348,7 @@ def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 
 def _check_draws(name: str, target: torch.Tensor) -> None:
-    """Refuse normal numbers for a tensor with gaps: eager draws them one by one, and for a dense copy by vectors of 16."""
+    """Refuse ``normal_`` for a tensor with gaps: eager draws singly, for dense copies in vectors of 16."""
     if name != "normal_" or statically_known_true(target.numel() < VECTOR):
         return
     if torch.ops.aten.is_non_overlapping_and_dense.default(target):
@@ -360,9 +361,10 @@ def _check_draws(name: str, target: torch.Tensor) -> None:
 
 
 def _keep_strides(engine: Engine, target: torch.Tensor, strides: Sequence[Any]) -> None:
-    """Give the value under a functional tensor the strides from before; views get them from their base.
+    """Give the value of a functional tensor its earlier strides. Views get theirs from their base.
 
-    Where there are gaps between the elements it is made dense, and what depends on gaps restores them first.
+    A value with gaps between its elements becomes dense. Operators that depend on gaps call
+    ``_restore_non_dense_strides`` first.
     """
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core):

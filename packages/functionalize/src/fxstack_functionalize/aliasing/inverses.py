@@ -1,10 +1,11 @@
-"""Views through which a change cannot be written back to the tensor that they view.
+"""Views through which functionalisation cannot write a change back exactly.
 
-torch's functionalisation writes a changed view back operator by operator, by the inverse of each view operator. That of
-``unfold`` is its gradient formula, which has zeros where no window lies and sums where several do. That of ``expand`` adds a
-difference, which rounds and makes NaN of infinities. That of an ``as_strided`` with overlaps writes old values beside
-new ones. If a graph changes a tensor through such a view, the trace starts again, and makes these views, and all views of them,
-in one step: ``as_strided`` of the tensor that owns the memory. Its inverse writes exactly the elements of the view.
+torch's functionalisation writes a changed view back by the inverse of each view operator. The inverse of
+``unfold`` is its gradient formula: it gives zeros outside all windows, and sums where windows overlap. The
+inverse of ``expand`` adds a difference, which rounds and makes NaN of infinities. The inverse of an
+``as_strided`` with overlaps writes old values beside new values. If a graph changes a tensor through such a
+view, the trace restarts and makes these views, and all views of them, in one step: ``as_strided`` of the
+tensor that owns the memory, whose inverse writes exactly the elements of the view.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ EXPAND, UNFOLD, AS_STRIDED = (
 
 
 class NeedsFlatViewsError(Exception):
-    """The trace has to start again with ``Engine.flat_views``: a view without an exact inverse is changed."""
+    """The trace restarts with ``Engine.flat_views``: the graph changes a view without an exact inverse."""
 
 
 def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Check the views that lead to ``target``, which the operator ``name`` is about to change.
 
     Raises:
-        NeedsFlatViewsError: if one of them has no exact inverse, and the trace may start again.
-        UnsupportedGraphError: if it has started again, and this view cannot be made in one step.
+        NeedsFlatViewsError: if a view has no exact inverse, and the trace may restart.
+        UnsupportedGraphError: if the trace has restarted, and this view cannot be made in one step.
     """
     if not _is_lossy(engine, target):
         return
@@ -60,9 +61,9 @@ def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
 
 
 def flattened(engine: Engine, result: object, arguments: object) -> Any:
-    """Return ``result`` with those of its tensors that are views without exact inverse made in one step.
+    """Return ``result``, with each view without an exact inverse replaced by a view made in one step.
 
-    Tensors among ``arguments`` stay what they are.
+    Tensors that are also ``arguments`` are not replaced.
     """
     given = {id(leaf) for leaf in pytree.tree_leaves(arguments)}
 
@@ -76,19 +77,19 @@ def flattened(engine: Engine, result: object, arguments: object) -> Any:
 
 
 def _in_one_step(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the elements of ``tensor`` as ``as_strided`` of what it views; None if that is another view for autograd."""
+    """Return ``tensor`` as ``as_strided`` of its root; None if autograd would treat that view differently."""
     root = root_of(tensor)
     value, whole = current_value(engine, tensor), current_value(engine, root)
     alike = root.dtype == tensor.dtype and not any(
         t.is_conj() or t.is_neg() for t in (tensor, root, value, whole)
     )
-    # torch changes nothing through an as_strided of a view.
+    # torch ignores a change through an as_strided of a view.
     if not alike or root is tensor or view_steps(engine.core(root)):
         return None
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
     if not (dense(root) and dense(whole) and same_strides(whole, root.stride())):
         return None
-    # The view was made of the present value, which may lie elsewhere in its storage than the tensor does in eager.
+    # The view was made from the present value, which may have another storage offset than eager's tensor.
     start = value.storage_offset() - whole.storage_offset()
     note_view(engine, root)
     made = root.as_strided(tensor.shape, tensor.stride(), root.storage_offset() + start)
@@ -106,7 +107,7 @@ def _autograd_state(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
-    """Whether a view between ``tensor`` and what owns its memory has no exact inverse."""
+    """Whether a view between ``tensor`` and the owner of its memory has no exact inverse."""
     if not engine.is_functional(tensor):
         return False
     core = engine.core(tensor)
@@ -123,7 +124,7 @@ def _is_lossy(engine: Engine, tensor: torch.Tensor) -> bool:
 
 
 def _owner(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that ``tensor`` is a view of, also through ``detach()``."""
+    """Return the tensor of which ``tensor`` is a view, also through ``detach()``."""
     detached_from = engine.cut_off_from.get(storage_key(tensor))
     return root_of(tensor) if detached_from is None else detached_from
 
@@ -145,7 +146,7 @@ def _unfold_loses(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _expand_loses(_before: torch.Tensor, _after: torch.Tensor) -> bool:
-    return True  # also where it expands nothing: the inverse adds a difference all the same
+    return True  # also without effect: the inverse adds a difference all the same
 
 
 def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
@@ -153,11 +154,11 @@ def _strided_loses(_before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 _LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_loses}
-"""View operators whose inverses are not exact for all arguments, each with the function that tells."""
+"""View operators whose inverses are not exact for all arguments, each with its test."""
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements may share memory: a dimension's step lies within what the dimensions of smaller steps cover."""
+    """Whether elements may share memory: a stride lies within the span of dimensions with smaller strides."""
     dims = list(zip(tensor.stride(), tensor.shape, strict=True))
     if any(type(n) is int and n == 0 for _, n in dims):
         return False

@@ -1,8 +1,8 @@
-"""Changes of an input that are not changes of its values: its size and strides, or whether it has a gradient.
+"""Changes of an input's metadata: its size, its strides, or whether it has a gradient.
 
-They are made again on the caller's tensor by the same calls, so that version counters, ``grad_fn`` and errors are eager's:
-``requires_grad_()`` before the compiled graph runs, which may then have a backward, ``t_()``, ``detach_()`` and their
-like when it has run. What is left of ``t_()`` while tracing is a view.
+The wrapper repeats these calls on the caller's tensor, so that version counters, ``grad_fn`` and errors are
+eager's. ``requires_grad_()`` runs before the compiled graph, which may need a backward for it; ``t_()``,
+``detach_()`` and the others run after. While tracing, ``t_()`` leaves only a view.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> tuple[Relayout, ...]:
-    """Return what the captured graph did to the input's size and strides.
+    """Return the calls by which the captured graph changed the input's metadata.
 
     Raises:
-        UnsupportedGraphError: if doing this again would not do to the caller's tensor what eager does.
+        UnsupportedGraphError: if the same calls on the caller's tensor would differ from eager.
     """
     argument = traced.argument
     found = tuple(step for target, step in session.engine.relayouts if target is argument)
@@ -59,7 +59,7 @@ def relayouts_of(session: Session, spec: CapturedInput, traced: TracedInput) -> 
 def _looks_as_after(
     session: Session, spec: CapturedInput, traced: TracedInput, relayouts: tuple[Relayout, ...]
 ) -> bool:
-    """Whether the input looks as it did before but for ``relayouts``."""
+    """Whether the input differs from its state before the graph only by ``relayouts``."""
     argument = traced.argument
     core = session.engine.core(argument)
     if torch_compat.functionalize_was_storage_changed(core):
@@ -76,13 +76,13 @@ def _looks_as_after(
     if not _same_size(argument, example):
         return False
     if traced.base is None and torch_compat.functionalize_has_data_mutation(core):
-        return True  # new values are laid out anyhow; they are traced again as views of a base
+        return True  # the layout of new values is irrelevant: they are traced again as views of a base
     place = (*argument.stride(), argument.storage_offset())
     return place == (*example.stride(), example.storage_offset())
 
 
 def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
-    """Return a tensor that looks as ``fake`` does after ``relayouts``."""
+    """Return a tensor that has the metadata of ``fake`` after ``relayouts``."""
     plain_only = torch_compat.ExcludeDispatchKeyGuard(
         torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
@@ -94,7 +94,7 @@ def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tenso
 
 
 def _same_size(argument: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether sizes agree; strides may differ, where a value was written back in another layout."""
+    """Whether sizes agree. Strides may differ, because a write-back can change the layout of a value."""
     if len(argument.shape) != other.dim():
         return False
     return all(
@@ -104,7 +104,7 @@ def _same_size(argument: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _check_alone(session: Session, spec: CapturedInput) -> None:
-    """Refuse an input that is given twice: it looks different through both names."""
+    """Refuse an input that is passed twice: the graph would know it as two tensors of different metadata."""
     if sum(other.fake is spec.fake for other in session.captured.inputs) > 1:
         raise UnsupportedGraphError(
             f"input {spec.name!r} has its size or strides changed in place and is another input, too",
@@ -114,10 +114,10 @@ def _check_alone(session: Session, spec: CapturedInput) -> None:
 
 
 def _follow_history(spec: CapturedInput, traced: TracedInput, steps: tuple[Relayout, ...]) -> None:
-    """Take gradients for an input that has become a leaf.
+    """Set ``traced.leaf`` for an input that has become a leaf.
 
     Raises:
-        UnsupportedGraphError: if it does not have one history from the start of the graph to its end.
+        UnsupportedGraphError: if the input changes its history in the middle of the graph.
     """
     argument = traced.argument
     methods = {step.method for step in steps}
@@ -127,7 +127,7 @@ def _follow_history(spec: CapturedInput, traced: TracedInput, steps: tuple[Relay
     elif traced.leaf is not None and not argument.requires_grad:
         clear = methods == {"detach_"} and traced.leaf is not argument
     else:
-        # Nothing has changed, or not as in eager: a view cannot be detached in place.
+        # Nothing changed, or the change differs from eager's: a view cannot be detached in place.
         clear = all(step.moves for step in steps) or (
             argument.requires_grad is (traced.leaf is not None) and "detach_" not in methods
         )

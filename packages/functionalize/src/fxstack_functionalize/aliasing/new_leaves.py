@@ -1,7 +1,8 @@
-"""Leaves that the captured graph makes and returns: ``torch.zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``.
+"""New leaves that the graph returns: ``zeros_like(x, requires_grad=True)``, ``y.detach().requires_grad_()``.
 
-Where nothing else that leaves the graph has to do with such a leaf, it is a result like any other, on which the caller calls
-``requires_grad_()`` once the compiled graph has run. Otherwise its gradient would have to be accumulated inside the backward.
+If no other output and no input depends on such a leaf, it is an ordinary result, on which the wrapper calls
+``requires_grad_()`` after the compiled graph has run. Otherwise the backward would have to accumulate its
+gradient, which is refused.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 def set_aside(
     outputs: Mapping[int, torch.Tensor], inputs: Sequence[TracedInput], known: Collection[int]
 ) -> set[int]:
-    """Take the flag off the new leaves among ``outputs`` (by position, each once); return the ids of these tensors.
+    """Clear ``requires_grad`` of the new leaves among ``outputs`` (by position, each once). Return their ids.
 
-    ``known``: ids of tensors that are inputs, or stand for them.
+    ``known``: ids of tensors that are inputs or represent inputs.
 
     Raises:
-        UnsupportedGraphError: if something else depends on one of them.
+        UnsupportedGraphError: if another output or an input depends on a new leaf.
     """
     found = {position: value for position, value in outputs.items() if _is_leaf(value, known)}
     if not found:
@@ -55,10 +56,10 @@ def set_aside(
 
 
 def check_inputs(info: GraphInfo) -> None:
-    """Refuse a graph whose only leaves are new: autograd records custom functions for inputs alone.
+    """Refuse a graph whose only leaves are new: autograd calls a custom function's backward only for inputs.
 
     Raises:
-        UnsupportedGraphError: if no input has a gradient.
+        UnsupportedGraphError: if no input requires a gradient.
     """
     if not info.grad_inputs:
         raise UnsupportedGraphError(
@@ -69,20 +70,20 @@ def check_inputs(info: GraphInfo) -> None:
 
 
 def _is_leaf(value: torch.Tensor, known: Collection[int]) -> bool:
-    # What a view of a tensor with a gradient says of itself is that tensor's.
+    # A view of a tensor with a gradient reports the ``grad_fn`` and ``requires_grad`` of that tensor.
     owner = root_of(value) if root_of(value).requires_grad else value
     return owner.requires_grad and grad_fn_of(owner) is None and id(owner) not in known
 
 
 def _leaves_behind(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """Return the ids of the leaves that gradients of ``tensors`` reach, and of what these are views of."""
+    """Return the ids of the leaves that gradients of ``tensors`` reach, and of the bases of ``tensors``."""
     tensors = list(tensors)
     functions = [grad_fn_of(tensor) for tensor in tensors if tensor.requires_grad]
     return {id(root_of(tensor)) for tensor in tensors} | set(map(id, leaves_behind(functions)))
 
 
 def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Give the leaves that gradients reach behind nodes of autograd's graph, or None, each once."""
+    """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
     seen, left = set[Any](), list(functions)
     while left:
         node = left.pop()

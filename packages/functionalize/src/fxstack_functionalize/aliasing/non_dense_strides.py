@@ -1,7 +1,7 @@
-"""Values of tensors between whose elements there are others (``x[:, :5]``), in memory as the tensors are.
+"""Tensors with gaps between their elements (``x[:, :5]``): give their values the same strides in memory.
 
-What an in-place operator computes is dense. Whether ``reshape`` or ``contiguous`` then give a view or a copy depends on the
-gaps that the changed tensor still has in eager.
+In-place operators compute dense values. Whether a later ``reshape`` or ``contiguous`` returns a view or a
+copy depends on the gaps that the changed tensor has in eager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
-    """Whether ``tensor`` certainly has these strides, where a stride means something."""
+    """Whether ``tensor`` certainly has these strides. Strides of dimensions of size 1 do not count."""
     return all(
         statically_known_true(size == 1) or statically_known_true(own == stride)
         for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
@@ -31,7 +31,7 @@ def same_strides(tensor: torch.Tensor, strides: Sequence[Any]) -> bool:
 
 
 def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: object = 0) -> torch.Tensor:
-    """Copy ``value`` into new memory with these strides, ``offset`` elements behind its start."""
+    """Copy ``value`` into new memory with these strides and this storage ``offset``."""
     reach = sum((n - 1) * step for n, step in zip(value.shape, strides, strict=True)) + 1
     memory = value.new_zeros((offset + reach,))
     filled = torch.ops.aten.as_strided_scatter.default(memory, value, value.shape, strides, offset)
@@ -40,7 +40,7 @@ def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: 
 
 @contextmanager
 def plain_only() -> Iterator[None]:
-    """Work on the values under functional tensors, without history."""
+    """Run operators on the values under functional tensors, without autograd history."""
     excluded = torch_compat.ExcludeDispatchKeyGuard(
         torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
     )
@@ -49,7 +49,7 @@ def plain_only() -> Iterator[None]:
 
 
 def replace_value(core: torch.Tensor, value: torch.Tensor) -> None:
-    """Put ``value`` into a functional tensor (C++ level), and into what owns its memory."""
+    """Replace the value of a functional tensor (C++ level), and update the owner of its memory."""
     torch_compat.functionalize_replace(core, value)
     torch_compat.functionalize_commit_update(core)
     torch_compat.functionalize_sync(core)

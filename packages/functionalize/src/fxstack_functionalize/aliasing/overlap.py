@@ -1,9 +1,9 @@
-"""In-place operators that read memory which they write, but not element by element: ``x[1:].add_(x[:-1])``.
+"""In-place operators that read memory that they write, but not element by element: ``x[1:].add_(x[:-1])``.
 
-Eager has an error for most of these, and where it has none the result depends on the order in which it goes through
-memory. A functional graph would read everything before it writes anything, so such calls are refused, and eager
-gets to say what it says. Places in memory are compared as torch's ``MemoryOverlap.cpp`` does, but exactly: for layouts that are
-nested, as those of slices are, two places are disjoint if the digits of their offsets are, in the number system of the strides.
+Eager raises for most such calls. For others the result depends on the order of memory accesses. A functional
+graph would read everything before it writes, so the trace refuses such calls, and eager runs. Memory ranges
+are compared as in torch's ``MemoryOverlap.cpp``, but exactly: for nested layouts, such as those of slices,
+two ranges are disjoint if the digits of their offsets are disjoint in the number system of the strides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a tensor's elements are in its storage: numbers of bytes, dimensions of one element left out."""
+    """The bytes of a tensor's elements in its storage. Dimensions of size 1 are left out."""
 
     offset: int
     dims: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ ELEMENTWISE = frozenset(
         *(f"__i{name}__" for name in OPERATORS),
     }
 )
-"""In-place operators without torch's tag for it that read an element only to write the same one."""
+"""In-place operators that work element by element, but do not have torch's tag ``pointwise``."""
 
 
 ASSIGNMENTS = frozenset({"setitem", "__setitem__"})
@@ -61,7 +61,7 @@ def check_reads(
     """Check a call that writes to ``target`` and reads the tensors among ``args`` and ``kwargs``.
 
     Raises:
-        UnsupportedGraphError: if one of these shares memory with ``target``, and is not the same elements.
+        UnsupportedGraphError: if a read tensor shares memory with ``target``, but is not the same elements.
     """
     readers = [
         other
@@ -84,10 +84,10 @@ def check_reads(
 def check_lists(
     engine: Engine, name: str, targets: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Check a call that writes to each of ``targets``, in order, what it computes from the items beside it in other lists.
+    """Check a call that writes to each of ``targets`` in order, and reads the items beside it in other lists.
 
     Raises:
-        UnsupportedGraphError: if one of them shares memory with what is written or read in another step.
+        UnsupportedGraphError: if a tensor shares memory with a tensor that another step writes or reads.
     """
     lists = [value for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
     single = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
@@ -106,7 +106,7 @@ def check_lists(
 
 
 class _Used(NamedTuple):
-    """A place that step ``number`` of a call on lists reads or writes."""
+    """A memory range that step ``number`` of a call on lists reads or writes."""
 
     place: Place
     number: int
@@ -114,7 +114,7 @@ class _Used(NamedTuple):
 
 
 def _in_two_steps(all_used: list[_Used]) -> bool:
-    """Whether a place on this storage is written in one step, and used in another."""
+    """Whether one step writes a range of this storage that another step uses."""
     waiting: list[_Used] = []
     for used in sorted(all_used, key=lambda used: used.place.offset):
         waiting = [before for before in waiting if before.place.end > used.place.offset]
@@ -135,17 +135,17 @@ def _overlap(name: str) -> UnsupportedGraphError:
 
 
 def _present(engine: Engine, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the value of a tensor: those of one storage lie in one memory, where their wrappers' offsets may be older."""
+    """Return the present value of a tensor. Offsets of functional wrappers may be out of date."""
     return current_value(engine, tensor) if engine.is_functional(tensor) else tensor
 
 
 def _are_elements(one: Place, other: Place) -> bool:
-    """Whether each place is one element, so that they are the same or apart, wherever they lie."""
+    """Whether each place is one element. Two such places are equal or disjoint, at any offset."""
     return not one.dims and not other.dims and one.width == other.width
 
 
 def _counts_as_part(target: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether eager takes the same elements for others, as it does where strides differ that mean nothing (``x.add_(x[0])``)."""
+    """Whether eager sees a partial overlap because strides without meaning differ (``x.add_(x[0])``)."""
     dense = torch.ops.aten.is_non_overlapping_and_dense.default
     return tuple(target.stride()) != tuple(other.stride()) and dense(target) and dense(other)
 
@@ -156,7 +156,7 @@ def _share(engine: Engine, target: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _is_elementwise(name: str) -> bool:
-    """Whether an operator computes each element of its first argument from the same elements of the others."""
+    """Whether an operator reads for each element of its first argument only the same element of others."""
     plain = name.removeprefix("_foreach_")
     if plain in ELEMENTWISE:
         return True
@@ -169,7 +169,7 @@ def _is_elementwise(name: str) -> bool:
 
 
 def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
-    """Return the place that a call writes to: a part of ``target`` for an assignment to an index that is no tensor."""
+    """Return the place that a call writes: a part of ``target`` for assignments without tensor indices."""
     index = args[0] if name in ASSIGNMENTS else None
     parts = index if isinstance(index, tuple) else (index,)
     whole = place_of(target)
@@ -185,7 +185,7 @@ def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
 
 
 def place_of(tensor: torch.Tensor) -> Place:
-    """Return where ``tensor`` is. What is asked of symbolic numbers becomes a guard on them."""
+    """Return the place of ``tensor``. Comparisons of symbolic numbers add guards."""
     width = tensor.element_size()
     dims = zip(tensor.stride(), tensor.shape, strict=True)
     kept = tuple((stride * width, size) for stride, size in dims if size != 1)
@@ -193,7 +193,7 @@ def place_of(tensor: torch.Tensor) -> Place:
 
 
 def may_overlap(one: Place, other: Place) -> bool:
-    """Whether two places in one storage have an element in common, as far as can be told."""
+    """Whether two places in one storage may have an element in common."""
     if any(size == 0 for _, size in (*one.dims, *other.dims)):
         return False
     if one.end <= other.offset or other.end <= one.offset:
@@ -203,14 +203,14 @@ def may_overlap(one: Place, other: Place) -> bool:
         if stride != 0 and not any(stride == known for known in strides):
             strides.append(stride)
     strides.sort(reverse=True)
-    # What owns the memory may begin anywhere in it: digits can be told from there as well as from the start.
+    # The digits may be counted from the start of the storage or from the first element: both must overlap.
     first = min(one.offset, other.offset)
     moved = [place._replace(offset=place.offset - first) for place in (one, other)]
     return _share_digits((one, other), strides) and _share_digits(moved, strides)
 
 
 def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
-    """Whether two places have an element in common, by the digits of their offsets; True if these do not tell."""
+    """Whether the digits of two places' offsets overlap; True if digits do not decide."""
     digits = [_digits(place, strides) for place in both]
     if not all(_nested(spans, strides) for spans in digits):
         return True
@@ -221,7 +221,7 @@ def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:
 
 
 def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the half-open span of each digit, that of the rest in bytes last."""
+    """Return the half-open range of each digit; the last range is that of the remaining bytes."""
     spans, rest = [], place.offset
     for stride in strides:
         first, rest = rest // stride, rest % stride
@@ -231,7 +231,7 @@ def _digits(place: Place, strides: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _nested(spans: Sequence[tuple[int, int]], strides: Sequence[int]) -> bool:
-    """Whether all digits but the first stay below what one step of the digit before is worth."""
+    """Whether each digit but the first stays below one step of the digit before it."""
     below = spans[-1][1]
     for (_, high), stride in zip(reversed(spans[:-1]), reversed(strides), strict=True):
         if below > stride:

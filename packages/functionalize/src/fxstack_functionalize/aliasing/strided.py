@@ -1,8 +1,8 @@
-"""``as_strided``, which looks at the memory of its argument's whole storage, not at the argument.
+"""Support ``as_strided``, which addresses the whole storage of its argument, not only the argument.
 
-torch's functionalisation takes it for a view of the argument: a change of what lies outside of that is lost. Such
-calls are refused. The offset of such a view counts from the start of the storage, so a tensor that is changed in place keeps its
-own offset where there is such a view, or one is made later.
+torch's functionalisation treats the result as a view of the argument and loses changes outside of the
+argument, so calls that reach outside are refused. The offset counts from the start of the storage. So if such
+a view exists or is made later, a tensor that is changed in place keeps its storage offset.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
     """Check a call of ``as_strided`` with the further arguments ``args``.
 
     Raises:
-        UnsupportedGraphError: if it may reach elements of the storage that are not ``target``'s.
+        UnsupportedGraphError: if the call may reach elements of the storage outside of ``target``.
     """
     given = {**dict(zip(("size", "stride", "storage_offset"), args, strict=False)), **kwargs}
     size, stride = given.get("size"), given.get("stride")
     if not isinstance(size, (list, tuple)) or not isinstance(stride, (list, tuple)):
-        return  # eager has an error for it
+        return  # eager raises
     offset = given.get("storage_offset")
     start = target.storage_offset()
     numbers = (*size, *stride, start if offset is None else offset, *target.shape, start)
@@ -53,7 +53,7 @@ def check_reach(target: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], first: object) -> bool:
-    """Whether all elements are ``target``'s; guards on symbolic numbers, of which those that data decide never are."""
+    """Whether all elements lie in ``target``. Adds guards; False for data-dependent numbers."""
     if any(guard_or_false(n == 0) for n in size):
         return True
     start = target.storage_offset()
@@ -63,7 +63,7 @@ def _lies_in(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], f
 
 
 def _is_its_own(target: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: object) -> bool:
-    """Whether symbolic numbers are those of the tensor itself, up to their order."""
+    """Whether size, stride and offset equal those of the tensor, up to the order of dimensions."""
     own = {(_key(n), _key(step)) for n, step in zip(target.shape, target.stride(), strict=True)}
     asked = {(_key(n), _key(step)) for n, step in zip(size, stride, strict=False)}
     return asked <= own and (offset is None or _key(offset) == _key(target.storage_offset()))
@@ -74,7 +74,7 @@ def _key(number: object) -> Any:
 
 
 def note_view(engine: Engine, target: torch.Tensor) -> None:
-    """Remember that ``as_strided`` is called on ``target``; give what owns its memory the offset that it has in eager."""
+    """Record an ``as_strided`` of ``target``. Give the owner of its memory the storage offset of eager."""
     if target.layout is not torch.strided or not engine.is_functional(target):
         return
     key = storage_key(target)
@@ -86,7 +86,7 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
 
 
 def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
-    """Give a tensor that was changed in place its ``offset`` from before; later, if no view depends on it yet."""
+    """Restore the ``offset`` of a tensor changed in place: now, or in ``note_view`` if no view needs it."""
     core = engine.core(target)
     if not torch_compat.is_functional_tensor(core) or view_steps(core):
         return

@@ -1,9 +1,9 @@
-"""Inputs that share memory, one of which is changed: they become views of one more input, their common base.
+"""Inputs that share memory, if the graph changes one: they become views of a further input, their base.
 
-The base is the whole storage as one flat tensor. It is appended to the graph's inputs; the members' own
-placeholders stay, unused, and inside the graph each member is ``base.as_strided(...)``. A change of one member is then
-a change of the base, and shows through all of them. Members that are disjoint stay separate inputs. Where gradients are
-recorded the base is the tensor that autograd knows the members as views of (``roots``).
+The base is the whole storage as one flat tensor, appended to the graph's inputs. The placeholders of the
+members stay, unused; inside the graph each member is ``base.as_strided(...)``. So a change of one member is a
+change of the base, and all members show it. Disjoint members stay separate inputs. If gradients are recorded,
+the base is the tensor of which autograd knows the members as views (``differentiable_bases``).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 
 class NeedsBasesError(Exception):
-    """The trace has to start again with these groups of inputs merged."""
+    """The trace has to restart with these groups of inputs merged."""
 
     def __init__(self, groups: tuple[Group, ...], rooted: tuple[Group, ...] = ()) -> None:
         self.groups = groups
         self.rooted = rooted
-        """Those of them that gain a history."""
+        """The groups that gain an autograd history."""
         super().__init__(groups, rooted)
 
 
 class NeedsViewsError(Exception):
-    """The trace has to start again with inputs that are views of tensors: one of them was given a history."""
+    """The trace has to restart with inputs that keep their ``_base``: one of them gained a history."""
 
 
 def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
-    """Return the groups (two or more) of inputs whose memory overlaps, directly or through others."""
+    """Return the groups (two or more) of inputs whose memory overlaps, directly or through other inputs."""
     by_storage: dict[int, list[int]] = {}
     for index, spec in enumerate(captured.inputs):
         if _is_strided(spec.fake):
@@ -56,11 +56,11 @@ def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
 
 
 def groups_to_merge(captured: Captured, changed: set[int], relaid: set[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the inputs that have to be views of one base, given those that are changed and those that must be views.
+    """Return the groups of inputs to merge. ``relaid``: changed inputs whose size or strides change.
 
-    A base is a whole storage, and is written as a whole: all changed inputs on it belong to it. Inputs with gradients that are
-    views of one tensor have one version counter, by which autograd judges what it has saved of them: they belong together
-    although they may be disjoint.
+    A base is a whole storage and is written as a whole, so all changed inputs on it belong to its group.
+    Inputs with gradients that are views of one tensor share a version counter, which autograd compares with
+    that of saved tensors: they belong to one group even if they are disjoint.
     """
     wanted = [group for group in overlapping_groups(captured) if changed.intersection(group)]
     wanted += [(index,) for index in relaid]
@@ -85,7 +85,7 @@ def _storage(captured: Captured, index: int) -> int:
 
 
 def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
-    """Separate inputs on one storage by the ranges of memory that they span; unknown sizes overlap everything."""
+    """Split inputs on one storage by the memory ranges that they span. Symbolic sizes overlap everything."""
     spans = [extent(captured.inputs[index].fake) for index in members]
     if any(span is None for span in spans):
         return [tuple(members)]
@@ -102,18 +102,18 @@ def _split(captured: Captured, members: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return the first and one past the last element of its storage that ``tensor`` reaches; None if symbolic."""
+    """Return the first element of its storage that ``tensor`` reaches and the end; None if symbolic."""
     return None if _numbers_of(tensor) else reach(tensor)
 
 
 def _numbers_of(tensor: torch.Tensor) -> list[torch.SymInt]:
-    """Return the symbolic numbers that say which memory ``tensor`` is."""
+    """Return the symbolic numbers in the layout of ``tensor``."""
     numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     return [number for number in numbers if isinstance(number, torch.SymInt)]
 
 
 def reach(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Return the first and one past the last element; of symbolic sizes, which are not 0, an expression."""
+    """Return the first element and the end; expressions for symbolic sizes, which are never 0."""
     start = tensor.storage_offset()
     if any(type(size) is int and size == 0 for size in tensor.shape):
         return start, start
@@ -122,18 +122,18 @@ def reach(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _length(members: Sequence[torch.Tensor]) -> Any:
-    """Return how many elements their base has: the storage, or the part of it up to their end if that is symbolic."""
+    """Return the number of elements of the base: the whole storage, or up to the members' end if symbolic."""
     if any(map(_numbers_of, members)):
         return reduce(torch.sym_max, [reach(member)[1] for member in members])
     return members[0].untyped_storage().nbytes() // members[0].element_size()
 
 
 def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Group] = ()) -> Captured:
-    """Append one base input per group, in the place of those that are there; for ``rooted`` ones the tensor that they view.
+    """Replace the base inputs by one base per group; for groups in ``rooted`` the base is the root.
 
     Raises:
-        UnsupportedGraphError: if members differ in dtype, have sizes that do not follow from the inputs', or require gradients
-            and are not views of one tensor.
+        UnsupportedGraphError: if members differ in dtype, have sizes that do not follow from the inputs'
+            sizes, or require gradients without being views of one tensor.
     """
     inputs = [spec for spec in captured.inputs if spec.members is None]
     for number, group in enumerate(groups):
@@ -186,7 +186,7 @@ def _shared(captured: Captured, group: Group, reason: str) -> UnsupportedGraphEr
 
 
 def needs_root(captured: Captured, index: int) -> NeedsBasesError | None:
-    """Return what starts the trace again with the root of the group of input ``index``; None if it has none."""
+    """Return the error that restarts the trace with the root of input ``index``; None if it has no root."""
     groups = tuple(spec.members for spec in captured.inputs if spec.members is not None)
     rooted = tuple(spec.members for spec in captured.inputs if spec.members and spec.is_root)
     own = next(group for group in groups if index in group)

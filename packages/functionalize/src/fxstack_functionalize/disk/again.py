@@ -1,7 +1,8 @@
-"""The callable of a program that was found on disk: its wrapper from the records, its compiled graphs from their files.
+"""Make the callable of a program on disk: its wrapper from records, its compiled graphs from files.
 
-The graphs themselves are not needed, but for what is rare: hooks that are to be inlined, an index out of range (eager says
-what it says), a report, a file that has gone since. They are traced again then, in the state of torch in which they were first.
+The callable needs the traced graphs only in rare cases: hooks to be inlined, an index out of range (which
+runs in eager), a report, a missing file. ``Recreated`` then traces them again, in the state of torch of the
+first trace.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Recreated:
-    """The graphs of a stored program, made again when they are asked for."""
+    """The graphs of a stored program, traced and partitioned again on demand."""
 
     def __init__(self, trace: Callable[[], Traced], stages: Stages, run: Run) -> None:
         self._trace = trace
@@ -56,10 +57,10 @@ class Recreated:
         return partition
 
     def checked(self, plan: TrainingPlan) -> Partition:
-        """Return the partition, which must be the one that ``plan`` was made for.
+        """Return the partition, which must be that of ``plan``.
 
         Raises:
-            CompilerContractError: if the partitioner decided otherwise this time.
+            CompilerContractError: if the partitioner returned another partition this time.
         """
         if plan_training(self.traced, self.partition) != plan:
             raise CompilerContractError(
@@ -101,7 +102,7 @@ def from_disk(
 def _add(
     backwards: Backwards, variant: Variant, found: Stored, entry: CacheEntry, recreated: Recreated
 ) -> bool:
-    """Have the stored backward loaded when it is needed: now, if it has symbolic sizes. False if it cannot be."""
+    """Add the stored backward. Load it now if it has symbolic sizes, else when it is first used."""
     stage = backwards.stage(variant)
 
     def load() -> Compiled | None:
@@ -110,7 +111,7 @@ def _add(
     if not found.symbolic:
         backwards.add(variant, lambda: load() or recreated.stages.backward(stage()))
         return True
-    # Compiling it later could assume something of sizes, when nobody guards that any more.
+    # If loading fails later, compiling could assume facts about sizes that nobody guards any more.
     backward = load()
     if backward is None:
         return False
@@ -119,9 +120,9 @@ def _add(
 
 
 def in_present_state() -> Run:
-    """Return what calls a function later with the grad mode and autocast of now, and no other state of the calling thread.
+    """Return a function that later runs a function with the present grad mode and autocast.
 
-    It is called in a thread of its own: tracing must not see that a compiled graph runs, or a backward.
+    In its own thread, because tracing must not see that a compiled graph or a backward is running.
     """
     in_state = state_now()
 

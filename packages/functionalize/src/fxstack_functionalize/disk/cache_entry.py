@@ -1,4 +1,4 @@
-"""The place of one program in a store: looked up before it is traced, filled when all of its graphs are compiled."""
+"""The entry of one program in a store: looked up before tracing, written when all graphs are compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class CacheEntry:
-    """Nothing is found or kept without a store, or for a program that has no key."""
+    """The entry of one program. Without a store or a key nothing is found or kept."""
 
     def __init__(
         self, store: Store | None, captured: Captured, request: TraceRequest, options: AotOptions
@@ -43,7 +43,7 @@ class CacheEntry:
             self.key = program_key(captured, self.sizes, request, options, store.salt)
 
     def find(self) -> Stored | None:
-        """Return the program if it was kept; what is damaged or foreign is left alone, with a line in the log."""
+        """Return the stored program; None if there is none, or (with a log line) if it cannot be read."""
         if self.store is None or self.key is None:
             return None
         document = self.store.read(self.key)
@@ -56,7 +56,7 @@ class CacheEntry:
             return None
 
     def load(self, record: object, graph: Callable[[], GraphModule]) -> Compiled | None:
-        """Return a compiled graph from its stored form, None if it cannot be used here."""
+        """Return a compiled graph from its stored form; None (with a log line) if it cannot be loaded."""
         assert self.store is not None
         try:
             return self.store.unpack(record, graph)
@@ -74,7 +74,7 @@ class CacheEntry:
     def keep_training(
         self, shell: Shell, pair: Pair, variant: Variant | None, backward: Compiled | None
     ) -> None:
-        """Keep a forward, or with it the first backward; others that it comes to need are made anew by each process."""
+        """Keep a forward, then a forward with its first backward. Each process compiles other variants."""
         if not self._kept:
             whole = self._keep(shell, (pair.plan, variant), (pair.forward, backward))
             self._kept = whole and variant is not None
@@ -85,7 +85,7 @@ class CacheEntry:
         training: tuple[TrainingPlan, Variant | None] | None,
         graphs: tuple[Compiled, Compiled | None],
     ) -> bool:
-        """Write the program; says whether that was possible."""
+        """Write the program. Return whether it was written."""
         if self.store is None or self.key is None:
             return False
         try:

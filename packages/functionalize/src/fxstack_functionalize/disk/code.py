@@ -1,8 +1,9 @@
-"""Code of the program's own as JSON: equal in every process for code that does the same, so that it can be part of a key.
+"""Describe Python code as JSON, equal in every process for equal code, so that it can be part of a key.
 
-It is read off bytecode, together with everything that this loads from outside: constants, functions of torch, known by its
-version, and other such code. A function that imports, assigns to globals or reads any other object has no such form. Of a custom
-operator the form holds its schema and the functions that a compiler calls; its kernels are called when the program runs.
+The description comes from bytecode and from everything that the bytecode loads from outside: constants,
+functions of torch (known by torch's version), and other such code. A function that imports, assigns to
+globals or reads any other object has no description. That of a custom operator holds its schema and the
+functions that tracing calls, not the kernels, which are called when the program runs.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PACKAGES = frozenset(
     {"torch"} | {f"fxstack_{part}" for part in ("capture", "functionalize", "interchange", "partition")}
 )
 NAMESPACES = frozenset({"aten", "prims", "prim", "_operator"})
-"""Operators whose meaning follows from torch's version."""
+"""Namespaces of operators whose meaning follows from torch's version."""
 REFUSED = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS"})
 READ_BUILTINS = (
     BUILTINS
@@ -53,7 +54,7 @@ OF_EVERY_CLASS = frozenset(
     {f"__{name}__" for name in ("module", "qualname", "doc", "dict", "weakref", "annotations")}
     | {"__firstlineno__", "__static_attributes__", "_backward_cls"}
 )
-"""Entries of a class's namespace that Python and torch make."""
+"""Entries of a class namespace that Python or torch adds."""
 REGISTERED_KEYS = frozenset(
     {
         "Meta",
@@ -65,21 +66,21 @@ REGISTERED_KEYS = frozenset(
         "CUDA",
     }
 )
-"""The dispatch keys that ``torch.library.custom_op`` registers: kernels, and functions that a definition holds."""
+"""The dispatch keys that ``torch.library.custom_op`` registers for its kernels and functions."""
 
 
 class CodeReader:
-    """Describes values; those that were described before are numbers."""
+    """Describes values. A value that was described before is a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._met: list[Any] = []
 
     def describe(self, value: object, name: str) -> Any:
-        """Return JSON for what ``value`` does, and is; ``name`` is said in errors.
+        """Return JSON for the class and behaviour of ``value``. Errors mention ``name``.
 
         Raises:
-            SaveError: it has no such form.
+            SaveError: if ``value`` has no description.
         """
         if id(value) in self._numbers:
             return {"again": self._numbers[id(value)]}
@@ -89,7 +90,7 @@ class CodeReader:
         self._met.append(value)
         if isinstance(value, (list, tuple, set, frozenset, dict)):
             return self._container(value, name)
-        if isinstance(value, slice):  # a constant of code from Python 3.14 on
+        if isinstance(value, slice):  # since Python 3.14 a slice can be a constant of code
             parts = (value.start, value.stop, value.step)
             return ["slice", *(self.describe(part, name) for part in parts)]
         if isinstance(value, (OpOverload, OpOverloadPacket, custom_ops.CustomOpDef)):
@@ -138,7 +139,7 @@ class CodeReader:
         return ["function", described]
 
     def _code(self, code: CodeType) -> Any:
-        """What decides what code does: everything but its place in a file."""
+        """Return everything that determines the behaviour of ``code``: all but its position in a file."""
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         return [
@@ -207,7 +208,7 @@ def _parts_of_partial(value: partial[Any]) -> Iterator[Any]:
 
 
 def _is_plain(op: OpOverload[..., Any]) -> bool:
-    """Whether all that is registered for ``op`` is what its definition holds."""
+    """Whether all registrations of ``op`` come from its ``custom_op`` definition."""
     lines = torch_compat.dispatch_dump(op._schema.name).splitlines()
     registered = [line.split(": registered at ", 1) for line in lines if ": registered at " in line]
     return all(
@@ -234,7 +235,7 @@ def higher_order_name(target: HigherOrderOperator) -> str:
     """Return the name of a higher-order operator of torch.
 
     Raises:
-        SaveError: it is the program's own.
+        SaveError: if the operator is not torch's.
     """
     if not type(target).__module__.startswith("torch."):
         raise SaveError(f"{target} is an operator of the program's own")
@@ -242,7 +243,7 @@ def higher_order_name(target: HigherOrderOperator) -> str:
 
 
 def name_in_torch(target: Any) -> str | None:
-    """Return the name of a function or class of torch or of fxstack itself, whose code follows from versions; None of others."""
+    """Return the name of a function or class of torch or fxstack, whose code has a version; else None."""
     name, place = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
     if not isinstance(target, (FunctionType, type)) or place.partition(".")[0] not in PACKAGES:
         return None
@@ -251,6 +252,6 @@ def name_in_torch(target: Any) -> str | None:
 
 
 def _is_of_package(function: FunctionType) -> bool:
-    """Whether it is written where its module's package is: a replacement of the program's own may wear the same name."""
+    """Whether the function's file is in the package of its module. A patched function may not be."""
     package = sys.modules[function.__module__.partition(".")[0]]
     return Path(function.__code__.co_filename).is_relative_to(Path(str(package.__file__)).parent)

@@ -1,7 +1,7 @@
-"""Records as JSON: frozen dataclasses of this package, their enumerations, views' steps, and the literals of graphs.
+"""Records as JSON: frozen dataclasses of this package, enumerations, view steps, and literals of graphs.
 
-Symbolic sizes are texts over the symbols of the inputs (``sizes``). What has no form here (objects of the program) raises
-``SaveError``, and is not kept on disk.
+A symbolic size is a text over the symbols of the inputs (``sizes``). A value without JSON form (an object of
+the program) raises ``SaveError``, so that its program is not kept on disk.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def to_json(value: Any) -> Any:
     """Return ``value`` as JSON.
 
     Raises:
-        SaveError: it, or a part of it, has no form.
+        SaveError: if ``value`` or a part of it has no JSON form.
     """
     if type(value) is tuple:
         return [to_json(item) for item in value]
@@ -79,7 +79,7 @@ def to_json(value: Any) -> Any:
 
 
 def _check_literal(value: Any) -> None:
-    """Refuse what would come back as another type: symbolic numbers, subclasses of numbers and text."""
+    """Refuse literals that would return as another type: symbolic numbers, subclasses of numbers or str."""
     if type(value) in {list, tuple, torch.Size}:
         for item in value:
             _check_literal(item)
@@ -88,10 +88,10 @@ def _check_literal(value: Any) -> None:
 
 
 def from_json(content: object, size: Callable[[Any], Any]) -> Any:
-    """Return what ``to_json`` was given; ``size`` makes a symbolic size of its text.
+    """Return the value from which ``to_json`` made ``content``. ``size`` makes a symbolic size from its text.
 
     Raises:
-        LoadError: the content is malformed, or of another version.
+        LoadError: if the content is malformed, or from another version.
     """
     try:
         return _read(content, size)

@@ -1,8 +1,8 @@
-"""The key of a captured graph's compiled program: a hash of everything that tracing and compiling it depend on.
+"""The cache key of a captured graph: a hash of everything on which tracing and compiling depend.
 
-Symbolic sizes are in it as expressions. Graphs that depend on what a hash cannot hold have none: numbers that depend on
-data, modules that are called whole, subclasses of tensors, code of the program's own that reads what may change (``code`` tells).
-Nothing in the key depends on the process. A target that stands for more than its name says of what it is made by
+The key contains symbolic sizes as expressions. Graphs that depend on something a hash cannot hold have no
+key: data-dependent numbers, called modules, tensor subclasses, code that reads mutable objects (see
+``code``). The key is equal in every process. A target that is more than its name describes its parts in
 ``__fxstack_parts__``.
 """
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 def program_key(
     captured: Captured, sizes: Sizes, request: TraceRequest, options: AotOptions, salt: str
 ) -> str | None:
-    """Return the key, None if the graph has none."""
+    """Return the key; None if the graph has no key."""
     try:
         parts = [
             salt,
@@ -68,7 +68,7 @@ def _inputs(captured: Captured) -> list[Any]:
 
 
 def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int]) -> list[Any]:
-    """Describe one input; tensors on one storage get the same number, and so do views of one tensor."""
+    """Describe one input. Tensors on one storage get the same number, and so do views of one tensor."""
     record: list[Any] = [spec.kind, spec.target]
     fake = spec.fake
     if not isinstance(fake, torch.Tensor):
@@ -92,7 +92,7 @@ def _input(spec: CapturedInput, storages: dict[int, int], roots: dict[int, int])
 
 
 def _viewed(root: torch.Tensor, *, is_plain: bool) -> list[Any]:
-    """Describe what an input is a view of, as far as the program depends on it."""
+    """Describe the base of a view, as far as the program depends on it."""
     if not (root.requires_grad and is_plain):
         return [root.requires_grad, is_plain]
     numbers = [*root.shape, *root.stride(), root.storage_offset()]
@@ -141,7 +141,7 @@ def _function(target: Any) -> Any:
 
 
 def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:
-    """Describe what a graph reads from its module: tensors are inputs, and numbered there; those of a graph inside are not."""
+    """Describe an attribute of a graph's module: a path for a tensor, which is an input described before."""
     value: Any = module
     for part in path.split("."):
         value = getattr(value, part)

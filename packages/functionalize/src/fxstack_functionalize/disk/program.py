@@ -1,4 +1,4 @@
-"""A compiled program as one document: the records that its wrapper is made from, and its graphs as their compiler writes them."""
+"""A compiled program as one JSON document: records of its wrapper, and its graphs in stored form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 5
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A program from the disk. ``plan`` is None for an inference graph, ``variant`` and ``backward`` without a backward."""
+    """A program from disk. ``plan``: None for inference. ``variant``, ``backward``: None if not stored."""
 
     shell: Shell
     plan: TrainingPlan | None
@@ -33,7 +33,7 @@ class Stored:
     forward: Any
     backward: Any
     symbolic: bool
-    """Whether it has symbolic sizes."""
+    """Whether the program has symbolic sizes."""
 
 
 def encode_program(
@@ -43,12 +43,12 @@ def encode_program(
     forward: object,
     backward: object,
 ) -> dict[str, Any]:
-    """Return the document of a program whose compiled graphs are the data ``forward`` and ``backward``.
+    """Return the document of a program with the packed graphs ``forward`` and ``backward``.
 
-    ``assumed``: of symbolic sizes, when it was compiled.
+    ``assumed``: the guards on symbolic sizes that compiling added.
 
     Raises:
-        SaveError: something in the records has no form on disk.
+        SaveError: if a record has no JSON form.
     """
     spec = shell.out_spec
     if spec.type is not tuple or not all(child.is_leaf() for child in spec.children()):
@@ -72,10 +72,10 @@ def encode_program(
 
 
 def decode_program(document: Any, captured: Captured, sizes: Sizes) -> Stored | None:
-    """Return the program of a document, for a captured graph like the one that it was made of; None if it is not for these sizes.
+    """Return the program of a document for a captured graph with the same key; None if its guards fail.
 
     Raises:
-        LoadError: the document is malformed, or does not fit the graph.
+        LoadError: if the document is malformed, or does not fit the graph.
     """
     try:
         if document["format"] != FORMAT:

@@ -1,8 +1,8 @@
-"""Symbolic sizes of a program on disk: what its key says of them, their text, and what was assumed of them.
+"""Symbolic sizes of a program on disk: their part of the key, their text, and the guards of the program.
 
-Sizes that a program was compiled for are not part of its key: every decision by them is a guard of the ShapeEnv, and these
-guards are kept with it. A later process makes them again, if they hold for its sizes; where they do not, it compiles anew.
-Symbols are found by their names, which follow from the program.
+The hints of sizes are not part of the key. Every decision that depends on a hint is a guard of the ShapeEnv,
+and these guards are stored with the program. A later process adds the guards again if they hold for its
+sizes; otherwise it compiles anew. Symbols are found by name: the names follow from the program.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ NO_SYMBOLS = SimpleNamespace(
     guards=(), var_to_range={}, replacements={}, deferred_runtime_asserts={}, backed_var_to_val={}
 )
 KINDS = (SymT.SIZE, SymT.FLOAT)
-"""What is known when a program is called."""
+"""The kinds of symbols whose values are known when a program is called."""
 
 
 class Sizes:
-    """The symbols of a captured graph's inputs. ``start`` guards were there before it was compiled."""
+    """The symbols of a captured graph's inputs. The first ``_start`` guards are from before compiling."""
 
     def __init__(self, captured: Captured) -> None:
         env = captured.fake_mode.shape_env
-        # Making a ShapeEnv for a graph without symbols would import the whole of torch's compiler.
+        # A new ShapeEnv for a graph without symbols would import torch's whole compiler.
         self._env: Any = NO_SYMBOLS if env is None else env
         self._start = len(self._env.guards)
 
@@ -48,14 +48,14 @@ class Sizes:
 
     @property
     def used(self) -> bool:
-        """Whether there are any."""
+        """Whether there are symbols."""
         return bool(self._symbols)
 
     def known(self) -> list[Any]:
-        """Describe what is known of all symbols now, for a key.
+        """Return all present facts about all symbols, for a key.
 
         Raises:
-            SaveError: one of them depends on data.
+            SaveError: if a symbol depends on data.
         """
         if not all(symbol_is_type(symbol, KINDS) for symbol in self._symbols.values()):
             raise SaveError("a number that depends on data")
@@ -67,10 +67,10 @@ class Sizes:
         return [ranges, replaced, [to_text(guard.expr) for guard in self._env.guards]]
 
     def assumed(self) -> list[str]:
-        """Return what compiling the program assumed.
+        """Return the guards that compiling the program added.
 
         Raises:
-            SaveError: a part of it speaks of numbers that depend on data, or is checked when the program runs.
+            SaveError: if a guard contains data-dependent numbers, or is checked when the program runs.
         """
         made = self._env.guards[self._start :]
         known = set(self._symbols.values())
@@ -81,10 +81,10 @@ class Sizes:
         return [to_text(guard.expr) for guard in made]
 
     def assume(self, texts: Sequence[str]) -> bool:
-        """Assume what an earlier process did; nothing is assumed, and False returned, if that is not so for these sizes.
+        """Add the guards of an earlier process. Add none and return False if a guard does not hold.
 
         Raises:
-            LoadError: a text is malformed.
+            LoadError: if a text is malformed.
         """
         found = [from_text(text, self._symbols) for text in texts]
         if not all(expr.xreplace(self._hints) == sympy.true for expr in found):
@@ -94,10 +94,10 @@ class Sizes:
         return True
 
     def size(self, text: object) -> int | torch.SymInt:
-        """Return the number that ``text`` is about.
+        """Return the number that ``text`` describes.
 
         Raises:
-            LoadError: it is malformed, or of other symbols.
+            LoadError: if ``text`` is malformed, or contains unknown symbols.
         """
         expr = from_text(text, self._symbols)
         if not expr.free_symbols:

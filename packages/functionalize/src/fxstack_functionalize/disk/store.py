@@ -1,6 +1,6 @@
-"""What the caller of ``aot`` provides for results to be kept: a place for documents, and a form for compiled graphs.
+"""The interface of a store of compiled programs, which the caller of ``aot`` implements.
 
-This package knows neither where a compiler keeps its files nor what its results are made of.
+This package knows neither the files of a compiler nor the contents of a compiled graph.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ class Store(Protocol):
 
     @property
     def salt(self) -> str:
-        """Everything that results depend on and that this package does not know.
+        """Return a text with everything on which results depend and which this package does not know.
 
-        Options and versions of the other parts, torch's global state; equal on all processes and machines that share results.
+        For example options and versions of other packages and torch's global state. Equal in all processes
+        and machines that share results.
         """
 
     def read(self, key: str) -> Any:
-        """Return the document stored under ``key``, None if there is no intact one."""
+        """Return the document stored under ``key``; None if there is no intact document."""
 
     def write(self, key: str, document: Any) -> None:
-        """Keep a document that JSON can hold. A failure is the store's own affair."""
+        """Store a JSON document. The store handles its own failures."""
 
     def pack(self, compiled: Compiled) -> Any:
-        """Return a compiled graph as data that JSON can hold, None if it has no such form."""
+        """Return a compiled graph as JSON data; None if it has no such form."""
 
     def unpack(self, record: Any, graph: Callable[[], GraphModule]) -> Compiled:
-        """Return the compiled graph again; ``graph`` makes the graph that it was compiled from, at some cost.
+        """Return the compiled graph of ``record``. ``graph`` traces the original graph again, at some cost.
 
         Raises:
-            Exception: whatever is wrong with ``record`` or this machine; the program is then compiled anew.
+            Exception: of any class, if ``record`` cannot be used on this machine. The program is then
+                compiled anew.
         """
 
     def used(self, remake: Callable[[], object]) -> None:
-        """A training step comes from the store; ``remake`` has its graphs traced and partitioned after all."""
+        """Note that a training step comes from the store. ``remake`` traces and partitions it again."""

@@ -1,9 +1,9 @@
-"""May a hook be traced once instead of being called each time, and when are two hooks the same?
+"""Decide from bytecode whether a hook can be traced once, and compute a key that is equal for equal hooks.
 
-A plain Python function may if nothing but its argument and constants decides what it does, and if it changes nothing
-but its own locals. That is read off its bytecode: which names of the outside it loads (each must be a constant, a
-torch function or another such function), and that it stores only into locals. Everything that it loads is part of
-its identity, so a closure that is made anew each step is the same hook, and one whose constant changed is not.
+A plain Python function can be traced if its behaviour depends on its argument and on constants alone, and if
+it changes only its own locals. So each name that it loads from outside must be a constant, a torch function
+or another such function, and it may store only into locals. The key contains every loaded value: a closure
+that is recreated in each step is the same hook, a closure with another constant is not.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ OUTSIDE_STORES = frozenset(
         "RETURN_GENERATOR",
     }
 )
-"""Instructions that may change, or look at, more than the function's own values."""
+"""Instructions that may change or read more than the function's own values."""
 
 TENSOR_STATE = (
     "requires_grad grad_fn is_leaf grad data_ptr storage untyped_storage _version _base _is_view register_hook "
     "requires_grad_ retain_grad backward set_ share_memory_ numpy tolist item __dict__ __globals__"
 )
 HIDDEN_STATE = frozenset(re.findall(r"\w+", TENSOR_STATE))
-"""Attributes of a tensor that a saved tensor of a compiled graph need not share with eager's."""
+"""Attributes of a saved tensor that may differ between a compiled graph and eager."""
 
 
 class NotTraceableError(Exception):
-    """The hook must run in eager; the text says why."""
+    """The hook must run in eager. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What a code object loads from outside."""
+    """The reads from outside of a code object, or the reason for a refusal."""
 
     reads: tuple[Read, ...]
     refusal: str | None
 
 
 class HookReader:
-    """Tells the identity of hooks; remembers what it found in each code object."""
+    """Computes the identity of hooks. Caches the scan of each code object."""
 
     def __init__(self) -> None:
         self._scans: dict[CodeType, _Scan] = {}
 
     def identity(self, hook: object) -> Hashable:
-        """Return a key that is equal for hooks that do the same.
+        """Return a key that is equal for hooks with equal behaviour.
 
         Raises:
             NotTraceableError: if the hook depends on, or changes, something that the key cannot hold.
@@ -130,7 +130,7 @@ def _scan(code: CodeType) -> _Scan:
 
 
 def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:
-    """Refuse what may have an effect, or depend on more than values."""
+    """Refuse an instruction that may have an effect or depend on more than values."""
     name = instruction.argval
     if instruction.opname in OUTSIDE_STORES:
         raise NotTraceableError(f"its instruction {instruction.opname} may have an effect")

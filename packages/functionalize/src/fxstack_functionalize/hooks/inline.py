@@ -1,7 +1,7 @@
 """Inline saved-tensor hooks after partitioning: pack at the forward's end, unpack at the backward's start.
 
-The partitioner has chosen what is saved; each of these tensors is packed by the forward graph itself, and what the
-backward gets is what was packed. Compilers fuse both with their surroundings.
+The partitioner has chosen the saved tensors. The forward graph packs each of them, and the backward graph
+takes the packed values. Compilers can fuse both with neighbouring operators.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _Packed:
 
 
 def inline_hooks(partition: Partition, pair: HookPair) -> Partition:
-    """Return the partition that saves what ``pair.pack`` returns in place of each saved tensor.
+    """Return the partition that saves the result of ``pair.pack`` in place of each saved tensor.
 
     Raises:
-        NotTraceableError: if a hook cannot be traced on one of the saved tensors.
+        NotTraceableError: if a hook cannot be traced on a saved tensor.
     """
     parameters = parameter_memory(partition.forward)
     packed = []
@@ -80,7 +80,7 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
 
 
 def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
-    """Take packed tensors and numbers, then what follows them in ``stage``: states, symbols and tangents."""
+    """Add inputs for packed tensors and numbers, then the states, symbols and tangents of ``stage``."""
     graph = Graph()
     made = [node for each in packed for node in each.pack.results]
     order = sorted(range(len(made)), key=lambda i: _is_number(made[i]))
@@ -108,7 +108,7 @@ def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]
 def _stage(
     stage: StageGraph, graph: Graph, signature: GraphSignature, env: dict[Node, Node] | None = None
 ) -> StageGraph:
-    """Close a graph; output specifications follow the names that copied nodes got."""
+    """Make a stage from a graph. Names of output specs follow the names of copied nodes."""
     if env is not None:
         names = {old.name: new.name for old, new in env.items()}
         outputs = tuple(

@@ -1,8 +1,8 @@
-"""Put saved-tensor hooks into the joint graph, so that the partitioner sees what they cost and what they save.
+"""Put saved-tensor hooks into the joint graph, so that the partitioner sees their cost and gain.
 
-Whatever the backward reads of the forward is replaced there by ``unpack(pack(value))``. What is unpacked is tagged to
-be recomputed; what is packed the partitioner may save, or compute again from something that is there anyway. The
-gradients are the same in each case.
+Each forward value that the backward reads is replaced there by ``unpack(pack(value))``. Unpacked values are
+tagged to be recomputed. The partitioner may save a packed value or recompute it; the gradients are equal in
+both cases.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) -> StageGraph:
-    """Return ``joint`` with the hooks around each value that its backward reads of its forward.
+    """Return ``joint`` with the hooks around each forward value that the backward reads.
 
-    ``backward`` names the nodes that were recorded in the backward.
+    ``backward``: names of the nodes that were recorded in the backward.
 
     Raises:
         NotTraceableError: if a hook cannot be traced on one of the values.
@@ -41,7 +41,7 @@ def hooks_in_joint(joint: StageGraph, backward: frozenset[str], pair: HookPair) 
     unpacked: dict[Node, Node] = {}
 
     def read(node: Node) -> Node:
-        """Return what a backward node gets for ``node``."""
+        """Return the value that a backward node gets for ``node``."""
         value = node.meta.get("val")
         if node.name in backward | tangents or not isinstance(value, torch.Tensor):
             return env[node]

@@ -1,8 +1,9 @@
 """Trace one pair of pack and unpack hooks for one saved tensor.
 
-``pack`` may return any nest of tensors, symbolic sizes and constants. Its tensors and symbols become values of the
-forward; the nest and the constants are known when ``unpack`` is traced, and cost nothing at run time. Both are
-traced as eager calls them: without grad mode, on a tensor of the saved one's size, dtype, device and strides.
+``pack`` may return any nest of tensors, symbolic sizes and constants. Its tensors and symbols become values
+of the forward. The nest and the constants are known when ``unpack`` is traced, and cost nothing at run time.
+Both hooks are traced as eager calls them: without grad mode, on a tensor with the size, dtype, device and
+strides of the saved tensor.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DYNAMIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class TracedHook:
-    """The ATen graph of one hook: ``results`` are the nodes of its dynamic leaves, ``leaves`` all of them."""
+    """The ATen graph of one hook. ``results``: nodes of its dynamic leaves; ``leaves``: all leaves."""
 
     graph: Graph
     results: tuple[Node, ...]
@@ -46,7 +47,7 @@ class TracedHook:
     spec: pytree.TreeSpec
 
     def splice(self, into: Graph, inputs: Sequence[Node], recompute: str | None = None) -> list[Node]:
-        """Copy the hook's nodes into another graph, at its insertion point, with a tag if one is given."""
+        """Copy the hook's nodes into another graph at its insertion point, tagged with ``recompute``."""
         env: dict[Node, Node] = dict(zip(self.graph.find_nodes(op="placeholder"), inputs, strict=True))
         for node in self.graph.nodes:
             if node not in env and node.op != "output":
@@ -58,7 +59,7 @@ class TracedHook:
 
 @dataclass(frozen=True, slots=True)
 class HookPair:
-    """A pair of hooks and what it takes to trace them."""
+    """A pair of hooks, with the fake mode and decompositions that trace them."""
 
     pack: Callable[[Any], Any]
     unpack: Callable[[Any], Any]
@@ -66,10 +67,10 @@ class HookPair:
     table: Decompositions
 
     def trace_pack(self, saved: torch.Tensor, parameters: frozenset[int]) -> TracedHook:
-        """Trace ``pack`` on an example of the saved tensor; ``parameters`` is the result of ``parameter_memory``.
+        """Trace ``pack`` on an example of a saved tensor. ``parameters``: from ``parameter_memory``.
 
         Raises:
-            NotTraceableError: if it fails on it, changes it, reads data or draws random numbers.
+            NotTraceableError: if ``pack`` raises, changes the tensor, reads its data or draws random numbers.
         """
         strided = saved.layout is torch.strided
         is_parameter = strided and saved.untyped_storage()._cdata in parameters
@@ -81,10 +82,11 @@ class HookPair:
         return self._trace(call, [saved])
 
     def trace_unpack(self, packed: TracedHook, saved: torch.Tensor) -> TracedHook:
-        """Trace ``unpack`` on what ``pack`` returned; the result gets the strides of ``saved``.
+        """Trace ``unpack`` on the result of ``pack``. The unpacked tensor gets the strides of ``saved``.
 
         Raises:
-            NotTraceableError: as for ``pack``, and if the result is not a tensor of the size, dtype and device.
+            NotTraceableError: as for ``pack``, and if the result is no tensor of the same size, dtype and
+                device.
         """
         examples = [node.meta["val"] for node in packed.results]
 
@@ -93,7 +95,7 @@ class HookPair:
             leaves = [next(remaining) if isinstance(x, Node) else x for x in packed.leaves]
             return _like(self.unpack(pytree.tree_unflatten(leaves, packed.spec)), saved)
 
-        with torch_compat.DisableAutocast():  # eager's backward runs outside of its forward's autocast
+        with torch_compat.DisableAutocast():  # eager's backward runs outside the forward's autocast
             return self._trace(call, examples)
 
     def _trace(self, call: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> TracedHook:
@@ -115,7 +117,7 @@ class HookPair:
 
 
 def parameter_memory(stage: StageGraph) -> frozenset[int]:
-    """Identify the memory of a graph's parameters: what views it is to a hook a parameter, which is what eager saves."""
+    """Return the storages of the graph's parameters. A hook sees their views as parameters, as in eager."""
     names = {spec.name for spec in stage.signature.inputs_of(InputKind.PARAMETER)}
     return frozenset(
         node.meta["val"].untyped_storage()._cdata
@@ -167,7 +169,7 @@ def _check(node: Node) -> None:
 
 
 def _like(value: Any, saved: torch.Tensor) -> torch.Tensor:
-    """Check what ``unpack`` returned, and give it the strides that the backward was traced with."""
+    """Check the result of ``unpack``, and give it the strides with which the backward was traced."""
     if not isinstance(value, torch.Tensor):
         raise NotTraceableError(f"unpack returns a {type(value).__name__}, not a tensor")
     for what in ("dtype", "device", "layout"):

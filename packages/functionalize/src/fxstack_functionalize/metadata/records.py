@@ -1,4 +1,4 @@
-"""What is known of every input and output of a captured graph after it was traced once."""
+"""Records of every input and output of a captured graph, known after one trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """An in-place operator that changes what a tensor looks like, not its values (``t_``): how to do it again."""
+    """A call of an in-place operator that changes a tensor's metadata but not its values (``t_``)."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -19,11 +19,11 @@ class Relayout:
     grad_mode: bool
     """Whether grad mode was on."""
     bumps: int
-    """By how much it raises the version counter."""
+    """The number that the call adds to the version counter."""
 
     @property
     def moves(self) -> bool:
-        """Whether it changes size or strides, rather than the history."""
+        """Whether the call changes size or strides, rather than the autograd history."""
         return self.method not in {"detach_", "requires_grad_"}
 
 
@@ -31,10 +31,10 @@ class Relayout:
 class InputInfo:
     """One input of the captured graph.
 
-    ``requires_grad`` and ``is_leaf`` are those of the example. ``mutates_data`` says that its values change;
-    ``version_bumps`` by how much eager would have raised its version counter. ``grad_visible`` says that autograd
-    sees the change: afterwards the input has a new ``grad_fn``. ``relayouts`` change its size and strides, in this order,
-    which the caller does again when the graph has run.
+    ``requires_grad`` and ``is_leaf`` are properties of the example input. ``mutates_data``: the graph changes
+    its values. ``version_bumps``: the number that eager adds to its version counter. ``grad_visible``:
+    autograd sees the change, so the input has a new ``grad_fn`` afterwards. ``relayouts``: calls that change
+    its size, strides or history; the caller repeats them in this order around the compiled graph.
     """
 
     name: str
@@ -48,21 +48,21 @@ class InputInfo:
 
 
 class OutputSource(StrEnum):
-    """Where the caller finds a user output."""
+    """Where the caller gets a user output from."""
 
     VALUE = "value"
-    """Flat graph output ``index``."""
+    """The flat graph output ``index``."""
     CONSTANT = "constant"
-    """Always ``constant``."""
+    """The value ``constant``."""
     INPUT = "input"
-    """Input ``index`` itself, the same object."""
+    """The input ``index``, the same object."""
     ALIAS = "alias"
-    """Alias ``index`` of ``GraphInfo.aliases``, made by the caller."""
+    """The alias ``index`` of ``GraphInfo.aliases``; the caller makes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One user output. ``requires_grad`` is what eager's output would say; ``is_leaf`` says that the graph makes a leaf of it."""
+    """One user output. ``requires_grad``: eager's flag. ``is_leaf``: the graph makes it a new leaf."""
 
     source: OutputSource
     index: int = -1
@@ -74,45 +74,45 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class GraphInfo:
-    """Everything the runtime wrapper needs to know.
+    """All facts that the runtime wrapper needs.
 
-    ``mutated`` lists the inputs whose new values are the first flat graph outputs, in order; ``in_graph`` those that
-    the graph itself copies back. ``output_count`` flat outputs follow from the forward (mutated inputs, one per
-    user output, then the bases of views); ``differentiable`` are the positions among them that have tangents.
+    ``mutated``: inputs whose new values are the first flat graph outputs, in order. ``in_graph``: inputs that
+    the graph itself writes back. The forward has ``output_count`` flat outputs: mutated inputs, one per user
+    output, bases of views. ``differentiable``: positions of the flat outputs that have tangents.
     """
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     aliases: tuple[AliasInfo, ...]
     custom_views: tuple[tuple[int, AliasInfo], ...]
-    """Flat outputs that are views of an input (or flat output) with the gradient of a custom function."""
+    """Flat outputs that are views of an input or flat output, made by a custom ``autograd.Function``."""
     mutated: tuple[int, ...]
     in_graph: tuple[int, ...]
     output_count: int
     differentiable: tuple[int, ...]
     grad_inputs: tuple[int, ...]
     strides: tuple[tuple[Any, ...] | None, ...]
-    """Eager's strides of each flat output; None where it is no user output."""
+    """Eager's strides of each flat output; None for a flat output that is not a user output."""
     grad_mode: bool
     """Whether grad mode was on when the graph was traced."""
     autocast: bool
-    """Whether autocast was on: the graph holds the casts, so it must run with autocast off."""
+    """Whether autocast was on. The graph contains the casts, so it must run with autocast off."""
     sequential: tuple[tuple[int, ...], ...] = ()
-    """Sets of flat outputs of which one backward frees what the others' need; empty if each frees all (see ``sequential``)."""
+    """Sets of flat outputs that share saved tensors; empty if all do (``sequential_backward.Runs.atoms``)."""
     components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
-    """Groups of flat outputs that come from different histories, each with the inputs that it depends on; or none."""
+    """Groups of flat outputs that share only leaves, each with its inputs (``Runs.components``); or empty."""
     sources: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """For each of ``grad_inputs`` the differentiable flat outputs that lead to it in autograd's graph."""
+    """For each of ``grad_inputs`` the differentiable flat outputs that reach it in the autograd graph."""
     cut: tuple[int, ...] = ()
-    """Those of ``grad_inputs`` that get no gradient: their history must not become that of the outputs."""
+    """The members of ``grad_inputs`` without gradient: outputs must not inherit their history."""
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """Return those of ``grad_inputs`` that get one."""
+        """Return the members of ``grad_inputs`` that get a gradient."""
         return tuple(index for index in self.grad_inputs if index not in self.cut)
 
     def memory_of(self, seen: OutputInfo, position: int) -> tuple[AliasSource, int] | None:
-        """Return the input or flat output that a user output shares memory with; None if it owns flat ``position``."""
+        """Return the input or flat output that owns an output's memory; None if flat ``position`` does."""
         if seen.source is OutputSource.INPUT:
             return AliasSource.INPUT, seen.index
         if seen.source is OutputSource.VALUE and seen.index != position:
@@ -125,7 +125,7 @@ class GraphInfo:
         return alias.source, alias.index
 
     def shifted(self, by: int) -> GraphInfo:
-        """Return the record for a graph with ``by`` more flat outputs in front."""
+        """Return the record of the same graph with ``by`` further flat outputs in front."""
         outputs = tuple(
             replace(seen, index=seen.index + by) if seen.source is OutputSource.VALUE else seen
             for seen in self.outputs

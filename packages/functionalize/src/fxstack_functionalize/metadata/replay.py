@@ -1,8 +1,8 @@
-"""How to make a tensor that aliases another one again, from the caller's own tensor.
+"""Records from which the caller makes an aliasing output again, as a view of the caller's own tensor.
 
-The functional wrappers of torch know the chain of view operators that leads from a storage's base to a tensor
-(``ViewMeta`` records). Applied to the caller's tensor they give a real view: same base, same ``grad_fn``, same
-rules for a later in-place change. Sizes that are symbolic are filled in at each call.
+torch's functional tensors record the chain of view operators (``ViewMeta``) from the base of a storage to a
+tensor. The same chain on the caller's tensor gives a real view: eager's base, eager's ``grad_fn``, eager's
+rules for later in-place changes. The caller fills in symbolic sizes at each call.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ PARTS: Final[dict[type, Any]] = {
     views.split_Tensor_ViewMeta: _aten.split.Tensor,
     views.split_with_sizes_ViewMeta: _aten.split_with_sizes.default,
 }
-"""The operators that make several views, by the records of one of them."""
-# Arguments of these records: symbolic or not, the number of the part, two flags, and those of the operator.
+"""The operators that return several views, by the class of the record of one view."""
+# Arguments of these records: whether symbolic, the number of the view, two flags, then the operator's
+# arguments.
 NUMBER: Final = 1
 OWN: Final = 4
 
@@ -41,7 +42,7 @@ Step = tuple[type, tuple[Any, ...]]
 
 
 class AliasSource(StrEnum):
-    """What an alias is made from."""
+    """The kind of tensor from which an alias is made."""
 
     INPUT = "args"
     OUTPUT = "flat"
@@ -49,41 +50,41 @@ class AliasSource(StrEnum):
 
 
 class Detachment(StrEnum):
-    """How an alias loses its base's gradient, if it does."""
+    """The operation that cuts an alias off from the gradient of its base."""
 
     NONE = "none"
     DATA = "data"
-    """As ``x.data`` does: new version counter, no view."""
+    """``x.data``: a new version counter, not a view."""
     DETACH = "detach"
-    """As ``x.detach()`` does: the version counter is shared, no view."""
+    """``x.detach()``: a shared version counter, not a view."""
     NO_GRAD = "no_grad"
-    """A view made while grad mode was off."""
+    """A view that was made while grad mode was off."""
 
 
 @dataclass(frozen=True, slots=True)
 class AliasInfo:
-    """A tensor that shares memory with input, flat output or earlier alias ``index``: ``steps``, then ``detachment``."""
+    """A tensor on the memory of tensor ``index`` of ``source``: apply ``steps``, then ``detachment``."""
 
     source: AliasSource
     index: int
     steps: tuple[Step, ...]
     detachment: Detachment = Detachment.NONE
     numbers: tuple[tuple[sympy.Symbol, int], ...] = ()
-    """Symbols of ``steps`` that depend on data, each with the flat output that is its value."""
+    """Data-dependent symbols of ``steps``, each with the flat output that holds its value."""
 
     @property
     def sizes(self) -> tuple[torch.SymInt, ...]:
-        """Return the symbolic numbers among the steps' arguments."""
+        """Return the symbolic numbers among the arguments of the steps."""
         return tuple(symbols_in([arguments for _, arguments in self.steps]))
 
     def shifted(self, by: int) -> AliasInfo:
-        """Return the record for a graph with ``by`` more flat outputs in front."""
+        """Return the record of the same graph with ``by`` further flat outputs in front."""
         index = self.index + by if self.source is AliasSource.OUTPUT else self.index
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
 
     def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the function that makes the alias of its base; for a chain without symbolic numbers."""
+        """Return the function from the base to the alias, for a chain without symbolic numbers."""
         kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
         if any(kind in PARTS for kind in kinds):
             return self._made(lambda base: applied(base, kinds, given))
@@ -93,7 +94,7 @@ class AliasInfo:
     def maker_with(
         self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]]
     ) -> Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]:
-        """Return the function of the base and of what ``filled`` makes the arguments of the steps of."""
+        """Return the function from base and call arguments to the alias. ``filled``: arguments of steps."""
         kinds = [make for make, _ in self.steps]
 
         return self._made(lambda base, args: applied(base, kinds, filled(args)))
@@ -103,9 +104,10 @@ class AliasInfo:
 
 
 def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]) -> torch.Tensor:
-    """Return the view of ``base`` that records of these kinds make, from these arguments.
+    """Return the view of ``base`` that records of the classes ``kinds`` with arguments ``given`` describe.
 
-    A part of ``split`` is made by ``split``: torch 2.15 replays it as a slice, which autograd knows by another name.
+    Call ``split`` itself for one result of ``split``: torch 2.15 replays it as a slice, whose ``grad_fn``
+    differs.
     """
     rest: list[Any] = []
     for kind, arguments in zip(kinds, given, strict=True):
@@ -134,14 +136,15 @@ _DETACHMENTS: dict[Detachment, Callable[[Any], Callable[..., torch.Tensor]]] = {
 
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:
-    """Read the view chain of a functional tensor (C++ level), from its storage's base."""
+    """Return the view chain of a functional tensor (C++ level), from the base of its storage."""
     return tuple(_step(meta) for meta in views.get_view_meta_sequence(core))
 
 
 def _step(meta: Any) -> Step:
-    # torch's records of _unsafe_view and resize_ keep a reference to sizes that are gone, so they are never replayed. The
-    # first only ever leads from a fresh copy, which nobody else sees, to the tensor that the program gets; no two of the
-    # second are known to be the same.
+    # torch's records of _unsafe_view and resize_ refer to sizes that no longer exist, so they are never
+    # replayed. _unsafe_view only views a fresh copy that the program cannot reach otherwise, so its arguments
+    # can be left out. Two records of resize_ cannot be compared, so each gets a unique object as its
+    # arguments.
     if isinstance(meta, RESIZE):
         return type(meta), (object(),)
     return type(meta), () if isinstance(meta, UNSAFE_VIEW) else meta.as_tuple()
@@ -156,7 +159,7 @@ def is_detach(step: Step) -> bool:
 
 
 def symbols_in(value: object) -> Iterator[torch.SymInt]:
-    """Yield the symbolic numbers in a nest of arguments."""
+    """Yield the symbolic numbers in nested lists and tuples."""
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from symbols_in(item)

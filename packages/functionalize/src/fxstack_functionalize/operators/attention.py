@@ -1,12 +1,12 @@
-"""``flex_attention`` in a trace: the operators that eager runs for it, or one operator where a compiler has kernels.
+"""Trace ``flex_attention`` as the operators that eager runs, or as one operator for a compiler's kernels.
 
-The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. Like eager, the first way multiplies query and
-key in float32 (float64 for float64), applies both graphs to all scores at once with ``torch.vmap``, and normalises with a
-softmax in which a query that may see nothing gets zeros. Autograd, and fusion later on, see ordinary operators.
+The node holds two graphs over single numbers, ``score_mod`` and ``mask_mod``. The first form does as eager
+does: it multiplies query and key in float32 (float64 for float64), applies both graphs to all scores with
+``torch.vmap``, and normalises with a softmax that gives zeros for a query without visible keys. Autograd and
+later fusion see ordinary operators.
 
-The second way (``AotOptions.whole_attention``) keeps attention and its gradients one operator each
-(``fxstack_interchange.operators.attention_operators``), of which a compiler can make a kernel that never has all scores in
-memory.
+The second form (``AotOptions.whole_attention``) keeps attention and its gradients as one operator each
+(``fxstack_interchange.operators.attention_operators``), for kernels that never hold all scores in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RECOMPUTE_TAG = "must_recompute"
 WHOLE_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 TABLES = 8
-"""Tensors of a block mask that say which blocks are looked at."""
+"""The number of tensors of a block mask that say which blocks are visible."""
 
 
 def flex_attention(  # noqa: PLR0917 - the operator's own signature
@@ -47,9 +47,10 @@ def flex_attention(  # noqa: PLR0917 - the operator's own signature
     score_buffers: tuple[Any, ...] = (),
     mask_buffers: tuple[Any, ...] = (),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention, the base-2 logarithms of the sums, and the largest scores in units of ln 2.
+    """Return attention, base-2 logarithms of the sums, and largest scores in units of ln 2.
 
-    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv, S, Ev).
+    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv,
+    S, Ev).
     """
     shared = (*score_buffers, *mask_buffers)
     if query.device.type in tracer.whole_attention:
@@ -78,7 +79,7 @@ def _whole(
     scale: float,
     buffers: tuple[Sequence[Any], Sequence[Any]],
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """By the operator; None where the functions need more than single numbers."""
+    """Return attention by the one operator; None if the functions need more than single numbers."""
     query, key, value = inputs
     shared = list({id(x): x for own in buffers for x in own}.values())
     tensors = [x for x in shared if isinstance(x, Tensor)]
@@ -118,9 +119,9 @@ def _wants_gradient(tensor: Tensor) -> bool:
 
 
 def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | None]:
-    """The tensors of a block mask (those of blocks that are seen whole in pairs, if at all), and the sizes of its blocks.
+    """Return the tensors of a block mask, and its block sizes. Tables of fully visible blocks are optional.
 
-    Nothing where the mask has no tables of queries, or sizes that are not known.
+    Return nothing if the mask has no tables by query, or sizes that are not integers.
     """
     _, _, *rest = block_mask
     tables, sizes = rest[:TABLES], tuple(rest[TABLES : TABLES + 2])
@@ -135,7 +136,7 @@ def _tables(block_mask: Sequence[Any]) -> tuple[list[Tensor], tuple[int, int] | 
 
 
 class _Attention(torch.autograd.Function):
-    """The operator, whose gradient is its overload ``backward``."""
+    """The attention operator. Its overload ``backward`` computes the gradient."""
 
     @staticmethod
     def forward(

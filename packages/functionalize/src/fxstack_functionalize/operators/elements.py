@@ -1,7 +1,8 @@
-"""Functions that have the same results by other operators, which suit a trace better.
+"""Replacements of functions by other operators with equal results, which suit a trace better.
 
-``one_hot`` in C++ looks at elements only to refuse some: tracing cannot, and the graph would run in eager for the sake of a
-check. ``unbind`` makes all rows anew when one was changed and another is used next, in a time of the square of the rows.
+``one_hot`` in C++ reads elements only to refuse some; tracing cannot read them, and the graph would run in
+eager because of a check. After ``unbind``, a change of one row remakes all rows when the next row is used:
+quadratic time.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ aten = torch.ops.aten
 
 
 def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """``torch.nn.functional.one_hot``; without ``num_classes`` the result's size is an element, which is traced as such.
+    """``torch.nn.functional.one_hot``; without ``num_classes`` the original, whose size depends on data.
 
     Raises:
-        RuntimeError: what eager refuses without looking at elements.
+        RuntimeError: if eager raises without reading elements.
     """
     if num_classes == -1:
         return torch.nn.functional.one_hot(tensor, num_classes)
@@ -35,11 +36,11 @@ def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 
 ONE_HOT = dict.fromkeys((torch.nn.functional.one_hot, aten.one_hot, aten.one_hot.default), one_hot)
-"""By every name that a captured graph may call it."""
+"""All names by which a captured graph may call ``one_hot``."""
 
 
 def rows(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """``Tensor.unbind`` and iteration by ``select``; None for other functions and where autograd would tell views apart."""
+    """Return ``unbind`` or iteration by ``select``; None for other functions, and in grad mode."""
     name = getattr(function, "__name__", None)
     if name not in {"unbind", "__iter__"} or torch.is_grad_enabled():
         return None

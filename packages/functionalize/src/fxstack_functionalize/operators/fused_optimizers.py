@@ -1,7 +1,7 @@
-"""The steps of fused optimizers in ordinary operators: their own change lists in place, which functionalisation refuses.
+"""Steps of fused optimizers as ordinary operators: functionalisation refuses in-place changes of lists.
 
-Source: ``aten/src/ATen/native/cpu/Fused*Kernel.cpp``. As there, half precision is computed in float32 and rounded where it is
-stored, bias corrections are double, and no version counter rises.
+Source: ``aten/src/ATen/native/cpu/Fused*Kernel.cpp``. As in these kernels, half precision is computed in
+float32 and rounded when stored, bias corrections are double, and version counters do not rise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Number: TypeAlias = float | torch.Tensor
 
 
 class _Step:
-    """What the steps of one call have in common: scaled gradients, and whether anything is to be done."""
+    """State of one optimizer call: the gradient scale, and whether a gradient is infinite."""
 
     def __init__(self, scale: torch.Tensor | None, found_inf: torch.Tensor | None) -> None:
         self._scale = scale
@@ -30,20 +30,20 @@ class _Step:
         return wide if self._scale is None else wide / self._scale
 
     def keep(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        """Write ``value``; what it was, where a gradient is infinite."""
+        """Write ``value``, or the old value if a gradient is infinite."""
         if self._found_inf is not None:
             value = torch.where(self._found_inf == 1, _wide(target), value)
         target.data.copy_(value)
 
     def finish(self, grad: torch.Tensor) -> None:
-        """Leave the gradient as the operator does: divided by the scale, if there is one."""
+        """Leave the gradient as the operator does: divided by the scale, if there is a scale."""
         if self._scale is not None:
             self.keep(grad, self.gradient(grad))
 
     def slope(
         self, grad: torch.Tensor, value: torch.Tensor, weight_decay: float, *, maximize: bool
     ) -> torch.Tensor:
-        """Return what ``value`` goes down along: the gradient, and what draws it towards zero."""
+        """Return the direction of descent: the gradient and the weight decay."""
         slope = self.gradient(grad)
         slope = -slope if maximize else slope
         return slope + value * weight_decay if weight_decay != 0 else slope
@@ -54,7 +54,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _number(value: Number) -> Number:
-    """Return a learning rate as a number of the host; a tensor of it stays one, in double precision."""
+    """Return the learning rate: a tensor in double precision, a Python number unchanged."""
     return value.double() if isinstance(value, torch.Tensor) else value
 
 
@@ -155,7 +155,7 @@ def adagrad(
 
 
 def _like(number: Number, value: torch.Tensor) -> Number:
-    """Return a number on the host, or a 0-d tensor rounded once to the type that ``value`` is computed in."""
+    """Return a Python number unchanged; a 0-d tensor rounded once to the dtype of ``value``."""
     return number.to(value.dtype) if isinstance(number, torch.Tensor) else number
 
 
@@ -177,4 +177,4 @@ def _names() -> dict[Any, Callable[..., None]]:
 
 
 FUSED = _names()
-"""By every name that a captured graph may call them."""
+"""The fused operators, by all names by which a captured graph may call them."""

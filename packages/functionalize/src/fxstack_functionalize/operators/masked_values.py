@@ -1,10 +1,10 @@
-"""Gradients of values that a mask puts into a tensor (``x[mask] = values``), in the size that the values have.
+"""Gradients of values that a mask writes into a tensor (``x[mask] = values``), with the size of the values.
 
-Torch's derivative reads the gradient at the mask, whose number of places only data knows, and sums what was broadcast
-afterwards. How many values there were is known when the backward is traced: there are as many places, or there is one value
-for all; if data decides even that, the gradient holds for both. A mask beside other indices (``x[mask, [1]] = values``)
-stands for its places, and these broadcast with the other indices: where those or the values have several elements there are
-as many places or one, else as many as the masks say.
+torch's derivative reads the gradient at the mask, whose number of places depends on data, and then sums over
+broadcast places. But the trace knows the number of values: there are as many places, or one value for all
+places. If the number of values depends on data too, the gradient covers both cases. A mask beside other
+indices (``x[mask, [1]] = values``) is replaced by its places, which broadcast with the other indices: if
+other indices or values have several elements, there are as many places or one place; else the masks decide.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MASKS = frozenset({torch.bool, torch.uint8})
 DERIVATIVES = frozenset({"IndexPutBackward0", "IndexPutImplBackward0", "CopySlices"})
-"""Nodes of autograd that read a gradient at a mask; the last is that of a store into a part of a tensor, whatever stores."""
+"""Autograd nodes that read a gradient at a mask. ``CopySlices`` is the node of any store into a view."""
 VALUES = 1
-"""Which of such a node's results is the gradient of the values."""
+"""The index of the gradient of the values among the results of such a node."""
 
 
 def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """``x[indices]``, asked for by the derivative of such a store; NotImplemented for all else."""
+    """``x[indices]`` if the derivative of such a store calls it; else NotImplemented."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     masks = [index for _, index in given if index.dtype in MASKS]
     if not masks or not all(mask.dim() for mask in masks):
@@ -48,7 +48,7 @@ def of_values(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _behind(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
-    """How many dimensions of ``x[indices]`` lie behind the one along which the places of a mask are."""
+    """Return the number of dimensions of ``x[indices]`` behind the dimension of the mask's places."""
     given = [dim for dim, index in enumerate(indices) if index is not None]
     indexed = sum(map(_taken, (indices[dim] for dim in given)))
     together = given[-1] - given[0] + 1 == len(given)
@@ -56,12 +56,12 @@ def _behind(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> int:
 
 
 def _taken(index: torch.Tensor | None) -> int:
-    """How many dimensions of a tensor are indexed by ``index``."""
+    """Return the number of dimensions that ``index`` indexes."""
     return index.dim() if index is not None and index.dtype in MASKS else 1
 
 
 def _beside(x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int, behind: int) -> torch.Tensor:
-    """The gradient read at masks and other indices; where nothing says how many places there are, the sum of all of them."""
+    """Return the gradient at masks and other indices; the sum over places if their number is unknown."""
     masks = [index for index in indices if index is not None and index.dtype in MASKS]
     others = [index for index in indices if index is not None and index.dtype not in MASKS]
     along = next((index.shape[-1] for index in others if index.dim() and index.shape[-1] != 1), count)
@@ -78,7 +78,7 @@ def _beside(x: torch.Tensor, indices: Sequence[torch.Tensor | None], count: int,
 
 
 def _expanded(indices: Sequence[torch.Tensor | None], count: int) -> list[torch.Tensor | None]:
-    """``indices`` with the places of masks instead of these: ``count`` of them, a single one repeated."""
+    """Return ``indices`` with each mask replaced by ``count`` places. A single place is repeated."""
     expanded: list[torch.Tensor | None] = []
     for index in indices:
         if index is None or index.dtype not in MASKS:
@@ -97,9 +97,10 @@ def _read(x: torch.Tensor, dim: int, mask: torch.Tensor, count: int) -> torch.Te
 
 
 def _gathered(x: torch.Tensor, dim: int, mask: torch.Tensor, count: Any) -> torch.Tensor:
-    """Read or sum, as data decides: each place is added to the value with its number, or to the last one that there is.
+    """Return the gradient for a data-dependent number of places: add each place to the value of its number.
 
-    What is no place is added to one more, which is left out.
+    Places beyond the last value are added to it. Elements outside the mask go to one further row, which is
+    dropped.
     """
     places = mask.bool().flatten()
     number = (places.cumsum(0) - 1).clamp(max=count - 1)

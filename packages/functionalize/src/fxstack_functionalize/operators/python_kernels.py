@@ -1,4 +1,4 @@
-"""Kernels of torch's Python dispatcher, which traces with symbolic sizes ask for, that do not compute what eager computes."""
+"""Replacements for kernels of torch's Python dispatcher whose results differ from eager's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.Comp
 
 
 def _resampled(operator: Callable[..., Any]) -> Kernel:
-    """Compute the size that scale factors ask for, and leave the rest to the operator."""
+    """Compute the output size from scale factors, and call the operator with this size."""
 
     def kernel(
         x: torch.Tensor,
@@ -38,7 +38,7 @@ def _resampled(operator: Callable[..., Any]) -> Kernel:
 
 
 def _nearest(operator: Callable[..., Any]) -> Kernel:
-    """As ``_resampled``, of operators that have no corners to align."""
+    """As ``_resampled``, for operators without ``align_corners``."""
 
     def kernel(
         x: torch.Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None = None
@@ -52,7 +52,7 @@ def _nearest(operator: Callable[..., Any]) -> Kernel:
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """Drop elements; what has nothing to drop is handed on, not copied as torch's composition does."""
+    """Drop elements. Return ``x`` itself if nothing is dropped: torch's composition would copy it."""
     if p == 0 or not train or x.numel() == 0:
         return x
     result: torch.Tensor = _aten.native_dropout(x, p, train)[0]
@@ -60,7 +60,7 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
 
 
 def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Multiply by torch's composition, whose results may be views of products; eager's never are."""
+    """Multiply by torch's composition. Its result may be a view of a product, but eager's never is."""
     product: torch.Tensor = matmul(x, y)
     if not product._is_view():
         return product
@@ -78,12 +78,12 @@ _NEAREST: Final = (
 )
 
 _KERNELS: Final[dict[Any, Kernel | None]] = {
-    # Torch's composition counts labels behind the first -1 as class 0.
+    # torch's composition counts labels behind the first -1 as class 0.
     _aten.multilabel_margin_loss_forward.default: None,
-    # Torch's compositions round bytes otherwise than eager does, and cost gathers where eager has a kernel.
+    # torch's compositions round uint8 differently from eager, and use gathers where eager has a kernel.
     _aten.upsample_bilinear2d.default: None,
     _aten.upsample_bicubic2d.default: None,
-    # They divide sizes by sizes where eager takes the reciprocal of the scale.
+    # They divide sizes by sizes, but eager multiplies with the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
     _aten.dropout.default: _dropout,
     _aten.matmul.default: _matmul,
@@ -98,12 +98,12 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
         )
     },
 }
-"""What takes the place of torch's kernel; None where the operator is recorded as it is."""
+"""The replacement of each kernel; None to record the operator itself."""
 
 
 @contextmanager
 def exact_kernels() -> Iterator[None]:
-    """Compute in a trace what eager computes where torch's own kernels for the Python dispatcher differ."""
+    """Replace torch's Python dispatcher kernels that differ from eager, while a graph is traced."""
     taken = [
         (operator, key, operator.py_kernels.pop(key))
         for operator in _KERNELS

@@ -1,7 +1,6 @@
-"""Recurrent layers in training: traced step by step rather than as oneDNN's layer.
+"""Trace recurrent layers in training step by step, not as oneDNN's layer.
 
-oneDNN's layer keeps the workspace that its backward needs only where grad mode is on, and compiled forwards
-run with grad mode off.
+oneDNN's layer keeps the workspace for its backward only in grad mode, but compiled forwards run without it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.
 
 @contextmanager
 def steps_of(target: object) -> Iterator[None]:
-    """Around a call of ``target``: a recurrent layer that may need a backward runs without oneDNN."""
+    """Disable oneDNN around a call of ``target`` if it is a recurrent layer that may need a backward."""
     if target not in _LAYERS or not torch.is_grad_enabled():
         yield
         return
@@ -35,7 +34,7 @@ def steps_of(target: object) -> Iterator[None]:
 
 
 class _StepsMode(TorchFunctionMode):
-    """Does the same for the layers that a module calls."""
+    """Does the same for recurrent layers that a module calls."""
 
     def __torch_function__(
         self,
@@ -49,6 +48,6 @@ class _StepsMode(TorchFunctionMode):
 
 
 def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """Return the context for calling ``module``; modules without such a layer take other paths when a function mode is on."""
+    """Return the context for a call of ``module``: a mode only for LSTMs, as a mode changes other paths."""
     recurrent = any(isinstance(part, torch.nn.LSTM) for part in module.modules())
     return _StepsMode() if recurrent else nullcontext()

@@ -1,7 +1,7 @@
-"""Derivatives that ask whether a size that data decides is 0 or 1, and whose general case holds for these, too.
+"""Derivatives that test whether a data-dependent size is 0 or 1, but whose general case is always correct.
 
-The derivative of ``cumsum`` hands a gradient of one element on as it is, that of a matrix product looks for the layout that
-saves a copy. Such shortcuts are not taken where nobody knows the size.
+The derivative of ``cumsum`` returns a gradient of one element unchanged; that of a matrix product looks for
+the layout that saves a copy. A trace does not take such shortcuts if the size is unknown.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 DERIVATIVES = frozenset(
     {"AddmmBackward0", "BmmBackward0", "CumsumBackward0", "LogcumsumexpBackward0", "MmBackward0"}
 )
-"""The nodes of autograd of which this is known."""
+"""The autograd nodes whose general case is correct for sizes 0 and 1."""
 
 
 @contextmanager
 def either_way(shapes: ShapeEnv | None) -> Iterator[None]:
-    """Answer what ``DERIVATIVES`` ask about sizes that data decides as if these were neither 0 nor 1."""
+    """While ``DERIVATIVES`` run, treat data-dependent sizes as neither 0 nor 1."""
     if shapes is None:
         yield
         return

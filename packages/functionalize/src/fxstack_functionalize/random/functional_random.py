@@ -1,11 +1,12 @@
-"""Random numbers as a pure function: a graph that takes the state of torch's generator and returns the state behind its draws.
+"""Random numbers as a pure function: a graph takes the state of torch's generator and returns the next state.
 
-``with_random_state`` gives a captured graph one more input and result. In between, every operator that draws is recorded as
-an operator of our own that takes a state and gives the next one beside its results, so the traced graph holds no order but
-that of its data: the same state in gives the same numbers out, in a backward that computes some of them again too. The numbers
-are eager's, bit by bit, since each operator runs eager's own kernel on a generator that is set to its state.
+``with_random_state`` adds an input and a result to a captured graph. The trace records each operator that
+draws as an own operator, which takes a state and returns the next state with its results. So data flow alone
+orders the graph: equal states give equal numbers, also in a backward that recomputes some of them. The
+numbers are eager's bit by bit, because each operator runs eager's kernel on a generator that is set to the
+state.
 
-The state is that of the generator on CPU, which has no seed and offset to tell it by; draws on other devices stay as they are.
+The state is that of the CPU generator, which has no seed and offset. Draws on other devices stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 NAMESPACE: Final = "fxstack_random"
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _outer: Final = WeakTensorKeyDictionary()
-"""The generator's states around graphs that run in eager, by the state that they were given."""
+"""The outer generator states of graphs that run in eager, by the state that each graph got."""
 
 
 def _begin(state: torch.Tensor) -> torch.Tensor:
@@ -61,9 +62,9 @@ def _define(name: str, schema: str, real: Callable[..., Any], fake: Callable[...
 
 
 BEGIN: Final = _define("begin", "(Tensor state) -> Tensor", _begin, torch.empty_like)
-"""From here on numbers are drawn from ``state``. A trace records nothing for it."""
+"""Begin to draw from ``state``. A trace records no draw for this operator."""
 END: Final = _define("end", "(Tensor state) -> Tensor", _end, torch.empty_like)
-"""The state behind all draws since ``BEGIN``."""
+"""Return the state after all draws since ``BEGIN``."""
 
 
 def _state_of(seed: int) -> torch.Tensor:
@@ -76,13 +77,14 @@ STATE_OF: Final = _define(
     _state_of,
     lambda _seed: torch.empty(STATE_SIZE, dtype=torch.uint8, device="cpu"),
 )
-"""The state that ``torch.manual_seed`` leads to."""
+"""Return the state after ``torch.manual_seed``."""
 
 
 def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-    """Return ``module`` with the generator's state as last input, and ``(result, new state)`` as its result; and its inputs.
+    """Return ``module`` with the generator's state as last input and second result, and its inputs.
 
-    The state is a tensor of bytes, as ``torch.get_rng_state()`` gives it. Run in eager, the new graph leaves the generator alone.
+    The state is a byte tensor of ``torch.get_rng_state()``. In eager, the new graph does not change the
+    generator.
     """
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -97,7 +99,7 @@ def with_random_state(module: GraphModule, example_inputs: Sequence[Any]) -> tup
 
 
 def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what compiled ``with_random_state`` means for a program: the state is that of torch's generator."""
+    """Return ``pure`` (a compiled ``with_random_state`` graph) as a function that uses torch's generator."""
 
     def call(*args: object) -> Any:
         result, state = pure(*args, torch.get_rng_state())
@@ -108,7 +110,7 @@ def stateful(pure: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def draws(stage: StageGraph) -> bool:
-    """Whether a graph draws from the generator on CPU."""
+    """Whether a graph draws from the CPU generator."""
     return any(
         _is_draw(node.target, node.args, node.kwargs, node.meta.get("val"))
         for node in stage.graph_module.graph.nodes
@@ -117,7 +119,7 @@ def draws(stage: StageGraph) -> bool:
 
 
 def state_input(graph: Graph) -> int | None:
-    """Return which input of a captured graph is the generator's state; None unless ``with_random_state`` made the graph."""
+    """Return the number of the generator state input; None if the graph has none."""
     begins = [node.args[0] for node in graph.nodes if node.target is BEGIN]
     return graph.find_nodes(op="placeholder").index(begins[0]) if begins else None
 
@@ -135,7 +137,7 @@ def _is_draw(target: Any, args: Sequence[Any], kwargs: dict[str, Any], result: o
 
 
 class FunctionalRandomMode(RecordingMode):
-    """Records draws with their states."""
+    """Records draws as operators from state to state."""
 
     state: torch.Tensor
 
@@ -192,7 +194,7 @@ class FunctionalRandomMode(RecordingMode):
 
 @cache
 def functional_form(operator: OpOverload) -> OpOverload:
-    """Return the operator that draws as ``operator`` does, from a state, and gives the next state first."""
+    """Return the operator that draws like ``operator``, but from a state, and returns the next state."""
     name = re.sub(r"\W", "_", f"{operator._schema.name}_{operator._schema.overload_name}")
     arguments = [text for text in _arguments(operator) if not text.startswith("Generator")]
     if arguments[-1:] == ["*"]:
@@ -219,7 +221,7 @@ def _several(drawn: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _arguments(operator: OpOverload) -> list[str]:
-    """The arguments of a schema, each as it is written there."""
+    """Return the arguments of a schema, each as its text."""
     text = str(operator._schema)
     inside = text[text.index("(") + 1 : text.rindex(") ->")]
     return re.split(r", (?![^\[]*\])", inside) if inside else []

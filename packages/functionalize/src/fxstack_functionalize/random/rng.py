@@ -1,10 +1,10 @@
-"""Random operators keep eager's order and eager's bits.
+"""Keep random operators in eager's order and with eager's bits.
 
-They stay in the graph as they are, in the order in which eager ran them, and nothing removes or repeats them; a
-partitioner may have the backward draw again from the state that the generator had. One of them needs care:
-``x.bernoulli_(p)`` fills ``x`` in the order of its memory, but the functional form, ``aten.bernoulli.p``, always makes a
-contiguous tensor. For a permuted ``x`` that would be the same random bits in other places, so the rule here draws them
-for the contiguous permutation and permutes back.
+Random operators stay in the graph in eager's order; nothing removes or repeats them. A partitioner may make
+the backward draw again from the state that the generator had. One operator needs its own rule:
+``x.bernoulli_(p)`` fills ``x`` in memory order, but the functional form ``aten.bernoulli.p`` always makes a
+contiguous tensor. For a permuted ``x`` the same bits would be in other places, so the rule draws for the
+contiguous permutation and permutes back.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FRESH = frozenset(
         torch.ops.aten.new_empty_strided.default,
     }
 )
-"""Operators whose values are undefined: a random operator on their result can only be an in-place fill."""
+"""Operators whose values are undefined. A random operator on such a result can only be an in-place fill."""
 
 
 def is_generator_state(node: object) -> bool:
-    """Whether ``node`` is the state of the generator before a draw, kept for a backward that draws again."""
+    """Whether ``node`` is the generator state before a draw, saved for a backward that draws again."""
     if not isinstance(node, Node) or node.target is not operator.getitem:
         return False
     both, index = node.args[0], node.args[1]
@@ -52,13 +52,13 @@ RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
 
 
 class NeedsModesError(Exception):
-    """The fast functionalisation cannot tell two operators apart; the trace starts again with the general one."""
+    """The fast functionalisation cannot distinguish two operators: the trace restarts with ``ModeEngine``."""
 
 
 def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that keep in-place random fills bit-identical.
 
-    ``exact`` says that in-place fills never reach them, because ``ExactRandomMode`` takes them first.
+    ``exact``: in-place fills never reach these rules, because ``ExactRandomMode`` handles them first.
     """
     rules: dict[Any, Callable[..., Any]] = {RANDOM_BETWEEN: random_between}
     if exact:
@@ -76,7 +76,7 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
 
 
 def fill_in_memory_order(self: torch.Tensor, p: float, generator: object) -> torch.Tensor:
-    """Return what ``self.bernoulli_(p)`` would hold."""
+    """Return the value of ``self`` after ``self.bernoulli_(p)``."""
     order, inverse = _memory_order(self)
     drawn = torch.ops.aten.bernoulli.p(self.permute(order).contiguous(), p, generator=generator)
     result: torch.Tensor = drawn.permute(inverse)
@@ -84,7 +84,7 @@ def fill_in_memory_order(self: torch.Tensor, p: float, generator: object) -> tor
 
 
 def random_between(self: torch.Tensor, low: int, high: int | None, *, generator: object = None) -> Any:
-    """Return what ``self.random_(low, high)`` would hold. Its own name, ``aten.random.from``, is no Python."""
+    """Return the value of ``self.random_(low, high)``. ``aten.random.from`` is not a valid Python name."""
     if high is None:
         return NotImplemented
     order, inverse = _memory_order(self)
@@ -100,19 +100,19 @@ def random_between(self: torch.Tensor, low: int, high: int | None, *, generator:
 
 
 def _memory_order(self: torch.Tensor) -> tuple[list[int], list[int]]:
-    """Return the dimensions from the outermost to the innermost in memory, and the places of each among them."""
+    """Return the dimensions from outermost to innermost in memory, and the inverse permutation."""
     order = sorted(range(self.dim()), key=lambda dim: -self.stride(dim))
     return order, [order.index(dim) for dim in range(self.dim())]
 
 
 class ExactRandomMode(FunctionalTensorMode):
-    """``FunctionalTensorMode`` that sees ``bernoulli_`` before it is turned into ``bernoulli``."""
+    """``FunctionalTensorMode`` that handles ``bernoulli_`` before it becomes ``bernoulli``."""
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Say what ``RecordingMode`` says, for its reason."""
+        """Return False for the reason that ``RecordingMode`` gives."""
         return False
 
     def __torch_dispatch__(
@@ -134,7 +134,7 @@ class ExactRandomMode(FunctionalTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _call_in_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator with effects as it is: where torch would add a token, the graph is the order here."""
+        """Call an operator with effects itself. torch would add a token; here the order of nodes suffices."""
         below = PythonFunctionalizeAPI(self)
         plain_args, plain_kwargs = below.unwrap_tensors(args), below.unwrap_tensors(kwargs)
         with below.redispatch_to_next():

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Compiled = Callable[..., Any]
-    """Takes the graph's inputs, or one list of them if it has an attribute ``boxed`` that is true.
+    """Takes the graph's inputs, or one list of them if the attribute ``boxed`` or ``_boxed_call`` is true.
 
-    So is ``_boxed_call``, the mark of ``functorch.compile.make_boxed_func`` and of what torch's own compilers return.
+    ``functorch.compile.make_boxed_func`` and torch's own compilers set ``_boxed_call``.
     """
 
 FORWARD = "forward graph"
-"""The role of the graph that a training step calls first."""
+"""The role of the forward graph of a training step in error texts."""
 
 
 def is_boxed(compiled: Compiled, role: str) -> bool:
@@ -37,7 +37,7 @@ def listed(compiled: Compiled, role: str) -> Callable[[list[Any]], Any]:
 
 
 def check_results(results: object, expected: int, role: str) -> Sequence[Any]:
-    """Return ``results`` if there are as many as the graph has."""
+    """Return ``results`` if their number is that of the graph's outputs."""
     if isinstance(results, (tuple, list)) and len(results) == expected:
         return results
     got = len(results) if isinstance(results, (tuple, list)) else type(results).__name__

@@ -1,4 +1,4 @@
-"""What is known of a tensor ahead of time."""
+"""The metadata of a tensor that is known ahead of time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """A strided tensor, with the part of a tensor's methods that describe it. Sizes may be symbolic."""
+    """The metadata of a strided tensor, with the describing methods of a tensor. Sizes may be symbolic."""
 
     dtype: torch.dtype
     device: torch.device
@@ -31,4 +31,4 @@ class TensorMeta:
 
 
 Example: TypeAlias = torch.Tensor | TensorMeta
-"""What is known of a tensor ahead of time: a fake tensor where it is not strided."""
+"""The metadata of a tensor ahead of time; a fake tensor if the layout is not strided."""

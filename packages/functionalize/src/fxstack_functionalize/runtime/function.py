@@ -1,4 +1,4 @@
-"""The ``autograd.Function`` around a compiled forward and backward, its two methods generated for the graph."""
+"""The ``autograd.Function`` around a compiled forward and backward, with generated methods."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What the two methods are generated for."""
+    """The input of the two generators of methods."""
 
     shell: Shell
     plan: TrainingPlan
@@ -57,7 +57,7 @@ class _Case:
     linked: LinkedResults | None
     sequential: SequentialBackward | None
     later: Components
-    """The components of results that get nodes of their own."""
+    """The components of results that get their own autograd nodes."""
 
 
 def make_function(
@@ -67,14 +67,15 @@ def make_function(
     saving: Saving,
     linked: LinkedResults | None,
 ) -> Callable[..., Any]:
-    """Return a function of the call's arguments that gives the flat outputs of the compiled forward.
+    """Return a function from the call's arguments to the flat outputs of the compiled forward.
 
-    Their gradient is the compiled backward; ``linked`` says what some of them are computed from others.
+    Its gradient is the compiled backward. ``linked``: the edges between results that are computed from
+    others.
     """
     forward, backwards = compiled
     saved = plan.saved(saving)
     info = shell.info
-    # Links have nodes of their own, and hooks that are called in eager have autograd look after what is saved.
+    # Linked results have their own nodes. Hooks that run in eager need autograd to keep the saved tensors.
     parted = bool(info.components) and linked is None and saving is not Saving.HOOKED
     in_turn = parted or (bool(info.sequential) and saving is not Saving.HOOKED)
     sequential = SequentialBackward(info, plan) if in_turn else None
@@ -93,7 +94,7 @@ def make_function(
     Compiled.backward = staticmethod(differentiate)
     if linked is not None:
         watch_hooks(Compiled)
-    # What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+    # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
     if parted:
         apply = in_components(apply, info, differentiate, second)
@@ -101,9 +102,9 @@ def make_function(
 
 
 def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-    """Return ``apply`` for arguments of which some get no gradient.
+    """Return ``apply`` for arguments that get no gradient at ``places``.
 
-    Autograd would make the whole history of these a part of the outputs', keep it alive and run through it.
+    Without the detach, autograd would make their history part of the outputs' history and run it.
     """
 
     def call(*args: Any) -> Any:
@@ -192,7 +193,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.second.refusal is not None:
-        # A backward empties the list of its arguments, so each run needs a list of its own.
+        # A backward empties its list of arguments, so each run needs its own list.
         each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
         call = f"one_by_one({each}, grads) if several else {call}"
     source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
@@ -201,28 +202,28 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
 
 
 def _add_nothing(source: Source, info: GraphInfo, *, linked: LinkedResults | None) -> None:
-    """Autograd also runs what lies behind an output that had no gradient for its inputs, maybe a second time."""
+    """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
-    if linked is not None:  # in pieces, gradients come by other ways, too
+    if linked is not None:  # linked results can also get gradients through their own nodes
         nothing += " and not linked.is_in_pieces(ctx.linked)"
     source.add(f"if {nothing}:", linked=linked)
     source.add("    return no_gradients", no_gradients=(None,) * len(info.inputs))
 
 
 def _missing(info: GraphInfo) -> str:
-    """Return the expression that says of each differentiable output whether it has no gradient."""
-    if len(info.differentiable) == 1:  # without any, the backward is over
+    """Return the expression that says for each differentiable output whether its gradient is missing."""
+    if len(info.differentiable) == 1:  # without a gradient, the backward has returned already
         return "(False,)"
     return f"({', '.join(f'grads[{position}] is None' for position in info.differentiable)})"
 
 
 def _add_twice(source: Source, second: SecondOrder) -> None:
-    """Add what a backward does first if autograd records it, to be differentiated again."""
+    """Add the start of a backward that autograd records, to be differentiated again."""
     kept = "ctx.inputs" if second.keeps else "nothing_kept"
     source.add("once = None", nothing_kept=NOTHING_KEPT)
     unless = ""
     if second.refusal is not None:
-        # The compiled backward can run once for each of several gradients, but not be differentiated.
+        # The compiled backward can run once for each of several gradients, but is not differentiable.
         source.add("several = are_batched(grads)", are_batched=are_batched)
         unless = " and (twice or not several)"
     source.add(f"if are_special(grads){unless}:", are_special=are_special)
@@ -239,7 +240,7 @@ def _add_twice(source: Source, second: SecondOrder) -> None:
 
 
 def _custom_views(shell: Shell) -> Share | None:
-    """Return a function that replaces outputs by real views where a custom function returned a view."""
+    """Return a function that replaces outputs by real views if a custom function returned a view."""
     views = shell.info.custom_views
     if not views:
         return None

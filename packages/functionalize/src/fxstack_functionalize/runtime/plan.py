@@ -1,6 +1,7 @@
-"""What the runtime half of a training step is generated from: records, read once off the joint graph and its partition.
+"""The records from which the runtime half of a training step is generated.
 
-No graph is needed once they are made, so they can also come from the disk.
+They are read once from the joint graph and its partition. They need no graph afterwards, so they can come
+from disk.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TangentPlan:
-    """A tangent that the backward graph takes: the flat output that it belongs to, and how it is laid out."""
+    """A tangent input of the backward graph: its flat output, and its layout."""
 
     position: int
     example: Example
@@ -33,45 +34,45 @@ class TangentPlan:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """What of a forward and backward does not change from call to call."""
+    """The facts about a forward and backward that are equal in all calls."""
 
     forward_results: int
     backward_results: int
     tensors: range
-    """The forward's results that are saved tensors, and those that are saved symbols."""
+    """Forward results that are saved tensors, and those that are saved symbols."""
     symbols: range
     plain: tuple[SavedTensor, ...]
     packed: tuple[SavedTensor, ...]
     hooked: tuple[SavedTensor, ...]
     """How the saved tensors are kept in each case of ``Saving``."""
     examples: tuple[Example, ...]
-    """The saved tensors."""
+    """The metadata of the saved tensors."""
     constant: tuple[int, ...]
     """Flat outputs that are tensors without gradient."""
     tangents: tuple[TangentPlan, ...]
     targets: tuple[int, ...]
-    """The input whose gradient each result of the backward is."""
+    """For each result of the backward the input whose gradient it is."""
     shapes: tuple[tuple[int, tuple[Any, ...]], ...]
     """The size of each differentiable flat output."""
     symbolic: bool
-    """Whether one of these is symbolic."""
+    """Whether a tangent has symbolic sizes."""
     sources: tuple[tuple[int, tuple[int, ...]], ...]
-    """For each input with a gradient, the differentiable outputs that it depends on."""
+    """For each input with a gradient, the differentiable outputs on which the gradient depends."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need it; empty unless these are differentiated in turn."""
+    """For each saved tensor the outputs whose gradients need it; empty unless outputs can go in sequence."""
     refusal: str | None
-    """Why the captured graph cannot be differentiated again in eager, if so."""
+    """The reason why the captured graph cannot be differentiated again in eager, or None."""
     linking: str | None
-    """Why it cannot run again for the gradients between its results, if so."""
+    """The reason why the graph cannot run again for gradients between its results, or None."""
     draws: bool
-    """Whether it draws random numbers."""
+    """Whether the graph draws random numbers."""
 
     def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
         return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
 
 
 def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
-    """Read the plan off ``traced`` and what a partitioner made of it."""
+    """Return the plan of ``traced`` and its partition."""
     info = traced.info
     forward, backward = partition.forward.signature, partition.backward.signature
     tensors, symbols = _saved_layout(partition, info.output_count)
@@ -112,7 +113,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
 
 
 def described(value: torch.Tensor) -> Example:
-    """Return the description of a fake tensor, or itself where there is none."""
+    """Return the metadata of a strided fake tensor; another tensor itself."""
     if value.layout is not torch.strided:
         return value
     shape, strides = tuple(value.shape), tuple(value.stride())
@@ -120,7 +121,7 @@ def described(value: torch.Tensor) -> Example:
 
 
 def _saved_layout(partition: Partition, count: int) -> tuple[range, range]:
-    """Saved tensors come first, then saved symbols, as the stage's convention has it."""
+    """Return the positions of saved tensors and of saved symbols, which follow them by convention."""
     kinds = partition.forward.signature.outputs
     total = len(kinds)
     nodes: Any = partition.forward.graph_module.graph.output_node().args[0]
@@ -142,7 +143,7 @@ def _tangents(traced: Traced) -> dict[str, torch.Tensor]:
 
 
 def _constant_tensors(traced: Traced) -> tuple[int, ...]:
-    """Positions of the flat outputs that are tensors without gradient."""
+    """Return the positions of flat outputs that are tensors without gradient."""
     results: Any = traced.stage_graph.graph_module.graph.output_node().args[0]
     differentiable = set(traced.info.differentiable)
     return tuple(
@@ -155,10 +156,11 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
 
 
 def _sources(traced: Traced, position_of: dict[str, int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Which differentiable outputs each input's gradient depends on, by reachability in the joint graph.
+    """Return for each input's gradient the differentiable outputs on which it depends in the joint graph.
 
-    A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an empty tensor),
-    or has such a summand, says nothing about them: eager computes it when a backward runs the node that it comes from.
+    A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an
+    empty tensor), or has such a summand, does not show its outputs: use reachability in the autograd graph
+    instead.
     """
     own = {name: frozenset({position}) for name, position in position_of.items()}
     reach: dict[torch.fx.Node, frozenset[int]] = {}

@@ -1,4 +1,4 @@
-"""Python source generated for the case at hand: nothing is tested at run time that is known at compile time."""
+"""Generate Python source for one graph, so that a call tests nothing that is known at compile time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Source:
-    """Generated statements and the objects that they name."""
+    """Generated statements, and the objects that the statements name."""
 
     names: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -24,14 +24,14 @@ class Source:
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Statements added inside are the body of a ``try``; what handles it is for the caller to add."""
+        """Put statements added inside into a ``try`` body. The caller adds ``except`` or ``finally``."""
         self.add("try:")
         self.depth += 1
         yield
         self.depth -= 1
 
     def build(self, parameters: str = "*args") -> Callable[..., Any]:
-        """Return the function of these statements; its text is its attribute ``__fxstack_source__``."""
+        """Return the function of these statements. Its attribute ``__fxstack_source__`` is the text."""
         text = "\n".join([f"def call({parameters}):", *self.lines])
         exec(compile(text, "<fxstack runtime wrapper>", "exec"), self.names)  # noqa: S102 - text made here
         self.names["call"].__fxstack_source__ = text

@@ -1,4 +1,4 @@
-"""The wrapper around a compiled forward and backward, and the further ones for saved-tensor hooks."""
+"""The wrapper around a compiled forward and backward, and further functions for saved-tensor hooks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What cuts a joint graph, and what compiles the parts: the backward later, unless ``early`` says otherwise."""
+    """The partitioner and compilers of a joint graph. ``early``: whether to compile the backward now."""
 
     partition: Callable[[StageGraph], Partition]
     forward: Callable[[Partition], Compiled]
@@ -50,7 +50,7 @@ class Stages:
     decompositions: Mapping[Any, Callable[..., Any]]
 
     def now_or_later(self, backward: StageGraph) -> Callable[[], Compiled]:
-        """Return what gives the compiled ``backward``: compiled now if it must be, at the call if not."""
+        """Return a function that returns the compiled ``backward``. Compile now if ``early`` says so."""
         if not self.early(backward):
             return lambda: self.backward(backward)
         compiled = self.backward(backward)
@@ -68,12 +68,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a training wrapper is made of. ``traced`` gives the joint graph (of a stored program it traces again)."""
+    """The parts of a training wrapper. ``traced`` returns the joint graph, traced again if need be."""
 
     shell: Shell
     traced: Callable[[], Traced]
     pair: Callable[[], Pair]
-    """Makes the compiled graphs without hooks."""
+    """Returns the compiled graphs without hooks."""
     stages: Stages
 
 
@@ -83,7 +83,7 @@ def compile_pair(
     stages: Stages,
     made: Callable[[Pair, Variant | None, Compiled | None], None] = lambda *_: None,
 ) -> Pair:
-    """Compile both parts of a partition; ``made`` is told of the forward, and when a backward has been compiled, too."""
+    """Compile both graphs. Call ``made`` for the forward, and for each backward once it is compiled."""
     plan = plan_training(traced, partition)
     forward = stages.forward(partition)
 
@@ -103,7 +103,7 @@ def compile_pair(
 
 
 class _Training:
-    """The functions for one joint graph: without hooks, with hooks in eager, and with each pair inlined."""
+    """The functions for one joint graph: without hooks, with eager hooks, and with each inlined pair."""
 
     def __init__(self, program: Program, options: AotOptions) -> None:
         self.program = program
@@ -115,7 +115,7 @@ class _Training:
         self.linked = LinkedResults.of(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
-        """Whether the caller has taken the guards on symbolic sizes, so that no more may be added."""
+        """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""
 
     def plain(self, *args: object) -> Sequence[Any]:
         return self.function(Saving.PLAIN)(*args)
@@ -124,7 +124,7 @@ class _Training:
         return self.function(Saving.HOOKED)(*args)
 
     def function(self, saving: Saving) -> Apply:
-        """Return the function without inlined hooks; its graphs are compiled once."""
+        """Return the function without inlined hooks. Its graphs are compiled once."""
         if saving not in self._apply:
             with self._lock:
                 if self._pair is None:
@@ -142,7 +142,8 @@ class _Training:
         """Compile the graphs with ``pair`` inlined.
 
         Raises:
-            NotTraceableError: if a hook cannot be traced, or decides by a symbolic size when it is too late to guard that.
+            NotTraceableError: if a hook cannot be traced, or needs a guard on a symbolic size after the
+                guards were taken.
         """
         before = self._guard_count()
         made = self._inlined(pair)
@@ -170,7 +171,7 @@ class _Training:
 def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature.
 
-    The graphs for the saved-tensor hooks that are on now (none, as a rule) are compiled at once, others when they are met.
+    The graphs for the present saved-tensor hooks (usually none) are compiled now, others at their first use.
     """
     training = _Training(program, options)
     hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair)

@@ -1,7 +1,7 @@
-"""The callable that users get: Python source generated for exactly what the graph at hand needs.
+"""Generate the callable for users: Python source with only the statements that the graph needs.
 
-A graph without mutations, aliases and lifted tensors gets a function of three lines. Each feature adds its own lines;
-nothing is tested at run time that is known when the graph is compiled.
+A graph without mutations, aliases and lifted tensors gets a function of three lines. Each feature adds its
+own lines. A call tests nothing that is known when the graph is compiled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wrapper(
     compute: Callable[[Source], None],
     linked: LinkedResults | None = None,
 ) -> Callable[..., Any]:
-    """Generate the callable; ``compute`` adds the statement that sets ``flat`` from ``args``."""
+    """Generate the callable. ``compute`` adds the statement that computes ``flat`` from ``args``."""
     source = Source()
     _add_arguments(source, shell, trains=role == FORWARD)
     undone = _add_changes_before(source, shell)
@@ -60,7 +60,7 @@ def wrapper(
 
 @contextmanager
 def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[str]) -> Iterator[None]:
-    """Hand what is raised inside to ``options.on_error``, outside of the handler: its own exception is no consequence."""
+    """Pass exceptions to ``options.on_error``, outside the ``except`` block: its errors need no context."""
     if options.on_error is None:
         yield
         return
@@ -77,7 +77,7 @@ def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[
 
 
 def _add_changes_before(source: Source, shell: Shell) -> list[str]:
-    """Add what changes in the inputs before the compiled graph runs; return what undoes it."""
+    """Add the changes of inputs before the compiled graph runs. Return the statements that undo them."""
     leaves, rises = new_leaves(shell), early_rises(shell)
     for index in leaves:
         source.add(f"args[{index}].requires_grad_()")
@@ -88,12 +88,12 @@ def _add_changes_before(source: Source, shell: Shell) -> list[str]:
 
 
 def _own_count(shell: Shell) -> int:
-    """How many arguments the captured graph itself has."""
+    """Return the number of the captured graph's own arguments."""
     return len(shell.captured.graph_module.graph.find_nodes(op="placeholder"))
 
 
 def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
-    """Complete ``args``; calls that a compiled graph cannot serve (dual and batched tensors) run in eager."""
+    """Add statements that complete ``args``. Calls that a compiled graph cannot serve run in eager."""
     captured = shell.captured
     bases, guard = base_maker(shell), sharing_guard(shell)
     source.add(
@@ -119,7 +119,7 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
 
 
 def add_without_grad(source: Source) -> None:
-    """Open a block in which grad mode is off; ``end_without_grad`` closes it."""
+    """Open a block in which grad mode is off. ``end_without_grad`` closes the block."""
     source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
     source.add("try:")
     source.depth += 1

@@ -1,4 +1,4 @@
-"""Compile a captured graph over wrapper subclasses: desugar it, compile that, rebuild wrappers at run time."""
+"""Compile a captured graph over wrapper subclasses: desugar it, compile the result, rebuild wrappers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compiling:
-    """How the caller compiles: a graph without wrappers, and the stages of a joint graph."""
+    """The caller's compilers: for a graph without wrappers, and for the stages of a joint graph."""
 
     plain: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
     stages: Stages
@@ -42,10 +42,10 @@ class Compiling:
 
 
 def compile_wrapped(gm: GraphModule, example_inputs: Sequence[Any], how: Compiling) -> Callable[..., Any]:
-    """Return a callable with the signature of ``gm``, some of whose example inputs are wrappers over fakes.
+    """Return a callable with the signature of ``gm``, whose example inputs may be wrappers over fakes.
 
     Raises:
-        UnsupportedGraphError: where the graph owns tensors, or fails on the examples.
+        UnsupportedGraphError: if the graph owns tensors, or raises on the examples.
     """
     try:
         return _compile(gm, example_inputs, how)
@@ -78,7 +78,7 @@ def _plain(value: object) -> Any:
 
 
 def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
-    """The arguments that a history may lead to: a graph that starts without grad mode may turn it on."""
+    """Return the inputs that require a gradient. A graph that starts without grad mode may turn it on."""
     return tuple(
         place
         for place, value in enumerate(example_inputs)
@@ -87,7 +87,7 @@ def _trained(example_inputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple[int, ...]:
-    """Run the graph once on fakes; gives the outputs that require a gradient."""
+    """Run the graph once on fakes. Return the outputs that require a gradient."""
     rebuilt = rebuild_all(graph.inputs, flat)
     for place in graph.trained:
         rebuilt[place] = rebuilt[place].detach().requires_grad_()
@@ -132,7 +132,7 @@ def _training(
 
 
 def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
-    """The functional graph of values and gradients as a joint graph: who its inputs and outputs are."""
+    """Return the functional graph of values and gradients with the signature of a joint graph."""
     stage = traced.stage_graph
     count = _width(graph)
     if traced.info.mutated or any(
@@ -157,7 +157,7 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
         ),
     )
     tensors = _tensors(graph.inputs)
-    # A gradient may be of another class than its input, and of more parts: these are all the last part's.
+    # A gradient may have another class and more tensors than its input: extra ones belong to the last tensor.
     targets = [
         given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
         for place, gradient in zip(graph.trained, graph.gradients, strict=True)
@@ -177,12 +177,12 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
 
 
 def _starts(parts: Sequence[Sequence[Any]]) -> list[int]:
-    """The position of each value's first part among the parts of all."""
+    """Return the position of each value's first part among the parts of all values."""
     return list(accumulate(map(len, parts), initial=0))[:-1]
 
 
 def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
-    """For each value, the positions of its plain tensors among the parts of all."""
+    """Return for each value the positions of its plain tensors among the parts of all values."""
     starts = _starts([layout.holds for layout in layouts])
     return [
         [start + offset for offset, is_tensor in enumerate(layout.holds) if is_tensor]
@@ -191,7 +191,7 @@ def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
 
 
 def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotOptions) -> Callable[..., Any]:
-    """``run``, with ``module`` in eager under function transforms, and ``options.on_error`` for what is raised."""
+    """Return ``run`` with eager under function transforms, and with ``options.on_error`` for exceptions."""
 
     def call(*args: object) -> Any:
         if torch_compat.are_functorch_transforms_active():

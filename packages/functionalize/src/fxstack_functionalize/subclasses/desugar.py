@@ -1,8 +1,8 @@
-"""A captured graph over wrappers as a graph over what they wrap.
+"""Convert a captured graph over wrappers to a graph over the wrapped tensors.
 
-The graph is run on wrappers that are rebuilt inside, so every operator passes the class's own ``__torch_dispatch__``. For
-training the gradients are taken there, too: autograd differentiates the wrapper's operators, as in eager, not those
-that they come to.
+The converted graph rebuilds wrappers and runs the captured graph on them, so every operator passes the
+class's ``__torch_dispatch__``. For training the gradients are computed inside as well: autograd
+differentiates the wrapper's operators, as in eager, not the operators on plain tensors.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Desugared:
-    """What is known of a graph over wrappers; what concerns outputs is filled in when the graph is traced.
+    """A graph over wrappers and the facts about it. Tracing fills in the facts about outputs.
 
-    ``sources`` says for every output that is an input which one, else None; ``differentiable`` are the positions of
-    outputs that require a gradient.
+    ``sources``: for each output that is an input the number of this input, else None. ``differentiable``:
+    positions of the outputs that require a gradient.
     """
 
     module: GraphModule
     inputs: tuple[Layout, ...]
     trained: tuple[int, ...]
     grad_mode: bool = True
-    """That in which the graph starts; it may change it."""
+    """The grad mode in which the graph starts; the graph may change it."""
     outputs: tuple[Layout, ...] = ()
     sources: tuple[int | None, ...] = ()
     spec: Any = None
@@ -53,16 +53,16 @@ class Desugared:
     gradients: list[Layout | None] = field(default_factory=list)
 
     def forward(self, *flat: object) -> tuple[Any, ...]:
-        """The graph, on plain tensors."""
+        """Run the graph on plain tensors."""
         arguments = rebuild_all(self.inputs, flat)
         values = self.run(arguments)
         return tuple(flatten_all(self.outputs, values))
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The graph on wrappers; notes what its outputs are. Their ``__torch_function__`` has been asked already."""
+        """Run the graph on wrappers and record the outputs. Capture has handled ``__torch_function__``."""
         values: list[Any]
         without_functions = torch_compat.DisableTorchFunctionSubclass()
-        with without_functions, torch.set_grad_enabled(self.grad_mode):  # puts back what it leaves
+        with without_functions, torch.set_grad_enabled(self.grad_mode):  # restores the grad mode
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
         places = {id(argument): place for place, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)
@@ -72,14 +72,14 @@ class Desugared:
         return values
 
     def joint(self, *flat: object) -> tuple[Any, ...]:
-        """The graph and its gradients: inputs and tangents to outputs and gradients, all plain tensors."""
+        """Map inputs and tangents to outputs and gradients, all as plain tensors."""
         count = sum(len(layout.holds) for layout in self.inputs)
         arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
         values = self.run(arguments)
         wanted = [values[place] for place in self.differentiable]
         tangents = assemble_all(self.tangents, flat[count:])
         leaves = [arguments[place] for place in self.trained]
-        with torch_compat.DisableAutocast():  # eager's backward runs outside of the region
+        with torch_compat.DisableAutocast():  # eager's backward runs outside the autocast region
             found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)
         results = [v.detach() if isinstance(v, torch.Tensor) else v for v in values]
         self.gradients = [None if g is None else layout_of(g) for g in found]
@@ -91,7 +91,7 @@ class Desugared:
 
     @property
     def tangents(self) -> tuple[Layout, ...]:
-        """The layouts of tangents: guessed to be those of their outputs."""
+        """Return the layouts of the tangents, assumed to be those of the outputs."""
         return tuple(self.outputs[place] for place in self.differentiable)
 
     def _leaves(self, arguments: list[Any]) -> list[Any]:
@@ -101,7 +101,7 @@ class Desugared:
 
 
 class _Apart:
-    """Keeps results of a joint graph apart from its inputs and from each other."""
+    """Keeps results of a joint graph disjoint in memory from its inputs and from each other."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
         self._seen = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
@@ -131,7 +131,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def flat_module(fn: Callable[..., Any], inputs: int) -> GraphModule:
-    """A graph of one node that calls ``fn``, which takes and gives plain tensors."""
+    """Return a graph of one node that calls ``fn``, a function of plain tensors."""
 
     def desugared(*flat: object) -> Any:
         return fn(*flat)

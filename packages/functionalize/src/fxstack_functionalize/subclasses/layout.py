@@ -1,4 +1,4 @@
-"""What a value is made of: the layout of a wrapper subclass, down to plain tensors, and how it is rebuilt from them."""
+"""The layout of a value: how a wrapper subclass consists of plain tensors, and how to rebuild it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A tensor that is not taken apart, or anything that is no tensor."""
+    """A tensor that is not a wrapper, or a value that is not a tensor."""
 
     is_tensor: bool
     size: tuple[int, ...] = ()
@@ -36,18 +36,18 @@ class Plain:
         return next(tensors)
 
     def restride(self, value: object, stride: tuple[int, ...]) -> Any:
-        """A result of a compiled graph with eager's strides."""
+        """Return a result of a compiled graph with eager's strides."""
         if not self.is_tensor or same_layout(value, stride):
             return value
         return with_strides(value, stride)
 
     def zeros(self, size: object, stride: object) -> torch.Tensor:
-        """A tensor like it, full of zeros."""
+        """Return zeros of this dtype and device."""
         made = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
         return made.zero_()
 
     def fits(self, value: object) -> bool:
-        """Whether a tensor can be used where this was traced."""
+        """Whether a tensor can replace the value that was traced."""
         return isinstance(value, torch.Tensor) and not is_wrapper(value)
 
     @property
@@ -65,9 +65,9 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A tensor of class ``cls``: its inner tensors by attribute, and its context.
+    """A tensor of class ``cls``: inner tensors by attribute, and context.
 
-    Of its own size and strides, the symbolic numbers are parts, too, behind those of its inner tensors.
+    Symbolic numbers in its own size and strides are parts too, behind the inner tensors.
     """
 
     cls: Any
@@ -77,7 +77,7 @@ class Wrapper:
     stride: tuple[int, ...]
 
     def flatten(self, value: Any) -> Iterator[Any]:
-        """All parts of a value: those of its inner tensors, then its symbolic numbers."""
+        """Yield all parts of a value: those of its inner tensors, then its symbolic numbers."""
         for name, layout in self.parts:
             yield from layout.flatten(getattr(value, name))
         given = (*value.size(), *value.stride())
@@ -85,12 +85,12 @@ class Wrapper:
         yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
 
     def tensors(self, value: object) -> Iterator[Any]:
-        """The plain tensors of a value."""
+        """Yield the plain tensors of a value."""
         for name, layout in self.parts:
             yield from layout.tensors(getattr(value, name))
 
     def assemble(self, tensors: Iterator[Any], numbers: Iterator[Any]) -> Any:
-        """A value of plain tensors, and of numbers in the place of its symbolic ones."""
+        """Return a value made of plain tensors, and of numbers in place of its symbolic numbers."""
         inner = {name: layout.assemble(tensors, numbers) for name, layout in self.parts}
         size, stride = (
             tuple(next(numbers) if _is_symbolic(number) else number for number in part)
@@ -120,14 +120,14 @@ class Wrapper:
 
     @property
     def numbers(self) -> tuple[torch.SymInt, ...]:
-        """The symbolic ones among sizes and strides, in the order in which ``assemble`` takes them."""
+        """Return the symbolic sizes and strides in the order in which ``assemble`` takes them."""
         inner = (number for _, layout in self.parts for number in layout.numbers)
         own = (number for number in (*self.size, *self.stride) if _is_symbolic(number))
         return (*inner, *own)
 
     @property
     def holds(self) -> tuple[bool, ...]:
-        """For each part that ``flatten`` gives, whether it is a tensor, and no number."""
+        """Return for each part of ``flatten`` whether it is a tensor (and not a number)."""
         inner = (is_tensor for _, layout in self.parts for is_tensor in layout.holds)
         return (*inner, *(False for n in (*self.size, *self.stride) if _is_symbolic(n)))
 
@@ -140,7 +140,7 @@ def _is_symbolic(number: object) -> bool:
 
 
 def layout_of(value: object) -> Layout:
-    """The layout of a tensor, or of a value that is none; sizes are those of now."""
+    """Return the layout of a value with its present sizes."""
     if not isinstance(value, torch.Tensor):
         return Plain(is_tensor=False)
     if not is_wrapper(value):
@@ -158,18 +158,18 @@ def layout_of(value: object) -> Layout:
 
 
 def flatten_all(layouts: tuple[Layout, ...], values: Any) -> list[Any]:
-    """The plain tensors (and what is no tensor) of several values, in order."""
+    """Return the parts of several values, in order."""
     return [part for layout, value in zip(layouts, values, strict=True) for part in layout.flatten(value)]
 
 
 def rebuild_all(layouts: tuple[Layout, ...], parts: Any) -> list[Any]:
-    """The values whose parts these are, as ``flatten_all`` gives them."""
+    """Return the values whose parts ``flatten_all`` gave."""
     remaining = iter(parts)
     return [layout.assemble(remaining, remaining) for layout in layouts]
 
 
 def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any = None) -> list[Any]:
-    """The values of these plain tensors; without ``numbers`` of the very symbols that the layouts name."""
+    """Return the values of these plain tensors. Without ``numbers`` use the symbols of the layouts."""
     remaining = iter(tensors)
     if numbers is not None:
         given = iter(numbers)
@@ -178,5 +178,5 @@ def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any = None) -
 
 
 def tensors_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
-    """The plain tensors (and what is no tensor) of several values, without their symbolic numbers."""
+    """Return the plain tensors (and values that are no tensors) without symbolic numbers."""
     return [part for layout, value in zip(layouts, values, strict=True) for part in layout.tensors(value)]

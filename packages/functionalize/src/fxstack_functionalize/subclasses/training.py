@@ -1,4 +1,4 @@
-"""A compiled training graph over wrappers at run time: one autograd node whose tensors are the wrappers themselves."""
+"""Run a compiled training graph over wrappers: one autograd node whose inputs and outputs are wrappers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 def trained_callable(
     graph: Desugared, traced: Traced, captured: Captured, stages: Stages
 ) -> Callable[..., Any]:
-    """Return a callable of the graph's arguments; its results have the compiled backward as their history.
+    """Return a callable with the graph's arguments. Its results have the compiled backward as history.
 
-    ``captured``: the graph of plain tensors that was traced, whose inputs bind the symbols of sizes.
+    ``captured``: the traced graph of plain tensors, whose inputs bind the symbols of sizes.
     """
     partition = stages.partition(traced.stage_graph)
     forward = listed(stages.forward(partition), FORWARD)
-    if traced.info.autocast:  # the graph holds the casts
+    if traced.info.autocast:  # the graph contains the casts
         forward = without_autocast(forward)
     count = len(partition.backward.signature.outputs)
     backward = LazyBackward(stages.now_or_later(partition.backward), count)
@@ -56,15 +56,15 @@ def trained_callable(
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What sizes of a call say about its results; numbers if sizes are static, else functions of the flat arguments."""
+    """Numbers of results that depend on sizes: constants for static sizes, else functions of arguments."""
 
     strides: Callable[[Sequence[Any]], Any]
-    """Of the plain tensors of outputs."""
+    """The strides of the plain tensors of outputs."""
     outputs: Callable[[Sequence[Any]], Any]
     """The symbolic numbers of outputs."""
     gradients: Callable[[Sequence[Any]], Any]
     tangents: Callable[[Sequence[Any]], Any]
-    """For each differentiable output its symbolic numbers, and the sizes and strides of its plain tensors."""
+    """For each differentiable output: its symbolic numbers, and sizes and strides of its plain tensors."""
 
     @classmethod
     def of(cls, graph: Desugared, captured: Captured) -> _Sizes:
@@ -138,13 +138,13 @@ def _function(
 
 
 def _zeros(layout: Layout, numbers: Sequence[int], known: Sequence[tuple[Any, Any]]) -> Any:
-    """A missing gradient of an output."""
+    """Return zeros for a missing gradient of an output."""
     parts = [leaf.zeros(*facts) for leaf, facts in zip(layout.leaves, known, strict=True)]
     return layout.assemble(iter(parts), iter(numbers))
 
 
 def _fit(graph: Desugared, tangents: Sequence[Any]) -> bool:
-    """Whether the tangents are of the classes, and have the metadata, that the backward was traced with."""
+    """Whether the tangents have the classes and metadata with which the backward was traced."""
     return all(layout.fits(tangent) for layout, tangent in zip(graph.tangents, tangents, strict=True))
 
 
@@ -163,7 +163,7 @@ def _arguments(others: Sequence[Any], kept: Sequence[Any]) -> list[Any]:
 
 
 def _in_eager(graph: Desugared, arguments: list[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients by running the captured graph again: to be differentiated once more, or for other tangents."""
+    """Return the gradients by running the captured graph again: for a second derivative or other tangents."""
     again = torch.is_grad_enabled()
     if not again:
         for place in graph.trained:

@@ -1,4 +1,4 @@
-"""Which tensors are wrapper subclasses: of classes with ``__torch_dispatch__`` and ``__tensor_flatten__``."""
+"""Find wrapper subclasses: tensors of classes with ``__torch_dispatch__`` and ``__tensor_flatten__``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def is_wrapper(value: object) -> bool:
-    """Whether a value is a tensor of a class that can be taken apart by ``__tensor_flatten__``."""
+    """Whether a value is a tensor of a class with ``__tensor_flatten__``."""
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, (FakeTensor, FunctionalTensor))
-        and not value.is_nested  # whose sizes are symbols of its own
+        and not value.is_nested  # nested tensors have symbols of their own as sizes
         and bool(is_traceable_wrapper_subclass(value))
     )
 
 
 def makes_wrappers(module: GraphModule) -> bool:
-    """Whether operators of a captured graph compute wrappers, or use some inside, going by what its nodes say of themselves."""
+    """Whether a node of a captured graph computes a wrapper, or is marked as making wrappers inside."""
     return any(
         is_wrapper(node.meta.get("val")) or getattr(node.target, "makes_wrappers", False)
         for node in module.graph.nodes

@@ -1,9 +1,9 @@
 """The two functionalisations of torch behind one interface.
 
-``DispatcherEngine`` turns on the C++ functionalisation kernels directly under autograd. It is the faster one
-(no Python runs for them) and handles every ATen operator. ``ModeEngine`` goes through ``FunctionalTensorMode``:
-slower, but it also knows custom operators that mutate (auto-functionalised), effect tokens and tensor subclasses.
-Both keep autograd on top, so gradients are recorded on the functional tensors.
+``DispatcherEngine`` turns on the C++ functionalisation kernels below autograd. It is faster (no Python runs
+for the kernels) and handles every ATen operator. ``ModeEngine`` uses ``FunctionalTensorMode``: it is slower,
+but also handles mutating custom operators (auto-functionalised), effect tokens and tensor subclasses. In
+both, autograd is on top, so it records gradients on the functional tensors.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ class Engine(Protocol):
     """Wraps tensors so that operators on them are functional, and unwraps the results."""
 
     relayouts: list[tuple[torch.Tensor, Relayout]]
-    """The changes of tensors' sizes and strides in place, in order."""
+    """The in-place changes of tensors' metadata, in order."""
     cut_off_from: dict[int, torch.Tensor]
-    """By storage: the tensor that others on it were detached from."""
+    """By storage: the tensor from which other tensors on it were detached."""
     views_of_leaves: set[int]
-    """The ids of the inputs that are views of leaves with a gradient, which autograd protects from changes."""
+    """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
     gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]]
-    """By storage: the tensor that owns it, and its strides in eager, where there are gaps that its present value has not."""
+    """By storage: its owner and eager's strides, if these have gaps that the present value lacks."""
     moved: dict[int, tuple[torch.Tensor, Any]]
-    """By storage: the tensor that owns it, and its offset in eager, where its present value has another."""
+    """By storage: its owner and eager's storage offset, if the present value has another offset."""
     has_absolute_views: set[int]
-    """The storages of which ``as_strided`` made views: these lie at an offset from the storage's start."""
+    """The storages with ``as_strided`` views, whose offsets count from the start of the storage."""
     flat_views: bool
-    """Whether views that have no exact inverse are made by ``as_strided`` of the tensor that they view (``inverses``)."""
+    """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
 
     def active(self) -> Any:
-        """Return the context in which wrapped tensors may be used."""
+        """Return the context in which wrapped tensors can be used."""
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
         """Return a functional tensor over ``inner`` that requires no gradient."""
 
     def core(self, wrapped: torch.Tensor) -> torch.Tensor:
-        """Return the C++ functional tensor, of which mutations and views can be asked."""
+        """Return the C++ functional tensor, which records mutations and views."""
 
     def is_functional(self, value: object) -> bool:
         """Return whether ``value`` is wrapped."""
 
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
-        """Return ``wrapped`` with a version counter of its own."""
+        """Return ``wrapped`` with its own version counter."""
 
     def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
-        """Let what lies around the core of ``wrapped`` follow ``subclasses.set_(source)``, which has been called."""
+        """Update the wrapper around the core of ``wrapped`` after ``wrapped.set_(source)`` was called."""
 
 
 class DispatcherEngine:
-    """C++ functionalisation kernels, called straight from autograd."""
+    """Uses the C++ functionalisation kernels directly below autograd."""
 
     def __init__(self, *, flat_views: bool = False) -> None:
         self.flat_views = flat_views
@@ -97,7 +97,7 @@ class DispatcherEngine:
 
 
 class ModeEngine:
-    """``FunctionalTensorMode``: the same kernels, through a Python mode."""
+    """Uses the same kernels through ``FunctionalTensorMode``."""
 
     def __init__(self, *, flat_views: bool = False) -> None:
         self.flat_views = flat_views
@@ -127,26 +127,26 @@ class ModeEngine:
             return wrapped.data
 
     def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
-        """The mode changes the core alone."""
+        """Call ``set_`` on the Python wrapper: the mode changes the core alone."""
         with no_dispatch():
             wrapped.set_(source)
 
 
 def current_value(engine: Engine, wrapped: torch.Tensor) -> torch.Tensor:
-    """Return the plain tensor that holds the value of ``wrapped`` after all mutations so far."""
+    """Return the plain tensor with the value of ``wrapped`` after all mutations so far."""
     torch_compat.functional_sync(wrapped)
     return cast("torch.Tensor", torch_compat.from_functional_tensor(engine.core(wrapped)))
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return the version counter; inference tensors have none, and 0 is returned."""
+    """Return the version counter; 0 for inference tensors, which have none."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 def storage_key(wrapped: torch.Tensor) -> int:
-    """Identify the (functional) storage: equal for tensors that alias; below vmap, which has none on torch 2.11."""
+    """Return the identity of the functional storage. Unwrap vmap levels, which have none on torch 2.11."""
     while torch_compat.is_batchedtensor(wrapped):
         wrapped = torch_compat.get_unwrapped(wrapped)
     return int(
         torch_compat.storage_address(wrapped)
-    )  # asking for the storage would keep it from ever growing
+    )  # reading the storage itself would prevent it from growing

@@ -1,4 +1,4 @@
-"""The last steps of a trace: outputs, dead code, metadata, signature."""
+"""Finish a trace: outputs, dead code, metadata, signature."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FlatSlot:
-    """One flat output of the forward: its traced value, then its node, then its tangent's node."""
+    """One flat output of the forward: its traced value, its node, and its tangent's node."""
 
     value: Any
     mutated_input: int | None = None
     node: Any = None
     tangent: Node | None = None
     alias: tuple[AliasSource, int] | None = None
-    """For a user output that the caller makes: the input or flat output that it shares memory with."""
+    """For a user output that the caller makes: the input or flat output whose memory it shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientSlot:
-    """The gradient of input ``index``; ``node`` is None where it gets none."""
+    """The gradient of input ``index``. ``node`` is None if the input gets no gradient."""
 
     index: int
     node: Node | None
@@ -53,7 +53,7 @@ class GradientSlot:
 def finish(
     session: Session, stage: Stage, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
 ) -> StageGraph:
-    """Close the session's graph and describe it."""
+    """Complete the session's graph and add its signature."""
     graph = session.tracer.graph
     graph.output(tuple([slot.node for slot in slots] + [grad.node for grad in gradients]))
     remove_dead_code(graph)
@@ -114,9 +114,9 @@ def _name(node: object) -> str | None:
 
 
 def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> None:
-    """Remove what no output needs, but nothing that may have an effect, raise an error or draws random numbers.
+    """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
 
-    ``again``: nodes that a forward has run with the same values, so that they raise nothing.
+    ``again``: nodes that a forward has run with the same values, so that they cannot raise.
     """
     graph.eliminate_dead_code(
         is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
@@ -124,7 +124,7 @@ def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> Non
 
 
 def has_effect(node: Node) -> bool:
-    """Whether a node does more than compute its value, or draws random numbers; inputs and outputs count as such."""
+    """Whether a node has an effect or draws random numbers. True for inputs and outputs."""
     if node.op in {"placeholder", "output"}:
         return True
     target = node.target

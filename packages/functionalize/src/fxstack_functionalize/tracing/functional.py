@@ -1,4 +1,4 @@
-"""The inference graph: inputs' new values are copied back by nodes at the end of the graph itself."""
+"""The inference graph: nodes at its end copy new values back into mutated inputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def copy_back_in_graph(
     session: Session, slots: list[FlatSlot], info: GraphInfo
 ) -> tuple[list[FlatSlot], GraphInfo]:
-    """Append ``aten.copy_(input, value)`` for every mutated input and drop these values from the outputs.
+    """Append ``aten.copy_(input, value)`` for every mutated input, and drop these values from the outputs.
 
-    A compiler may then write the new value in place; nothing that the graph returns is read after the copies.
+    A compiler may then write the new value in place: no returned value is read after the copies.
     """
     kept = [slot for slot in slots if slot.mutated_input is None]
     graph = session.tracer.graph
@@ -45,7 +45,7 @@ def copy_back_in_graph(
 
 
 def _memory(node: Any) -> Any:
-    """Identify the memory of a node's value."""
+    """Return the identity of the memory of a node's value."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return value.untyped_storage()._cdata
@@ -53,7 +53,7 @@ def _memory(node: Any) -> Any:
 
 
 def _cloned(graph: Graph, value: Node) -> Node:
-    """Read a value that views a changed input before any input is written."""
+    """Clone a value that views a mutated input before any input is written."""
     node = graph.call_function(torch.ops.aten.clone.default, (value,))
     node.meta["val"] = value.meta["val"]
     return node

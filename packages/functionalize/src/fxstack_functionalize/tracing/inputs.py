@@ -1,8 +1,8 @@
-"""From the caller's example inputs to fake tensors, with the module's own tensors lifted to inputs.
+"""Convert the caller's example inputs to fake tensors, and lift the module's tensors to inputs.
 
-Parameters, buffers and tensor attributes that the captured graph reads from its GraphModule are appended to the
-inputs: their gradients and mutations are then those of any other input. Example tensors may be real or fake; fake
-ones keep their mode and symbols.
+Parameters, buffers and tensor attributes that the captured graph reads are appended to the inputs, so their
+gradients and mutations are handled like those of other inputs. Example tensors may be real or fake; fake
+tensors keep their mode and symbols.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class CapturedInput:
-    """One input of the captured graph, or one tensor lifted from its module (``target`` is then its path).
+    """One input of the captured graph, or one tensor lifted from its module (``target`` is its path).
 
-    ``fake`` is what the tracer sees, ``real`` the lifted tensor itself (None for placeholders).
+    ``fake`` is the tensor that the tracer sees; ``real`` is the lifted tensor (None for placeholders).
     """
 
     name: str
@@ -41,26 +41,26 @@ class CapturedInput:
     target: str | None = None
     real: torch.Tensor | None = None
     members: tuple[int, ...] | None = None
-    """For a base that was appended: the inputs that are views of it."""
+    """For an appended base: the inputs that are views of it."""
     is_root: bool = False
-    """For a base: whether it is the tensor that autograd knows the members as views of, and not their storage."""
+    """For a base: whether it is the root that autograd knows, rather than the flat storage."""
     size_of: tuple[int, int] | None = None
-    """For a symbol that was appended: the input and the dimension whose size it is."""
+    """For an appended symbol: the input and the dimension whose size it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A captured graph with everything that tracing needs."""
+    """A captured graph and all data that tracing needs."""
 
     graph_module: GraphModule
     inputs: tuple[CapturedInput, ...]
     owned: Mapping[str, int]
-    """Input number of every attribute path that the graph or its modules may read; tied paths share one."""
+    """The input number of every attribute path that the graph or its modules read. Tied paths share one."""
     fake_mode: FakeTensorMode
     keep_views: bool = False
-    """Whether inputs that are views, and get a history from the graph, are views in the trace, too."""
+    """Whether an input that is a view and gains a history is also a view in the trace."""
     flat_views: bool = False
-    """Whether views that have no exact inverse are made by ``as_strided`` (``inverses``)."""
+    """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
 
     @property
     def lifted(self) -> tuple[torch.Tensor, ...]:
@@ -76,9 +76,10 @@ def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
 
 
 def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMode:
-    """Return the mode of the fake tensors among ``values``; a new one if there are none.
+    """Return the mode of the fake tensors among ``values``; a new mode if there are none.
 
-    Where ``values`` have symbolic numbers and no tensors, it is the mode of those ``results`` that know the numbers' symbols.
+    If ``values`` have symbolic numbers but no tensors, return the mode of a tensor among ``results`` with the
+    same ShapeEnv.
     """
     found = find_fake_mode(values)
     if found is not None:
@@ -92,11 +93,11 @@ def mode_of(values: Sequence[Any], results: Iterable[Any] = ()) -> FakeTensorMod
 
 
 def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Captured:
-    """Make every input fake and lift the tensors that the graph's module owns.
+    """Make every input fake, and lift the tensors that the graph's module owns.
 
     Raises:
-        TypeError: if there is no graph module, or no sequence of examples.
-        ValueError: if there are not as many example inputs as placeholders.
+        TypeError: if ``graph_module`` is no graph module, or ``example_inputs`` no sequence.
+        ValueError: if the number of example inputs differs from the number of placeholders.
     """
     _check_kinds(graph_module, example_inputs)
     placeholders = graph_module.graph.find_nodes(op="placeholder")
@@ -139,7 +140,7 @@ def _check_kinds(graph_module: object, example_inputs: object) -> None:
 
 
 def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
-    """Make an input of every symbol that only a tensor's size binds, as graphs name all their symbols as inputs."""
+    """Make an input of every symbol that only a tensor's size binds: graphs need all symbols as inputs."""
     bound = {spec.fake.node.expr for spec in inputs if isinstance(spec.fake, torch.SymInt)}
     made = []
     for index, spec in enumerate(inputs):
@@ -156,7 +157,7 @@ def _unbound_symbols(inputs: Sequence[CapturedInput]) -> list[CapturedInput]:
 
 
 def to_fake(mode: FakeTensorMode, value: object) -> Any:
-    """Return a tensor without data in the place of ``value``; what is no tensor is itself."""
+    """Return a fake tensor for a tensor; another value unchanged."""
     if isinstance(value, FakeTensor):
         return _ordinary(value)
     if not isinstance(value, torch.Tensor):
@@ -168,12 +169,12 @@ def to_fake(mode: FakeTensorMode, value: object) -> Any:
         fake = _ordinary(mode.from_tensor(value, static_shapes=True))
     except Exception as error:
         raise _not_supported(f"an input of type {type(value).__name__} has no fake form") from error
-    fake.item_memo = None  # from torch 2.15 on the number that ``value`` has now
+    fake.item_memo = None  # since torch 2.15 the memo is the present number of ``value``
     return fake
 
 
 def _ordinary(fake: FakeTensor) -> FakeTensor:
-    """An ordinary tensor over the memory of an inference tensor; tracing is done with inference mode off."""
+    """Return an ordinary tensor on the memory of an inference tensor: traces run without inference mode."""
     if not (fake.is_inference() and torch.is_inference_mode_enabled()):
         return fake
     with torch.inference_mode(mode=False), torch.no_grad(), fake.fake_mode:
@@ -203,7 +204,7 @@ def _owned_kind(tensor: torch.Tensor) -> InputKind:
 
 
 def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
-    """Tensors by the paths under which get_attr and call_module nodes may read them, in order of first use."""
+    """Return the tensors that get_attr and call_module nodes may read, by path, in order of first use."""
     found: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":

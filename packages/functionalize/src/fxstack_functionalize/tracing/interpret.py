@@ -1,4 +1,4 @@
-"""Run a captured graph node by node on functional tensors, telling the tracer which node runs."""
+"""Run a captured graph node by node on functional tensors, and tell the tracer which node runs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
-"""What is run in the place of a captured function."""
+"""Functions that replace a captured function."""
 
 
 class CapturedRun:
-    """One run of a captured graph. ``owned`` maps attribute paths to the tensors that stand in for them."""
+    """One run of a captured graph. ``owned`` maps attribute paths to the functional tensors for them."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CapturedRun:
         *,
         differentiable: bool = True,
     ) -> None:
-        """``differentiable``: whether the graph's own changes of the grad mode have an effect."""
+        """``differentiable``: whether changes of the grad mode by the graph have an effect."""
         self.module = module
         self.owned = owned
         self.tracer = tracer
@@ -53,7 +53,7 @@ class CapturedRun:
         self.env: dict[Node, Any] = {}
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        """Return what the graph's output node holds."""
+        """Return the value of the graph's output node."""
         remaining = iter(inputs)
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
@@ -128,13 +128,13 @@ _RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
 
 
 def _forget_values(engine: Engine, args: object) -> None:
-    """Take away what is known of the elements of ``args``, operands of a nested graph: a loop has others in each round."""
+    """Clear the known values of ``args``, operands of a nested graph: each round of a loop has others."""
     for value in pytree.tree_leaves(args):
         if isinstance(value, torch.Tensor):
             fake = current_value(engine, value) if engine.is_functional(value) else value
             if isinstance(fake, FakeTensor):
                 fake.constant = None
-                fake.item_memo = None  # from torch 2.15 on what ``item()`` gives
+                fake.item_memo = None  # since torch 2.15 the memo is the result of ``item()``
 
 
 def _where(node: Node) -> str:

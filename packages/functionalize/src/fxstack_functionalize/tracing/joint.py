@@ -1,4 +1,4 @@
-"""The backward half of a joint graph: tangents in, gradients out, traced through autograd itself."""
+"""The backward half of a joint graph: tangents to gradients, traced through autograd itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tuple[GradientSlot, ...]:
-    """Trace the gradients of all inputs that require one, given a tangent for every differentiable output."""
+    """Trace the gradients of all inputs that require one. Each differentiable output gets a tangent."""
     outputs = [slots[position].value for position in info.differentiable]
     before = _mutation_counts(session)
     tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
@@ -70,7 +70,7 @@ def _gradients(
 
 
 def _inner_leaves(outputs: list[Any], leaves: list[Any]) -> list[torch.Tensor]:
-    """Leaves that the graph makes. Nobody gets their gradients, but what is in the way of them raises in backward()."""
+    """Return the leaves that the graph makes. Their gradients are unused, but computing them may raise."""
     known = set(map(id, leaves))
     functions = (output.grad_fn for output in outputs)
     return [leaf for leaf in leaves_behind(functions) if id(leaf) not in known]
@@ -103,12 +103,12 @@ def _mutation_counts(session: Session) -> list[int]:
 
 
 def _no_checks_for_nan() -> AbstractContextManager[Any]:
-    """In anomaly mode autograd looks at the gradients' data, which fake tensors have none of."""
+    """Disable the NaN checks of anomaly mode: they read data of gradients, and fake tensors have no data."""
     if not torch.is_anomaly_enabled():
         return nullcontext()
     return cast("AbstractContextManager[Any]", torch.autograd.set_detect_anomaly(mode=True, check_nan=False))
 
 
 def _backward_autocast_off() -> AbstractContextManager[None]:
-    """Eager's backward runs outside the autocast region of its forward."""
+    """Disable autocast: eager's backward runs outside the autocast region of its forward."""
     return cast("AbstractContextManager[None]", torch_compat.DisableAutocast())

@@ -1,8 +1,8 @@
-"""The proxy mode that records ATen calls: torch's own, with a short path for the calls that need nothing special.
+"""The proxy mode that records ATen calls: torch's own mode, with a short path for most calls.
 
-Nearly all calls have static sizes and no constants. Those with a decomposition are decomposed here; for the others,
-finding the argument nodes, adding the node and remembering the results is all there is to do. Everything else (symbolic
-sizes, lifted constants, data-dependent results, higher-order operators) takes torch's path.
+Nearly all calls have static sizes and no constants. The mode decomposes calls that have a decomposition. For
+other calls the short path finds the argument nodes, adds the node and maps the results. Calls with symbolic
+sizes, lifted constants, data-dependent results or higher-order operators take torch's path.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layo
 LONG_WAY = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.needs_exact_strides}
 )
-"""Tags of operators that take the long path."""
+"""Tags of operators that take torch's path."""
 
 
 QUERIES = frozenset(
     {torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default}
 )
-"""Operators that torch's own mode answers itself."""
+"""Operators that torch's own mode computes without recording."""
 PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 TENSORS = frozenset({"Tensor", "List[Tensor]"})
 
@@ -57,7 +57,7 @@ KNOWN_NAMES = frozenset(
     _decomposition_table_stack _invoke_subgraph_names _invoke_subgraph_cache torch._inductor config
     emulate_precision_casts""".split()  # noqa: SIM905 - a list of them would take a screen
 )
-"""What the constructor of torch's mode uses, in the versions for which ``_initial_state`` does the same."""
+"""Names in the constructor of torch's mode, for versions in which ``_initial_state`` is equivalent."""
 
 
 def _is_known() -> bool:
@@ -65,7 +65,7 @@ def _is_known() -> bool:
 
 
 def _initial_state(tracer: AtenTracer) -> dict[str, Any]:
-    """Return the state of a new mode; torch would load its own compiler (a second) for a setting of that compiler."""
+    """Return the state of a new mode. torch's constructor would import torch's own compiler (one second)."""
     return {
         "tracer": tracer,
         "tracing_mode": "symbolic",
@@ -103,11 +103,11 @@ PART_OF: dict[OpOverload, Callable[..., Callable[[int, int, torch.Tensor], Part]
     torch.ops.aten.split.Tensor: _slices,
     torch.ops.aten.split_with_sizes.default: _slices,
 }
-"""Views of several parts: from the arguments, what gives the view of one part, and the place behind it."""
+"""View operators with several results: from arguments to the function that makes one result's view."""
 
 
 class _NotSimple(Exception):  # noqa: N818 - control flow, never seen outside
-    """Some argument or result needs the long path."""
+    """An argument or result needs torch's path."""
 
 
 class RecordingMode(ProxyTorchDispatchMode):
@@ -129,7 +129,7 @@ class RecordingMode(ProxyTorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Tell torch not to load its own compiler just to keep it away from here: nothing here is ever compiled."""
+        """Return False, so that torch does not import its own compiler only to skip this function."""
         return False
 
     def __torch_dispatch__(
@@ -144,7 +144,7 @@ class RecordingMode(ProxyTorchDispatchMode):
             return handler(self, *args, **(kwargs or {}))
         kwargs = kwargs or {}
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
-            # ATen refuses inputs that require a gradient, though nothing is recorded when the graph runs.
+            # ATen refuses inputs that require a gradient, although a trace records no history.
             with self:
                 args = (torch.ops.aten.detach.default(args[0]), *args[1:])
         result = self._run(func, types, args, kwargs)
@@ -185,7 +185,7 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _decompose(
         self, func: OpOverload, rule: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run ``rule``, or torch's own composition of ``func`` where autograd would have: in torch's order."""
+        """Run ``rule``, or torch's decomposition of ``func`` if autograd would have used it."""
         leaves = tree_leaves((args, kwargs))
         if any(type(leaf) not in PLAIN for leaf in leaves if isinstance(leaf, torch.Tensor)):
             return NotImplemented
@@ -243,10 +243,10 @@ class RecordingMode(ProxyTorchDispatchMode):
     def _parts(
         self, func: OpOverload, nodes: tuple[tuple[Any, ...], dict[str, Any]], parts: Sequence[Any]
     ) -> None:
-        """Record a view of several parts as one view for each part, when the part is used first.
+        """Record a view operator with several results as one view per result, when the result is first used.
 
-        Views that are made anew after a change (``for row in x: row += 1``) would otherwise be as many as the square of
-        the rows, of which nearly all are dead.
+        After a change torch remakes all views (``for row in x: row += 1``). Recording all of them would take
+        quadratic time, and nearly all would be dead.
         """
         make, origin = PART_OF[func](*nodes[0], **nodes[1]), self.tracer.origin()
         place = 0
@@ -264,7 +264,7 @@ class RecordingMode(ProxyTorchDispatchMode):
         return _ProxyTensor(Proxy(node, self.tracer), None)
 
     def _several(self, node: Node, results: Sequence[Any]) -> None:
-        """Add a getitem for each result of an operator with several, of which one may be a list of tensors."""
+        """Add a getitem for each result of an operator. A result may be a list of tensors."""
         node.meta["val"] = tuple(results)
         for index, result in enumerate(results):
             if isinstance(result, torch.Tensor):

@@ -1,9 +1,10 @@
-"""Captured nodes that hold a region of the program instead of one operator: activation checkpoints, and flex attention.
+"""Captured nodes with a region instead of one operator: activation checkpoints, flex attention.
 
-A region is run inline. The nodes of a checkpoint are tagged for the partitioner to recompute in the backward instead of
-saving; under a selective policy (``context_fn=create_selective_checkpoint_contexts``) each node as the policy says.
-Random numbers are drawn once and saved, so a recomputed region sees those of its forward, which is what
-eager's ``preserve_rng_state`` does.
+A region runs inline. The nodes of a checkpoint are tagged, so that the partitioner recomputes them in the
+backward instead of saving their values. Under a selective policy
+(``context_fn=create_selective_checkpoint_contexts``) the policy decides for each node. Random numbers are
+drawn once and saved, so a recomputed region sees the numbers of its forward, like eager's
+``preserve_rng_state``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.tracer import AtenTracer
 
     Region = Callable[..., Any]
-    """Takes the tracer, then the node's arguments."""
+    """Takes the tracer and the node's arguments."""
 
 CHECKPOINT_OPTIONS = frozenset(
     {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
@@ -36,7 +37,7 @@ CHECKPOINT_OPTIONS = frozenset(
 
 
 def region_of(target: object) -> Region | None:
-    """Return the function that runs a region given the node's arguments; None if ``target`` is no region."""
+    """Return the function that runs the region ``target``; None if ``target`` is no region."""
     return _REGIONS.get(target)
 
 
@@ -55,10 +56,10 @@ def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object,
 
 
 def _policy_of(context_fn: Callable[[], Any] | None) -> Callable[..., Any] | None:
-    """Return the policy of selective checkpointing; other contexts have none, and would run in eager only.
+    """Return the policy of selective checkpointing; None for a checkpoint without ``context_fn``.
 
     Raises:
-        UnsupportedGraphError: for contexts that are none of torch's.
+        UnsupportedGraphError: for contexts that are not torch's.
     """
     if context_fn is None or context_fn is noop_context_fn:
         return None
@@ -73,7 +74,7 @@ def _policy_of(context_fn: Callable[[], Any] | None) -> Callable[..., Any] | Non
 
 
 def _tag(node: Node, policy: Callable[..., Any]) -> None:
-    """Ask the policy about one operator, as eager does, and keep its answer if partitioners know it."""
+    """Ask the policy about one operator, as eager does, and keep the answer if partitioners know it."""
     if not isinstance(node.target, OpOverload):
         return
     args, kwargs = (map_arg(values, _value) for values in (node.args, node.kwargs))
@@ -98,7 +99,7 @@ def _context(output: object) -> SelectiveCheckpointContext:
 
 
 _CONTEXT_PARAMETERS = signature(SelectiveCheckpointContext).parameters
-"""Newer versions of torch show the policy the operator's result."""
+"""Newer versions of torch pass the operator's result to the policy."""
 
 
 def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""One tracing session: the modes that are on, and the tensors that go in and out of them.
+"""One tracing session: the active modes, and the tensors that enter and leave them.
 
-From outside in: autograd, functionalisation, proxy recording, fake tensors. The captured graph runs exactly once;
-what it mutates and aliases is read off the functional tensors afterwards, so no separate analysis run is needed.
+The layers from outside to inside: autograd, functionalisation, proxy recording, fake tensors. The captured
+graph runs exactly once. Mutations and aliases are read from the functional tensors afterwards, so no separate
+analysis run is needed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def is_view_of_constant(tensor: torch.Tensor) -> bool:
-    """Whether the tensor requires a gradient although it is a view of one that does not."""
+    """Whether the tensor requires a gradient although it is a view of a tensor that does not."""
     base = tensor._base
     return tensor.requires_grad and base is not None and not base.requires_grad
 
@@ -57,7 +58,7 @@ def _is_view_of_leaf(tensor: torch.Tensor) -> bool:
 
 
 class _AsNonLeaf(torch.autograd.Function):
-    """Give a functional tensor the gradient of ``leaf`` without being a leaf, or a view of one, itself."""
+    """Give a functional tensor the gradient of ``leaf``. The result is no leaf and no view of a leaf."""
 
     @staticmethod
     def forward(ctx: object, leaf: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:  # noqa: ARG004
@@ -72,8 +73,9 @@ class _AsNonLeaf(torch.autograd.Function):
 class TracedInput:
     """An input inside the session.
 
-    ``argument`` is what the captured graph gets; ``leaf`` what gradients are taken for (the same tensor unless the
-    example is not a leaf); ``inner`` the tensor under ``argument`` before anything ran.
+    ``argument``: the tensor that the captured graph gets. ``leaf``: the tensor that gets the gradient
+    (``argument`` itself unless the example is not a leaf). ``inner``: the tensor under ``argument`` before
+    the graph runs.
     """
 
     node: Node | None
@@ -83,15 +85,15 @@ class TracedInput:
     version: int = 0
     grad_fn: Any = None
     root: torch.Tensor | None = None
-    """What ``argument`` is a view of, where the example is a view of what requires no gradient, and has one or gets it."""
+    """The base of ``argument``, if the example's base has no gradient but the example has or gets one."""
     base: TracedInput | None = None
-    """The base input that ``argument`` is a view of, where inputs were merged."""
+    """The base input of ``argument``, if inputs were merged."""
     rooted: bool = False
-    """Whether that base is what autograd knows ``argument`` as a view of."""
+    """Whether autograd knows ``argument`` as a view of this base."""
     shares: bool = False
-    """Whether an input before it is on the same storage."""
+    """Whether an earlier input has the same storage."""
     steps: tuple[Step, ...] = ()
-    """The views that lead to ``argument`` before anything ran."""
+    """The views that lead to ``argument`` before the graph runs."""
 
 
 def _has_symbols(value: object) -> bool:
@@ -112,11 +114,11 @@ class Session:
     decompositions: Decompositions
     inputs: list[TracedInput] = field(default_factory=list)
     inference: bool = False
-    """Whether inference mode is on around the trace: nothing has a history then, whatever the grad mode."""
+    """Whether inference mode is on around the trace. In inference mode nothing gets a history."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Turn on everything between autograd and the fake tensors."""
+        """Enter all modes between autograd and the fake tensors."""
         grad_mode = torch.is_grad_enabled()
         self.inference = torch.is_inference_mode_enabled()
         with ExitStack() as stack:
@@ -138,7 +140,7 @@ class Session:
             yield
 
     def _proxy_mode(self, stack: ExitStack) -> AbstractContextManager[Any]:
-        """Return the recording mode; with it, what higher-order operators need to trace their branches."""
+        """Return the recording mode, and set the state that higher-order operators need to trace branches."""
         exact = isinstance(self.engine, ModeEngine)
         table = {**MASKED_VALUES, **random_rules(self.tracer, exact=exact), **self.decompositions}
         pure = state_input(self.captured.graph_module.graph) is not None
@@ -166,7 +168,7 @@ class Session:
         return tracer
 
     def _symbolic(self) -> bool:
-        """Whether anything has a symbolic size: an input, or what data decides on in the graph."""
+        """Whether an input or a data-dependent result has a symbolic size."""
         nodes = self.captured.graph_module.graph.nodes
         return any(_has_symbols(spec.fake) for spec in self.captured.inputs) or any(
             _has_symbols(node.meta.get("val")) for node in nodes
@@ -197,7 +199,7 @@ class Session:
             traced.argument = self._wrapped(traced)
 
     def _wrapped(self, traced: TracedInput) -> torch.Tensor:
-        """Wrap an input. Views of one tensor share a version counter; each input's own changes are counted."""
+        """Wrap an input. An input on shared storage gets its own version counter, to count its changes."""
         made = self.engine.wrap(traced.inner)
         return self.engine.apart(made) if traced.shares else made
 
@@ -221,7 +223,7 @@ class Session:
             traced.steps = view_steps(self.engine.core(traced.argument))
 
     def _make_leaf(self, fake: torch.Tensor, traced: TracedInput) -> None:
-        """Make what gradients are taken for; for a non-leaf, beside the argument, which has the same base as eager's."""
+        """Make the leaf that gets the gradient. A non-leaf argument is another tensor, with eager's base."""
         made = traced.argument if fake.is_leaf else self._wrapped(traced)
         if is_view_of_constant(fake):
             made = self._as_view(made, traced)
@@ -235,7 +237,7 @@ class Session:
             self.engine.views_of_leaves.add(id(traced.argument))
 
     def _as_view(self, root: torch.Tensor, traced: TracedInput) -> torch.Tensor:
-        """Return all of ``root``, as what the example is: a view."""
+        """Return a view of all of ``root``, because the example is a view."""
         traced.root = root
         with torch.enable_grad():
             return root.view_as(root)
@@ -246,7 +248,7 @@ class Session:
             member = self.inputs[index]
             member.base = base
             view = base.argument.as_strided(fake.shape, fake.stride(), fake.storage_offset())
-            # .data: the same memory with a version counter of its own, to count this member's changes.
+            # ``.data``: the same memory with its own version counter, to count the changes of this member.
             member.argument = view.data
 
     def _derive_views(self, base: TracedInput, spec: CapturedInput) -> None:
@@ -260,7 +262,7 @@ class Session:
             member.argument = made[id(fake)]
 
     def new_placeholder(self, name: str, value: torch.Tensor) -> Node:
-        """Add a placeholder after the existing ones, for a tensor that the trace only now turns out to need."""
+        """Add a placeholder behind the existing ones, for a tensor that the trace needs only now."""
         graph = self.tracer.graph
         last = graph.find_nodes(op="placeholder")[-1] if graph.nodes else graph._root
         with graph.inserting_after(last), disable_proxy_modes_tracing():
@@ -269,11 +271,11 @@ class Session:
         return proxy.node
 
     def value(self, wrapped: torch.Tensor) -> torch.Tensor:
-        """Return the plain tensor under a functional one, after all mutations."""
+        """Return the plain tensor under a functional tensor, after all mutations."""
         return current_value(self.engine, wrapped)
 
     def node_of(self, value: object) -> Any:
-        """Return the node that computes ``value`` (a plain tensor or symbol), or the constant that it is."""
+        """Return the node that computes ``value`` (a plain tensor or symbol); a constant as itself."""
         found = self.tracer.unwrap_proxy(value)
         if isinstance(found, torch.fx.Proxy):
             return found.node
@@ -282,7 +284,7 @@ class Session:
 
 @contextmanager
 def _fresh_autocast_cache() -> Iterator[None]:
-    """A weight is cast once, as in eager, but no cast leaves this trace or comes into it."""
+    """Clear the autocast cache before and after: casts are shared within a trace, but not with others."""
     torch.clear_autocast_cache()
     try:
         yield
@@ -292,7 +294,7 @@ def _fresh_autocast_cache() -> Iterator[None]:
 
 @contextmanager
 def _no_saved_tensor_hooks() -> Iterator[None]:
-    """Hooks around the call see the tensors that the compiled forward saves, not those of the trace."""
+    """Disable saved-tensor hooks: they apply to saved tensors of the compiled forward, not of the trace."""
     before = torch_compat.saved_tensors_hooks_set_tracing(True)
     try:
         yield

@@ -1,7 +1,7 @@
 """Symbolic sizes: their description for the signature, and their values at run time.
 
-Every symbol of a graph is bound by an input: an integer input, or a dimension of a tensor input. From the bindings
-comes the text of a function of the call's arguments: no call evaluates an expression of sympy.
+An input binds every symbol of a graph: an integer input, or a dimension of a tensor input. From the bindings
+the module generates Python functions of the call's arguments, so that no call evaluates a sympy expression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
-    """Describe the symbols that the captured graph's inputs bind, in order of first appearance."""
+    """Return specs of the symbols that the captured graph's inputs bind, in order of first appearance."""
     shape_env = captured.fake_mode.shape_env
     if shape_env is None:
         return ()
@@ -53,11 +53,11 @@ def symbol_specs(captured: Captured) -> tuple[SymbolSpec, ...]:
 def filler(
     captured: Captured, nest: object, computed: Sequence[tuple[sympy.Symbol, int]] = ()
 ) -> Callable[[Sequence[Any]], Any]:
-    """Return the function of a call's arguments that gives ``nest`` with numbers in the place of its symbols.
+    """Return a function from a call's arguments to ``nest`` with numbers in place of symbols.
 
-    A nest is made of lists and tuples; what else is in it stays the object that it is. ``computed`` are symbols that
-    depend on data, and their positions among the graph's results: the function takes the pair of arguments and results
-    if there are any.
+    A nest consists of lists and tuples; other objects in it stay. ``computed``: data-dependent symbols and
+    their positions among the graph's results. If there are any, the function takes the pair of arguments and
+    results.
     """
     text = _NestText()
     result = text.of(nest)
@@ -78,13 +78,13 @@ def filler(
 
 
 class _NestText:
-    """Writes nests as Python over the names of their symbols."""
+    """Writes nests as Python expressions over the names of symbols."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {"math": math, "torch": torch}
         self.symbols: set[sympy.Basic] = set()
         self.symbolic = False
-        """Whether there is a symbolic number, which may stand for a number that is known."""
+        """Whether there is a SymInt. It may stand for a known number."""
 
     def of(self, value: object) -> str:
         if isinstance(value, tuple):
@@ -113,7 +113,7 @@ class _NestText:
 
 
 def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
-    """Return the function of an expression that has no text in Python."""
+    """Return a function that evaluates an expression without Python text."""
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
 
     def evaluate(**values: int) -> int:
@@ -123,7 +123,7 @@ def _evaluated(expr: sympy.Expr) -> Callable[..., int]:
 
 
 def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
-    """Whether all ``numbers`` follow from the inputs; sizes that depend on data do not."""
+    """Whether the inputs determine all ``numbers``; False for data-dependent sizes."""
     bound = set(_bindings(captured))
     return all(
         bound.issuperset(number.node.expr.free_symbols)
@@ -135,7 +135,7 @@ def evaluable(captured: Captured, numbers: Iterable[Any]) -> bool:
 def computed_symbols(
     captured: Captured, numbers: Iterable[torch.SymInt]
 ) -> dict[sympy.Symbol, torch.SymInt] | None:
-    """Return the symbols among ``numbers`` that depend on data, each with its number; None if one is in an expression alone."""
+    """Return the data-dependent symbols among ``numbers``; None if one occurs only inside an expression."""
     bound = set(_bindings(captured))
     given = [number for number in numbers if not bound.issuperset(number.node.expr.free_symbols)]
     found = {number.node.expr: number for number in given if number.node.expr.is_Symbol}
@@ -145,7 +145,7 @@ def computed_symbols(
 
 
 def hint_of(number: int | torch.SymInt) -> int:
-    """Return the value seen when the graph was captured; a number that depends on data counts as large."""
+    """Return the value at capture. A data-dependent number counts as large."""
     if not isinstance(number, torch.SymInt):
         return number
     hint = number.node.hint
@@ -168,8 +168,8 @@ def _bindings(captured: Captured) -> dict[sympy.Symbol, tuple[int, int | None]]:
 
 
 def values_in(shape_env: object) -> dict[sympy.Symbol, Any]:
-    """Return the values of symbols that a graph was captured with; those that depend on data have none."""
-    # torch 2.11 knows the second name only; later ones warn about it
+    """Return the values of symbols at capture. Data-dependent symbols have no value."""
+    # torch 2.11 has the second name only; later versions warn about it.
     name = "backed_var_to_val" if hasattr(shape_env, "backed_var_to_val") else "var_to_val"
     return getattr(shape_env, name, {})
 

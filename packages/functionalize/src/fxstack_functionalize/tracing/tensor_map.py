@@ -1,7 +1,7 @@
-"""Which proxy stands for which tensor.
+"""The map from tensors to proxies.
 
-torch keeps this in a dictionary of weak references; here tensors are fake and live as long as the trace anyway, and
-looking them up by identity is several times faster.
+torch uses a dictionary of weak references. Here tensors are fake and live as long as the trace, and a look-up
+by identity is several times faster.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """What makes a proxy once it is asked for."""
+    """The function that makes a proxy on demand."""
 
     make: Callable[[], Any]
 
 
 class TensorMap:
-    """Which proxy holds which tensor, by identity. Keeps the tensors (fake ones) alive as long as the trace."""
+    """Maps tensors to proxies by identity. Keeps the (fake) tensors alive as long as the trace."""
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[torch.Tensor, Any]] = {}
@@ -37,7 +37,7 @@ class TensorMap:
         self._entries[id(tensor)] = (tensor, proxy)
 
     def set_later(self, tensor: torch.Tensor, make: Callable[[], Any]) -> None:
-        """``make`` gives the proxy of ``tensor`` where anybody asks for it."""
+        """Set a function that makes the proxy of ``tensor`` on demand."""
         self._entries[id(tensor)] = (tensor, _Later(make))
 
     def __contains__(self, tensor: torch.Tensor) -> bool:

@@ -1,7 +1,7 @@
-"""Trace a captured graph once into an inference graph or a joint forward-and-backward graph.
+"""Trace a captured graph once, into an inference graph or a joint forward-and-backward graph.
 
-Which of the two is decided after the forward has run: a joint graph is made if gradients are wanted and some
-output, or new value of an input, turns out to need one.
+The choice is made after the forward has run: the graph is joint if gradients are requested and an output, or
+a new value of an input, requires one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A traced graph with the records that its runtime wrapper is made from."""
+    """A traced graph with the records from which its runtime wrapper is made."""
 
     stage_graph: StageGraph
     shell: Shell
@@ -65,7 +65,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """What to make of a captured graph."""
+    """The kind of graph to make from a captured graph."""
 
     gradients: bool
     keep_mutations: bool = True
@@ -77,7 +77,7 @@ class TraceRequest:
 def trace(
     captured: Captured, request: TraceRequest, decompositions: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Traced:
-    """Trace ``captured``, with the fast functionalisation first and the general one if that refuses."""
+    """Trace ``captured``, first with the fast functionalisation, then with the general one if needed."""
     if not isinstance(decompositions, Mapping | None):
         raise TypeError(
             f"decompositions map operators to functions, and are no {type(decompositions).__name__}.\n"
@@ -95,7 +95,7 @@ def trace(
 def _trace_inputs(
     captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
 ) -> Traced:
-    """Trace ``captured``, with its inputs as views where the trace turns out to need that."""
+    """Trace ``captured``. Restart with inputs or views represented differently if the trace requires it."""
     try:
         return _trace_any(captured, request, table)
     except NeedsBasesError as needed:
@@ -111,7 +111,7 @@ def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Ca
         with suppress(NeedsModesError):
             return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
-        captured.fake_mode.shape_env = ShapeEnv()  # loops ask for symbols, whatever the sizes
+        captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
     return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
 
 
@@ -125,7 +125,7 @@ def _has_higher_order(captured: Captured) -> bool:
 
 
 def _needs_modes(captured: Captured) -> bool:
-    """Whether some node needs what only FunctionalTensorMode does: custom mutable or higher-order operators."""
+    """Whether a node needs ``FunctionalTensorMode``: custom or higher-order operators, wrapper subclasses."""
     for module in captured.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
@@ -210,7 +210,7 @@ def _run(session: Session) -> Any:
 
 @contextmanager
 def _leaving_transforms() -> Iterator[None]:
-    """Leave the levels of transforms that nodes of the graph have entered, where a node behind them raises."""
+    """Leave the levels of transforms that nodes of the graph have entered, also if a later node raises."""
     depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
         yield
@@ -219,7 +219,7 @@ def _leaving_transforms() -> Iterator[None]:
 
 
 def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
-    """Mutated inputs first, then what the user outputs need."""
+    """Return slots of mutated inputs, then slots of the values that user outputs need."""
     slots = [
         FlatSlot(traced.argument, mutated_input=index)
         for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
@@ -233,7 +233,7 @@ def _plain(session: Session, value: object) -> Any:
 
 
 def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
-    """Eager's strides. The functional value may have others after an in-place operator."""
+    """Return eager's strides. The functional value may have other strides after an in-place operator."""
     value = slot.value
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
         return None
@@ -241,7 +241,7 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
 
 
 def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
-    """Note which outputs lead to which inputs, and which can be differentiated one after the other."""
+    """Record which outputs reach which inputs, and which can be differentiated one after the other."""
     runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
     histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
@@ -251,15 +251,15 @@ def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
-    """Return the inputs without gradient; a view that has a custom function's gradient is made from its input itself."""
+    """Return the inputs without gradient. The base of a custom function's view is not cut off."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
     found = [slot.index for slot in gradients if slot.node is None and slot.index not in bases]
-    # An output that requires a gradient for another reason needs some input that does.
+    # If no input has a gradient, an output that requires one needs an input with its history.
     return tuple(found) if len(found) < len(gradients) else ()
 
 
 def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
-    """Return the flat outputs with a gradient. A change that autograd does not see hands none on."""
+    """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
     return tuple(
         position
         for position, slot in enumerate(slots)

@@ -1,8 +1,8 @@
-"""The FX tracer that records ATen operators, and where each of them comes from.
+"""The FX tracer that records ATen operators and their origins.
 
-A captured node is set as the origin while it is run; every operator recorded meanwhile inherits the origin's
-metadata. In the backward, the origin is found through the autograd node that runs: autograd numbers its nodes in
-sequence, and the tracer remembers which numbers each captured node's forward gave out.
+Each captured node is set as the origin while it runs, and every operator recorded meanwhile inherits its
+metadata. In the backward the running autograd node gives the origin: autograd numbers its nodes in sequence,
+and the tracer records the sequence numbers from each captured node's forward.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from fxstack_functionalize.torch_compat import OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
-"""Metadata keys that an ATen node takes over from the captured node that it comes from."""
+"""Metadata keys that an ATen node inherits from its captured node."""
 
 KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
 """All metadata keys that leave this package."""
 
 
 class AtenTracer(PythonKeyTracer):
-    """Records into one graph; see the module's docstring for provenance."""
+    """Records into one graph, with the origin of each node."""
 
     def __init__(self, whole_attention: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -50,18 +50,18 @@ class AtenTracer(PythonKeyTracer):
         self._origins: list[dict[str, Any]] = []
 
     def enter_origin(self, meta: Mapping[str, Any], name: str) -> None:
-        """Attribute what follows to the captured node ``name`` with metadata ``meta``."""
+        """Attribute the next operators to the captured node ``name`` with metadata ``meta``."""
         self._origin = {key: meta[key] for key in INHERITED if key in meta}
         self._origin.setdefault("original_name", name)
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append(self._origin)
 
     def tag(self, name: str) -> None:
-        """Ask partitioners to treat what follows as ``name`` says, unless the captured node asks for something itself."""
+        """Tag the next operators for partitioners, unless the captured node has its own tag."""
         self._origin.setdefault("recompute", name)
 
     def enter_backward(self) -> None:
-        """Attribute what follows to the forward node of the autograd node that runs."""
+        """Attribute the next operators to the forward nodes of the running autograd nodes."""
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append({})
         self._origin = {}
@@ -74,7 +74,7 @@ class AtenTracer(PythonKeyTracer):
         return node
 
     def add_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
-        """Add an operator call whose arguments are nodes and constants already."""
+        """Add an operator call whose arguments already are nodes and constants."""
         node = self.graph.create_node("call_function", func, args, kwargs, func.overloadpacket.__name__)
         self._attribute(node)
         return node
@@ -85,11 +85,11 @@ class AtenTracer(PythonKeyTracer):
         node.meta.update(self.origin())
 
     def origin(self) -> dict[str, Any]:
-        """The metadata of an operator that is recorded now."""
+        """Return the metadata of an operator that is recorded now."""
         return self._backward_origin() if self.in_backward else self._origin
 
     def add_item(self, node: Node, index: int) -> Node:
-        """Add the selection of one result of ``node``."""
+        """Add a getitem node for one result of ``node``."""
         item = self.graph.create_node("call_function", operator.getitem, (node, index), {})
         item.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
         if self.in_backward:
@@ -116,6 +116,6 @@ class AtenTracer(PythonKeyTracer):
         if running is None:
             return {}
         index = bisect_right(self._starts, running._sequence_nr()) - 1
-        # A recomputation tag speaks of the forward value; a backward node has nothing to recompute.
+        # A recomputation tag applies to the forward value; a backward node is never recomputed.
         origin = self._origins[index] if index >= 0 else {}
         return {key: value for key, value in origin.items() if key != "recompute"}

@@ -1,7 +1,7 @@
-"""``budget``: the least recomputation with which a step's simulated peak stays within a bound.
+"""``budget``: the least recomputation that keeps a step's simulated peak within a bound.
 
-All budgets choose from one frontier (see ``frontier``), so a smaller budget never has a higher peak, and a larger one
-never recomputes for longer.
+All budgets choose from one frontier (see ``frontier``), so a smaller budget never has a higher peak, and a
+larger budget never recomputes longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BudgetError(PartitionError):
-    """No partition was found within the budget; the message says by how much the best one misses it."""
+    """No partition fits the budget. The message says by how much the best partition exceeds it."""
 
 
 @register("budget")
@@ -31,14 +31,14 @@ def budget(joint: StageGraph, options: PartitionOptions) -> Partition:
     """Recompute as little as ``options.budget`` or ``options.time_overhead`` allow (default: budget 0.5).
 
     Raises:
-        BudgetError: the budget cannot be met; says by how much.
+        BudgetError: if no partition fits the budget. The text says by how much.
     """
     facts = analyze_merged(joint, options)
     return partition_within(facts, frontier(facts, options), options)
 
 
 def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: PartitionOptions) -> Partition:
-    """Extract the choice that fits; ``choices`` is a frontier, which may serve many budgets."""
+    """Extract the choice that fits. ``choices`` is a frontier, which may serve many budgets."""
     if options.time_overhead is not None:
         choice = _within_time(facts, choices, options)
         return _extracted(facts, choice, options)
@@ -47,7 +47,8 @@ def partition_within(facts: JointFacts, choices: tuple[Choice, ...], options: Pa
     for choice in choices:
         if choice.peak <= limit:
             part = _extracted(facts, choice, options)
-            # Symbols at other values than their hints (worst_case) are seen in the graphs only.
+            # ``worst_case`` gives symbols other values than their hints: only a simulation of the graphs sees
+            # them.
             peaks.append(simulate(part, options).peak)
             if peaks[-1] <= limit:
                 return part
@@ -65,7 +66,7 @@ def _extracted(facts: JointFacts, choice: Choice, options: PartitionOptions) -> 
 
 
 def bytes_allowed(choices: tuple[Choice, ...], wanted: float | None) -> int:
-    """Return the bound on the simulated peak that a budget stands for."""
+    """Return the bound on the simulated peak in bytes."""
     wanted = 0.5 if wanted is None else wanted
     if isinstance(wanted, int):
         return wanted
@@ -78,5 +79,5 @@ def _within_time(facts: JointFacts, choices: tuple[Choice, ...], options: Partit
     step = WorkModel(facts.graph, options).seconds(facts.nodes[:-1])
     allowed = bound * step
     fitting = [choice for choice in choices if choice.seconds <= allowed]
-    # The first choice recomputes least; when even that is over, its views and casts are what is left.
+    # The first choice recomputes least. If it exceeds the bound, only views and casts could be saved.
     return fitting[-1] if fitting else choices[0]

@@ -1,6 +1,7 @@
-"""A joint graph as numbers: nodes by their place, their arguments, readers and memory in plain lists.
+"""A joint graph as numbers: nodes by position, with arguments, readers and memory in plain lists.
 
-A search for a good partition plans, orders and simulates dozens of choices; on FX nodes that takes most of its time.
+A search for a good partition plans, orders and simulates dozens of choices. On FX nodes this would take most
+of its time.
 """
 
 from __future__ import annotations
@@ -26,25 +27,26 @@ if TYPE_CHECKING:
 _USUAL = PartitionOptions()
 
 _SEEN = (OpKind.RANDOM, OpKind.EFFECT)
-"""Kinds that run in the backward though no gradient needs them."""
+"""Kinds that run in the backward even if no gradient needs them."""
 
 
 class Memory(NamedTuple):
-    """For each node the storages that a stage makes with it, and those that it makes or reads with it."""
+    """For each node of a stage the storages that it makes, and the storages that it makes or reads."""
 
     made: Sequence[tuple[int, ...]]
     touched: Sequence[tuple[int, ...]]
 
 
 class Compact:
-    """``facts`` by number: node ``i`` is ``nodes[i]``; storages are numbered as in ``facts.storages``.
+    """``facts`` as numbers: node ``i`` is ``nodes[i]``. Storages are numbered as in ``facts.storages``.
 
-    ``args`` and ``users`` are numbers of nodes; ``made`` and ``of`` are the storages that a node allocates and occupies;
-    ``touched`` those that it makes or reads, without empty ones; ``sizes`` the bytes of each, under ``options``.
-    ``shields`` maps values that lie in inputs which the forward updates to the storages of these inputs' copies,
-    ``narrowed`` values that are saved in a smaller dtype to the storages of these, ``states`` random nodes that may
-    be drawn again to the storages of the generator's state.
-    ``args_backwards`` are the arguments from the last to the first; ``made_bytes`` what a node allocates in all.
+    ``args`` and ``users``: numbers of nodes. ``args_backwards``: the arguments in reverse. ``made`` and
+    ``of``: the storages that a node allocates and occupies. ``made_bytes``: the bytes that it allocates.
+    ``touched``: non-empty storages that it makes or reads. ``sizes``: the bytes of each storage, under
+    ``options``. ``shields`` maps values that lie in inputs which the forward updates to the storages of
+    copies of these inputs. ``narrowed`` maps values that are saved in a smaller dtype to the storages of
+    their copies. ``states`` maps random nodes that may be drawn again to the storages of the generator's
+    state.
     """
 
     def __init__(self, facts: DissectedGraph, options: PartitionOptions) -> None:
@@ -75,12 +77,12 @@ class Compact:
         self.narrowed = self._narrowed() if options.narrow else {}
 
     def places(self, nodes: Iterable[object]) -> tuple[int, ...]:
-        """Return the numbers of those values that are nodes."""
+        """Return the numbers of the nodes among these values."""
         position = self.facts.position
         return tuple([position[node] for node in nodes if isinstance(node, Node)])
 
     def _shields(self, sizes: list[int]) -> dict[int, int]:
-        """Add a storage for the copy of each input that the forward updates; map what lies in the input to it."""
+        """Add a storage for a copy of each input that the forward updates. Map values in the input to it."""
         facts = self.facts
         roots = copied_inputs(facts)
         first = len(sizes)
@@ -90,7 +92,7 @@ class Compact:
         return {place: shield for place, shield in found if shield is not None}
 
     def _states(self) -> dict[int, int]:
-        """Add a storage for the generator's state at each random node of the forward that may be drawn again."""
+        """Add a storage for the generator's state at each forward node that may be drawn again."""
         kinds, backward = self.facts.kinds, self.facts.backward
         found = [
             place
@@ -101,7 +103,7 @@ class Compact:
         return {place: len(self.sizes) - len(found) + i for i, place in enumerate(found)}
 
     def _narrowed(self) -> dict[int, int]:
-        """Add a storage for each value that is smaller in another dtype, and not held by the caller as it is."""
+        """Add a storage for each value that has a smaller dtype, unless the caller holds the value anyway."""
         held = self.storages_of((*self.results, *self.leaving))
         found = {}
         for place, node in enumerate(self.nodes):
@@ -128,7 +130,7 @@ class Compact:
         return found
 
     def handed_storages(self, places: Iterable[int]) -> set[int]:
-        """Return the storages in which these values get to the backward: copies for updated inputs."""
+        """Return the storages in which the backward gets these values: copies for updated inputs."""
         found: set[int] = set()
         for place in places:
             if place in self.narrowed:
@@ -139,7 +141,7 @@ class Compact:
 
     @cached_property
     def memory(self) -> Memory:
-        """Return what the joint graph's nodes make and touch."""
+        """Return the storages that the joint graph's nodes make and touch."""
         return Memory(self.made, self.touched)
 
     def storages_of(self, places: Iterable[int]) -> set[int]:
@@ -148,13 +150,13 @@ class Compact:
 
     @cached_property
     def multiple(self) -> frozenset[int]:
-        """Return the nodes with several results, which are not handed over as one."""
+        """Return the nodes with several results, which cannot be handed over as one."""
         values = (node.meta.get("val") for node in self.nodes)
         return frozenset(p for p, value in enumerate(values) if isinstance(value, tuple | list))
 
     @cached_property
     def elements(self) -> dict[int, tuple[int, ...]]:
-        """Return for each node with several results the nodes that are one of them."""
+        """Return for each node with several results the nodes of its elements."""
         kinds, nodes = self.facts.kinds, self.nodes
         found = ((p, [u for u in self.users[p] if kinds[nodes[u]] is OpKind.GETITEM]) for p in self.multiple)
         return {place: tuple(elements) for place, elements in found}
@@ -166,13 +168,13 @@ class Compact:
 
     @cached_property
     def free(self) -> frozenset[int]:
-        """Return the inputs that a backward may have for nothing: they are in memory anyway, and not copied."""
+        """Return the inputs that are free for a backward: in memory anyway, and not copied."""
         primals = self.places(self.facts.primals)
         return frozenset(p for p in primals if p not in self.shields)
 
     @cached_property
     def gradients(self) -> tuple[int, ...]:
-        """Return the nodes that are gradients."""
+        """Return the nodes whose values are gradients."""
         return self.places(self.facts.gradients)
 
     @cached_property
@@ -182,7 +184,7 @@ class Compact:
 
     @cached_property
     def results(self) -> tuple[int, ...]:
-        """Return the forward's outputs that live on with the caller."""
+        """Return the forward's outputs that the caller keeps."""
         return self.places(self.facts.results)
 
     @cached_property
@@ -192,7 +194,7 @@ class Compact:
 
     @cached_property
     def roots(self) -> tuple[int, ...]:
-        """Return what a backward computes in any case: gradients, and what has effects."""
+        """Return the nodes that every backward computes: gradients, and nodes with effects."""
         kinds, nodes = self.facts.kinds, self.nodes
         seen = [p for p in range(self.count) if self.backward[p] and kinds[nodes[p]] in _SEEN]
         return tuple(sorted({*self.gradients, *seen}))
@@ -204,18 +206,18 @@ class Compact:
 
     @cached_property
     def symbols(self) -> tuple[tuple[str, ...], ...]:
-        """Return for each node the symbols that its value mentions; empty if none has any."""
+        """Return for each node the symbols in its value; empty if no node has symbols."""
         found = tuple(free_symbols(node.meta.get("val")) for node in self.nodes)
         return found if any(found) else ()
 
     @cached_property
     def binders(self) -> tuple[dict[str, int], dict[str, SizeOf]]:
-        """Return where each symbol can be read: see ``symbol_sources``."""
+        """Return the source of each symbol (see ``symbol_sources``)."""
         return symbol_sources(self.facts)
 
     @cached_property
     def once(self) -> bytes:
-        """Return for each node whether a backward must not compute what the forward computes with it."""
+        """Return for each node whether the backward must not recompute it."""
         kinds = self.facts.kinds
         never = (*NEVER_TWICE, OpKind.INPUT)
         return bytes(
@@ -231,7 +233,7 @@ class Compact:
 def copied_inputs(facts: DissectedGraph) -> tuple[Node, ...]:
     """Return the inputs that reach the backward as copies, because the forward updates them.
 
-    Inputs which the backward itself updates are handed over as they are.
+    Inputs that the backward itself updates are handed over without a copy.
     """
     if not facts.mutated:
         return ()

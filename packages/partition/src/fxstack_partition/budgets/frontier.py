@@ -1,10 +1,10 @@
-"""The trade between memory and recomputation: a family of partitions, of which the best at each peak are kept.
+"""The trade between memory and recomputation: a family of partitions, the best of them at each peak.
 
-The family does not depend on a budget; that is what makes budgets monotone. Its members are minimum cuts in which
-recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and together with
-checkpoints after which the forward is run again piece by piece (Chen et al., Training Deep Nets with Sublinear
-Memory Cost, 2016), and sets between them. Each member is simulated, backward order included, unless what is known of it
-before shows that another is better.
+The family does not depend on a budget, so that budgets are monotone. Its members are minimum cuts in which
+recomputation has a price (each is optimal for one exchange rate of seconds and bytes), alone and with
+checkpoints after which the forward is recomputed in pieces (Chen et al., Training Deep Nets with Sublinear
+Memory Cost, 2016), and sets between these. Each member is simulated, with the order of its backward, unless a
+bound already shows that another member is better.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ALLOWANCES = 24
 NEIGHBOURS = 5
 TRIES = 3
 ROUND = 8
-"""How many choices are looked at before gaps are ordered again."""
+"""The number of choices that are examined before gaps are sorted again."""
 STEPS_TIMES_NODES = 40_000
 LEAST_STEPS = 16
-"""Bounds on the sets that are tried between choices: large graphs take longer for each."""
+"""Bounds on the number of sets that are tried between choices: on large graphs each takes longer."""
 
 
 def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]:
-    """Return the choices that no other beats in both peak and cost, from the highest peak to the lowest."""
+    """Return the choices that no other beats in both peak and cost, from highest to lowest peak."""
     search = Search(facts, options)
     saving, cheap, priced = (
         PricedNetwork(facts, rules, options, search.costs)
@@ -64,7 +64,7 @@ def frontier(facts: JointFacts, options: PartitionOptions) -> tuple[Choice, ...]
 
 
 def _steps_for(graph: Compact) -> int:
-    """Return how many sets may be tried between choices."""
+    """Return the number of sets that may be tried between choices."""
     return max(LEAST_STEPS, STEPS_TIMES_NODES // max(1, graph.count))
 
 
@@ -82,9 +82,9 @@ def _pieces(search: Search, networks: tuple[PricedNetwork, ...], rates: tuple[fl
 
 
 def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -> None:
-    """Let ever more of what takes time by itself be computed again, those first that take least for their bytes.
+    """Allow recomputation of more and more nodes that do not fuse, first those with few seconds per byte.
 
-    A price asks the same of all that cost the same; this also finds what lies between.
+    A price treats nodes of equal cost equally; this search also finds sets between two prices.
     """
     for nodes in cuts.rankings:
         step = max(1, -(-len(nodes) // ALLOWANCES))
@@ -95,7 +95,7 @@ def _allowances(search: Search, cuts: PricedNetwork, rates: tuple[float, ...]) -
 
 
 def _between(search: Search) -> None:
-    """Try sets between neighbours, the widest gap first, until the allowance is used up or no gap is left."""
+    """Try sets between neighbours, widest gap first, until the allowance is used or no gap is left."""
     graph, seconds = search.graph, search.seconds
     most, network = search.best[0].saved, search.best[-1].network
     tried: set[tuple[int, tuple[int, ...], tuple[int, ...], float]] = set()
@@ -127,7 +127,7 @@ def _area(gap: tuple[Choice, Choice]) -> float:
 
 
 def _descend(search: Search, network: Network) -> None:
-    """Give up one value after the other, from what recomputes least: the cheapest by seconds, and by products."""
+    """Give up values one by one, beginning with the least recomputation: by seconds, then by products."""
     graph = search.graph
     most = _steps_for(graph)
     products_first = [p + s for p, s in zip(search.products, search.seconds, strict=True)]
@@ -144,7 +144,7 @@ def _descend(search: Search, network: Network) -> None:
 
 
 def _step(search: Search, network: Network) -> None:
-    """Try neighbours of each choice, which save one value less or one more, the widest gaps first."""
+    """Try neighbours of each choice with one saved value less or more, widest gaps first."""
     graph, seconds = search.graph, search.seconds
     allowance = TRIES * _steps_for(graph)
     done: set[tuple[int, ...]] = set()
@@ -167,7 +167,7 @@ def _step(search: Search, network: Network) -> None:
 
 
 def _by_gaps(search: Search) -> list[Choice]:
-    """Return the best choices, those beside the widest gaps first, then those aside."""
+    """Return the best choices, those at the widest gaps first, then the choices aside."""
     gaps = sorted(pairwise(search.best), key=_area)
     beside = dict.fromkeys(choice.saved for gap in gaps for choice in gap)
     by_saved = {choice.saved: choice for choice in search.best}
@@ -175,7 +175,7 @@ def _by_gaps(search: Search) -> list[Choice]:
 
 
 def _unlike(search: Search, places: list[int]) -> list[int]:
-    """Return the first few of these values, of those that cost and weigh the same only one: layers are alike."""
+    """Return the first few of these values, one for each cost and size, because layers are alike."""
     graph = search.graph
     found: dict[tuple[int, float], int] = {}
     for place in places:
@@ -187,7 +187,7 @@ def _unlike(search: Search, places: list[int]) -> list[int]:
 
 
 def _fill(search: Search, network: Network) -> None:
-    """Save more where the peak does not grow by it: what is not alive at the peak costs nothing."""
+    """Save more values if the peak does not grow: a value that is not alive at the peak is free."""
     graph, seconds = search.graph, search.seconds
     allowance = _steps_for(graph)
     for choice in search.best:

@@ -1,10 +1,10 @@
-"""``ilp``: an exact trade of recomputation against the bytes saved, on small graphs: the yardstick of the others.
+"""``ilp``: the exact trade of recomputation against saved bytes, on small graphs, as a reference.
 
-An integer program over what is saved and what is computed again: the least estimated seconds of recomputation
-while the bytes alive between forward and backward stay under a cap. The solution is simulated; while its peak is
-above the budget, the cap is lowered to just below what the solution keeps. So it walks the exact curve of seconds
-against saved bytes, with the points that no exchange rate reaches, to the first that fits. The solver is HiGHS, through
-SciPy.
+An integer program over saved and recomputed nodes minimises the estimated seconds of recomputation, while the
+bytes alive between forward and backward stay under a cap. The solution is simulated. While its peak exceeds
+the budget, the cap is lowered to just below the bytes of the solution. So the search walks the exact curve of
+seconds against saved bytes, including points that no exchange rate reaches, to the first point that fits. The
+solver is HiGHS, through SciPy.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 # Limits: exact in saved bytes, not in the peak.
 
 MOST_NODES = 200
-"""Nodes of the forward that take part; above, the solver takes too long to be of use."""
+"""The maximal number of forward nodes that take part. The solver is too slow for more."""
 
 MOST_ROUNDS = 100
 
 
 @register("ilp")
 def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Recompute the least that ``options.budget`` allows, by an integer program (see the module).
+    """Recompute the least that ``options.budget`` allows, by an integer program.
 
     Raises:
-        BudgetError: no choice of saved values meets the budget; says by how much.
-        PartitionError: the graph is too large, or nothing was found in the rounds allowed.
-        ValueError: the budget is malformed.
+        BudgetError: if no choice of saved values meets the budget. The text says by how much.
+        PartitionError: if the graph is too large, or no solution is found in the allowed rounds.
+        ValueError: if the budget is malformed.
     """
     facts = analyze_merged(joint, options)
     network = build(facts, BUDGET_RULES, options)
@@ -57,13 +57,13 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
     limit = bytes_allowed(choices, options.budget)
     saved = optimal(facts, network, limit, WorkModel(joint, options))
     if saved is None:
-        # The program bounds saved bytes, not the peak: another set of as many bytes may fit, or nothing does.
+        # The program bounds saved bytes, not the peak: another set of equal bytes may fit.
         return partition_within(facts, choices, options)
     return extract(facts, (facts.nodes[place] for place in saved), network.reasons, options)
 
 
 def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...] | None:
-    """Return the first point of the curve whose simulated peak is within ``limit``; None if there is none."""
+    """Return the first point of the curve with a simulated peak of at most ``limit``; None if none has."""
     cap = limit
     for _ in range(MOST_ROUNDS):
         saved = cheapest_under(facts, network, costs, cap)

@@ -1,8 +1,8 @@
 """Minimum cuts of one network under many prices of recomputation.
 
-The network is built once. A rate says how many bytes a second of recomputation is worth; between recomputing whatever can be
-and recomputing nothing, the rates at which the cut changes are found by bisection (the lower convex hull of bytes and
-seconds: Eisner and Severance, Mathematical Techniques for Efficient Record Segmentation, 1976).
+The network is built once. A rate says how many bytes a second of recomputation is worth. Bisection finds the
+rates at which the cut changes, between recomputing everything and recomputing nothing (the lower convex hull
+of bytes and seconds: Eisner and Severance, Mathematical Techniques for Efficient Record Segmentation, 1976).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from fxstack_partition.policy.policy import Rule
 
 _TOTAL = 1 << 28
-"""Capacities are scaled to this sum, which solvers with 32-bit numbers take in one round."""
+"""Capacities are scaled to this sum, so that solvers with 32-bit numbers need one round."""
 
 
 class PricedNetwork:
-    """The cuts that ``rules`` allow, at any rate of exchange."""
+    """The cuts that ``rules`` allow, at any exchange rate."""
 
     def __init__(
         self, facts: JointFacts, rules: tuple[Rule, ...], options: PartitionOptions, costs: WorkModel
@@ -44,7 +44,7 @@ class PricedNetwork:
 
     @cached_property
     def rankings(self) -> tuple[tuple[Node, ...], ...]:
-        """Return the nodes that take time by themselves to compute again: by seconds for their bytes, and by seconds."""
+        """Return the recomputable nodes that do not fuse, by seconds per byte, and by seconds."""
         facts = self._facts
         graph, decisions = facts.compact, self.network.decisions
         weighed = []
@@ -60,9 +60,9 @@ class PricedNetwork:
     def cut(
         self, rate: float, granted: Collection[int] = (), barred: Collection[Node] = ()
     ) -> tuple[int, ...]:
-        """Return what to save if a second is worth ``rate`` bytes.
+        """Return the values to save if a second is worth ``rate`` bytes.
 
-        ``granted`` values are saved in any case, ``barred`` nodes are not computed again at any price.
+        ``granted`` values are always saved; ``barred`` nodes are never recomputed.
         """
         network, costs = self.network, self._costs
         multipliers: dict[int, int] = {}
@@ -71,7 +71,7 @@ class PricedNetwork:
             if node in barred:
                 fixed.append(index)
                 continue
-            # What is drawn again needs the generator's state.
+            # A node that is drawn again needs the saved state of the generator.
             kept = STATE_BYTES * (self._facts.kinds[node] is OpKind.RANDOM)
             multipliers[index] = int(BYTE * (rate * costs.of(node).seconds + kept))
         for index, node in network.cuttable.items():
@@ -92,9 +92,9 @@ class PricedNetwork:
 def hull(
     network: PricedNetwork, weigh: Callable[[tuple[int, ...]], tuple[float, float]], most: int
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield (rate, saved values) from both ends of the trade inwards, ``most`` cuts at most.
+    """Yield (rate, saved values) from both ends of the trade inwards, at most ``most`` cuts.
 
-    ``weigh`` gives the bytes and the seconds of a choice.
+    ``weigh`` returns the bytes and the seconds of a choice.
     """
     ends = [(rate, network.cut(rate)) for rate in (0.0, _NOTHING_AGAIN)]
     yield from ends
@@ -118,4 +118,4 @@ def hull(
 
 
 _NOTHING_AGAIN = 1e13
-"""Bytes for a second, at which only what costs no time is recomputed."""
+"""Bytes for a second. At this rate only nodes without cost are recomputed."""

@@ -1,8 +1,9 @@
-"""Choices between choices: values that one saves and another computes again are taken one by one.
+"""Choices between two choices: values that one choice saves and another recomputes are exchanged one by one.
 
-A set of saved values stays valid when more are saved. Between a choice with few saved values and one with many lies a path of
-such sets, on which the values come first that spare most seconds for their bytes. In the other direction those are given up first
-that cost the fewest seconds for their bytes (path relinking: Glover, 1997; the greedy of the fractional knapsack).
+A set of saved values stays valid if more values are saved. So a path of valid sets leads from a choice with
+few saved values to a choice with many. In this direction values that save most seconds per byte come first;
+in the other direction values that cost the fewest seconds per byte are given up first (path relinking:
+Glover, 1997; the greedy of the fractional knapsack).
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ Saved = tuple[int, ...]
 
 
 def adding(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
-    """Return ``few`` with so much of what ``many`` has beyond it as makes up this share of the bytes."""
+    """Return ``few`` with values of ``many`` that make up this share of the bytes of the difference."""
     extra = by_gain(graph, seconds, few, many)
     return tuple(sorted({*few, *extra[: _reaching(graph, extra, share)]}))
 
 
 def giving_up(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved, share: float) -> Saved:
-    """Return ``many`` without what makes up this share of the bytes that it has more than ``few``."""
+    """Return ``many`` without values that make up this share of the bytes of the difference."""
     least, most = (sum(_bytes(graph, place) for place in saved) for saved in (few, many))
     spared = by_loss(graph, seconds, many)
     weights = list(accumulate(_bytes(graph, place) for place in spared))
@@ -37,12 +38,12 @@ def giving_up(graph: Compact, seconds: Sequence[float], few: Saved, many: Saved,
 
 
 def without(graph: Compact, saved: Saved, places: Iterable[int]) -> Saved:
-    """Return ``saved`` without these, and with the inputs from which they can be made again."""
+    """Return ``saved`` without these values, and with the inputs from which they can be recomputed."""
     return tuple(sorted(graph.free.union(saved).difference(places)))
 
 
 def _reaching(graph: Compact, places: Sequence[int], share: float) -> int:
-    """Return how many of these values, at least one, make up this share of their bytes."""
+    """Return how many of these values (at least one) make up this share of their bytes."""
     weights = list(accumulate(_bytes(graph, place) for place in places))
     return max(1, bisect_right(weights, share * weights[-1])) if weights else 0
 
@@ -52,7 +53,7 @@ def _bytes(graph: Compact, place: int) -> int:
 
 
 def by_gain(graph: Compact, seconds: Sequence[float], few: Saved, many: Sequence[int]) -> list[int]:
-    """Return what ``many`` has beyond ``few``, most spared seconds for each byte first."""
+    """Return the values of ``many`` that ``few`` lacks, most saved seconds per byte first."""
     again = bytearray(graph.count)
     for place in make_plan(graph, few).repeated(graph):
         again[place] = 1
@@ -66,7 +67,7 @@ def by_gain(graph: Compact, seconds: Sequence[float], few: Saved, many: Sequence
 
 
 def _chain(graph: Compact, place: int, again: bytearray) -> list[int]:
-    """Return the value and the recomputed ones before it that nothing else needs."""
+    """Return the value and the recomputed values before it that no other node needs."""
     chain = [place]
     inside = {place}
     for member in chain:
@@ -80,9 +81,9 @@ def _chain(graph: Compact, place: int, again: bytearray) -> list[int]:
 
 
 def by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
-    """Return what ``many`` can do without, fewest seconds to compute again for each byte first.
+    """Return the values that ``many`` can give up, fewest seconds of recomputation per byte first.
 
-    Of equals the earliest: the backward needs it last, when the peak is over.
+    Of equal values the earliest comes first: the backward needs it last, after the peak.
     """
     plan = make_plan(graph, many)
     stops = bytearray(plan.needed)
@@ -99,7 +100,7 @@ def by_loss(graph: Compact, seconds: Sequence[float], many: Saved) -> list[int]:
 
 
 def _back_to(graph: Compact, place: int, stops: bytearray) -> list[int]:
-    """Return the value and all before it up to what is there already."""
+    """Return the value and all values before it, back to available ones."""
     chain = [place]
     inside = {place}
     for member in chain:

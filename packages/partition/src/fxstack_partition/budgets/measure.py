@@ -1,7 +1,7 @@
-"""What operators take on this machine: seconds, and memory that they use inside, measured once for each kind of call.
+"""Measure operators on this machine: seconds and internal memory, once for each kind of call.
 
-``Measured()`` runs a node's operator on made-up arguments of its shapes, dtypes and strides. Its methods are what
-``PartitionOptions.seconds`` and ``PartitionOptions.scratch`` expect:
+``Measured()`` runs a node's operator on artificial arguments with its shapes, dtypes and strides.
+``PartitionOptions.seconds`` and ``PartitionOptions.scratch`` take its methods:
 
     measured = Measured()
     options = PartitionOptions(seconds=measured.seconds, scratch=measured.scratch)
@@ -31,21 +31,21 @@ _UNFIT = (
     OpKind.COLLECTIVE,
     OpKind.HIGHER_ORDER,
 )
-"""Kinds that compute nothing, or that must not be run to be measured."""
+"""Kinds that compute nothing, or that must not run for a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One call: the fewest seconds of several runs, and the bytes alive inside of it beyond what it returns."""
+    """One call: the minimal seconds of several runs, and the internal bytes beyond the results."""
 
     seconds: float
     scratch: int
 
 
 class Measured:
-    """Measurements by operator, shapes, strides, dtypes and other arguments; each is taken once.
+    """Measurements by operator, shapes, strides, dtypes and other arguments. Each is taken once.
 
-    ``unbacked`` stands for a symbolic size without a hint.
+    ``unbacked``: the value of a symbolic size without a hint.
     """
 
     def __init__(self, runs: int = 3, unbacked: int = 64) -> None:
@@ -54,7 +54,7 @@ class Measured:
         self._known: dict[str, Sample | None] = {}
 
     def seconds(self, node: Node) -> float | None:
-        """Return the seconds of one run, or None where the node cannot be run alone."""
+        """Return the seconds of one run; None if the node cannot run alone."""
         sample = self.of(node)
         return None if sample is None else sample.seconds
 
@@ -64,7 +64,7 @@ class Measured:
         return 0 if sample is None else sample.scratch
 
     def of(self, node: Node) -> Sample | None:
-        """Return the measurement of a node's operator, or None where it cannot be run alone."""
+        """Return the measurement of a node's operator; None if it cannot run alone."""
         if not isinstance(node.target, OpOverload) or kind_of(node) in _UNFIT:
             return None
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self._concrete(n.meta.get("val")))
@@ -92,12 +92,12 @@ class Measured:
                 target(*real[0], **real[1])
                 seconds = min(_timed(target, *real) for _ in range(self._runs))
                 return Sample(seconds, _inside(target, *real))
-        except (RuntimeError, IndexError, TypeError, ValueError):  # made-up data does not suit it
+        except (RuntimeError, IndexError, TypeError, ValueError):  # the operator refuses the artificial data
             return None
 
 
 def map_tensors(value: Any) -> str:
-    """Return a text that two arguments share if calls with them cost the same."""
+    """Return a text that is equal for arguments of equal cost."""
     if _is_tensor(value):
         tensor, device = value
         return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.stride()}{device}"
@@ -113,7 +113,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _real(value: Any) -> Any:
-    """Replace descriptions by tensors: ones, which suit logarithms, divisions and indices of most tables."""
+    """Replace descriptions by tensors of ones, which suit logarithms and divisions, or zeros as indices."""
     if _is_tensor(value):
         tensor, device = value
         data = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
@@ -141,14 +141,14 @@ def _inside(target: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _storages(values: object) -> dict[int, int]:
-    """Return addresses and bytes of the memory of tensors."""
+    """Return the addresses and bytes of the tensors' memory."""
     tensors = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     found = (tensor.untyped_storage() for tensor in tensors)
     return {storage.data_ptr(): storage.nbytes() for storage in found}
 
 
 def peak_of_events(profiler: torch.profiler.profile) -> int:
-    """Return the most bytes alive at once among what was allocated while ``profiler`` ran."""
+    """Return the most bytes alive at once among the allocations while ``profiler`` ran."""
     alive = peak = 0
     events: Any = profiler.profiler.kineto_results.events()
     memory = [event for event in events if event.name() == "[memory]"]

@@ -1,10 +1,11 @@
-"""The order of a stage's nodes, chosen by the bytes that are alive at once under it.
+"""Choose the order of a stage's nodes by the bytes that are alive at once.
 
-A forward keeps the program's order unless another lowers the peak of the step. Three ideas make the candidates.
-Recomputation comes as late as possible (``demand_order``). The roots are taken in the joint graph's own order, gradient by
-gradient, or in the reverse of that. And what frees at least as much as it allocates runs as soon as it can
-(``eager_frees``): gradients of parameters, casts, sums. Which one wins depends on the model, so each is simulated. Draws of
-random numbers keep their order among themselves; effects and communication keep the program's for all.
+A forward keeps the program's order unless another order lowers the peak of the step. Three ideas give the
+candidates. Recomputation comes as late as possible (``demand_order``). The roots are visited in the joint
+graph's order, gradient by gradient, or in reverse. And a node that frees at least as much as it allocates
+runs as soon as possible (``eager_frees``): gradients of parameters, casts, sums. The best candidate depends
+on the model, so each is simulated. Random operators keep their order among themselves. A stage with effects
+or communication keeps the program's order.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 def demand_order(
     graph: Compact, roots: Iterable[int], needed: Sequence[int], drawn: Sequence[int] = ()
 ) -> list[int]:
-    """Order the nodes that are ``needed`` (1 for each) so that each comes just before the first that uses it.
+    """Order the nodes that are ``needed`` (1 for each) such that each comes just before its first user.
 
-    ``roots`` are visited in the given order; values computed again therefore appear as late as possible. The elements of a
-    multiple result follow it at once, because what nobody reads of it lives until the last of them is taken. The nodes
+    ``roots`` are visited in the given order, so recomputed values come as late as possible. The elements of a
+    multiple result follow it directly, because unread elements live until the last one is taken. The nodes
     ``drawn`` keep their order among themselves.
     """
     args, elements = _chained(graph.args_backwards, drawn), graph.elements
@@ -56,7 +57,7 @@ def demand_order(
 
 
 def _chained(args: Arguments, drawn: Sequence[int]) -> Arguments:
-    """Return the arguments of each node, with the one ``drawn`` before it added to each of these."""
+    """Return the arguments of each node; each node of ``drawn`` also has the one before it as argument."""
     if len(drawn) < 2:
         return args
     chained = list(args)
@@ -75,11 +76,11 @@ def eager_frees(
     memory: Memory | None = None,
     drawn: Sequence[int] = (),
 ) -> list[int]:
-    """Reorder so that what frees at least as much as it allocates runs as soon as it can; else keep ``order``.
+    """Reorder: a node that frees at least as much as it allocates runs as soon as possible.
 
-    Nodes are known by their rank in ``order``. ``growth`` is what running one now would add to the bytes alive.
-    ``memory`` is what nodes make and touch, if that is not what the joint graph's do. The nodes ``drawn`` keep their
-    order among themselves.
+    Nodes are known by their rank in ``order``. ``growth``: the bytes that running a node now would add to the
+    live bytes. ``memory``: the storages that nodes make and touch, if different from the joint graph's. The
+    nodes ``drawn`` keep their order among themselves.
     """
     count, sizes = len(order), graph.sizes
     made, touches = memory or graph.memory
@@ -118,7 +119,7 @@ def eager_frees(
 def _readers_ahead(
     touched: Sequence[Iterable[int]], count: int, kept: Iterable[int]
 ) -> tuple[list[int], list[int]]:
-    """Return for each storage how many ranks touch it, and their exclusive or: with one left, it is that rank."""
+    """Return for each storage the number of ranks that touch it, and the xor of these ranks."""
     readers, mix = [0] * count, [0] * count
     for storage in kept:
         readers[storage] = _MANY
@@ -130,7 +131,7 @@ def _readers_ahead(
 
 
 def _among(args: Arguments, order: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Return for each rank the ranks that read it, and how many of its arguments have a rank."""
+    """Return for each rank the ranks that read it, and the number of its arguments with a rank."""
     rank_of = [-1] * len(args)
     for rank, place in enumerate(order):
         rank_of[place] = rank
@@ -152,10 +153,10 @@ def peak_bytes(
     kept: Iterable[int],
     memory: Memory | None = None,
 ) -> int:
-    """Return the largest number of bytes alive at once when nodes run in this order.
+    """Return the largest number of bytes alive at once if nodes run in this order.
 
-    ``held`` are the storages alive before; those that are ``kept`` live to the end, others to their last reader. ``memory``
-    is what nodes make and touch, if that is not what the joint graph's do.
+    ``held``: the storages alive before. ``kept``: storages that live to the end; others live to their last
+    reader. ``memory``: the storages that nodes make and touch, if different from the joint graph's.
     """
     sizes = graph.sizes
     made, touched = memory or graph.memory
@@ -184,11 +185,11 @@ def peak_bytes(
 
 
 _FIXED = (OpKind.EFFECT, OpKind.COLLECTIVE)
-"""Kinds that keep the order of all: effects because of what they write to, communication because it runs beside computation."""
+"""Kinds that fix the whole order: effects write to memory, communication overlaps computation."""
 
 
 def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
-    """Return an order of the forward and its simulated peak: the program's, or the lowest where that is above ``enough``."""
+    """Return the forward's order and its simulated peak: the program's, or the best if over ``enough``."""
     needed = plan.forward(graph)
     given = graph.given
     for place in range(graph.count):
@@ -216,9 +217,10 @@ def forward_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int
 
 
 def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], int]:
-    """Return the order of the backward with the lowest simulated peak, the first of equal ones, and that peak.
+    """Return the backward order with the lowest simulated peak (the first of equal ones), and this peak.
 
-    The first candidate is the program's with recomputation late. One whose peak is no more than ``enough`` ends the search.
+    The first candidate is the program's order with late recomputation. A peak of at most ``enough`` ends the
+    search.
     """
     held = graph.storages_of((*graph.results, *graph.tangents)) | plan.over(graph)
     memory = plan.in_backward(graph)
@@ -245,7 +247,7 @@ def best_order(graph: Compact, plan: Plan, enough: int = 0) -> tuple[list[int], 
 
 
 def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
-    """Return what draws random numbers of a stage's own, or None if its order must stay."""
+    """Return the random nodes among ``own``; None if the order must stay."""
     kinds, nodes = graph.facts.kinds, graph.nodes
     if any(kinds[nodes[place]] in _FIXED for place in own):
         return None
@@ -255,7 +257,7 @@ def _drawn(graph: Compact, own: Iterable[int]) -> list[int] | None:
 def _lowest(
     orders: Iterable[list[int]], peak_of: Callable[[list[int]], int], enough: int
 ) -> tuple[list[int], int]:
-    """Return the first order of the lowest peak, of those up to the first whose peak is no more than ``enough``."""
+    """Return the first order with the lowest peak. A peak of at most ``enough`` ends the search."""
     found: list[int] = []
     lowest = -1
     for order in orders:

@@ -1,6 +1,6 @@
-"""What a choice of saved values comes to: what is handed over, and what the backward runs.
+"""The plan of a choice of saved values: the values handed over, and the nodes that the backward runs.
 
-All on numbers (see ``compact``), in single passes over the graph, because searches plan many choices.
+Plans use numbers (see ``compact``) and single passes over the graph, because searches plan many choices.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class PartitionError(ValueError):
-    """A partitioner's choice of saved values cannot work; the message names the node and the rule."""
+    """A partitioner's choice of saved values cannot work. The message names the node and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a choice comes to.
+    """The result of a choice of saved values.
 
-    ``handed`` is what the forward gives to the backward, in order; ``needed`` is 1 for each node the backward runs. Of these,
-    ``redrawn`` draw random numbers again. ``widened`` are handed over in a smaller dtype: the backward begins by
-    widening them.
+    ``handed``: the values that the forward hands to the backward, in order. ``needed``: 1 for each node that
+    the backward runs; of these, ``redrawn`` draw random numbers again. ``widened``: values handed over in a
+    smaller dtype; the backward first converts them back.
     """
 
     handed: tuple[int, ...]
@@ -60,12 +60,12 @@ class Plan:
         return closure(graph, self.handed, graph.forward)
 
     def repeated(self, graph: Compact) -> list[int]:
-        """Return the nodes that forward and backward both run, in order."""
+        """Return the nodes that both forward and backward run, in order."""
         first, again, given = self.forward(graph), self.needed, graph.given
         return [p for p in range(graph.count) if again[p] and first[p] and not given[p]]
 
     def in_forward(self, graph: Compact) -> Memory:
-        """Return what the forward's nodes make and touch."""
+        """Return the storages that the forward's nodes make and touch."""
         if not self.widened and not self.redrawn:
             return graph.memory
         made = list(graph.made)
@@ -75,7 +75,7 @@ class Plan:
         return Memory(made, graph.touched)
 
     def in_backward(self, graph: Compact) -> Memory:
-        """Return what the backward's nodes make and touch."""
+        """Return the storages that the backward's nodes make and touch."""
         if not self.widened and not self.redrawn:
             return graph.memory
         made, touched = list(graph.made), list(graph.touched)
@@ -88,7 +88,7 @@ class Plan:
 
 
 def closure(graph: Compact, roots: Iterable[int], known: bytes = b"") -> bytearray:
-    """Return 1 for each of ``known``, of ``roots``, and what they are computed from."""
+    """Return 1 for each of ``known``, of ``roots``, and of the nodes from which ``roots`` are computed."""
     marks = bytearray(known or graph.count)
     for root in roots:
         marks[root] = 1
@@ -101,16 +101,16 @@ def closure(graph: Compact, roots: Iterable[int], known: bytes = b"") -> bytearr
 
 
 def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
-    """Work out a choice of saved values: unread ones are dropped, symbols that sizes mention are added.
+    """Plan a choice of saved values. Drop unread values, and add symbols that sizes contain.
 
     Raises:
-        PartitionError: the backward would have to recompute what must not be, or lacks an input.
+        PartitionError: if the backward would recompute a node that must not run twice, or lacks an input.
     """
     chosen = dict.fromkeys(saved)
     for place in chosen:
         _check_saved(graph, place)
     needed = backward_closure(graph, chosen)
-    # What is not read is not saved; what the sizes mention has to be.
+    # An unread value is not saved; a symbol in a size must be saved.
     gradients = frozenset(graph.gradients)
     users = graph.users
     kept = sorted(p for p in chosen if p in gradients or any(needed[u] for u in users[p]))
@@ -131,10 +131,10 @@ def make_plan(graph: Compact, saved: Iterable[int]) -> Plan:
 
 
 def complete_plan(graph: Compact, saved: Iterable[int], savable: Collection[Node]) -> Plan:
-    """Plan a choice with what is free: neither saved nor made again is what is in memory in any case.
+    """Plan a choice and use memory that is alive anyway: neither save nor recompute such values.
 
-    Results of the forward live on with the caller, so those that would be made again are saved, where ``savable`` has
-    them. A view or an element of what is made again needs no saving.
+    The caller keeps the forward's results, so a result that would be recomputed is saved, if it is in
+    ``savable``. A view or an element of a recomputed value is not saved.
     """
     plan = make_plan(graph, saved)
     alive = graph.storages_of(graph.results)
@@ -166,10 +166,10 @@ def _check_saved(graph: Compact, place: int) -> None:
 
 
 def backward_closure(graph: Compact, saved: dict[int, None]) -> bytearray:
-    """Return 1 for each node the backward runs when ``saved`` is handed to it.
+    """Return 1 for each node that the backward runs if it gets ``saved``.
 
     Raises:
-        PartitionError: it would need an input that is not saved, or run what must not run twice.
+        PartitionError: if it would need an input that is not saved, or run a node that must not run twice.
     """
     needed = bytearray(graph.count)
     for root in graph.roots:
@@ -206,7 +206,7 @@ def _why_not(graph: Compact, place: int, needed: bytearray) -> str:
 def _symbols_to_save(
     graph: Compact, needed: bytearray, saved: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[SizeOf, ...]]:
-    """Return what binds the symbols that sizes in the backward mention: nodes, and sizes to read."""
+    """Return the sources of the symbols in the backward's sizes: nodes, and sizes to read."""
     run = (place for place in range(graph.count) if needed[place])
     wanted: dict[str, None] = {}
     for place in (*graph.tangents, *saved, *run):

@@ -1,7 +1,8 @@
-"""The integer program of saving and recomputing: the least seconds of recomputation under a cap on bytes.
+"""The integer program of saving and recomputing: minimal seconds of recomputation under a cap on bytes.
 
-Variables say what is saved, which nodes the backward computes, and which memory is alive between the stages. But for the
-cap, the program is the minimum cut's, so relaxations are nearly integral and HiGHS (through SciPy) is fast.
+Its variables are the saved values, the nodes that the backward computes, and the memory alive between the
+stages. Without the cap, the program is that of the minimum cut, so relaxations are nearly integral and HiGHS
+(through SciPy) is fast.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MOST_BRANCHES = 100
-"""Where a gap is allowed, the search ends after this many nodes: unlike a time limit, that is repeatable."""
+"""If a gap is allowed, the search ends after this many nodes. Unlike a time limit, this is repeatable."""
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Program:
         self.low.append(bound)
 
     def solve(self, costs: list[float], free: set[int], gap: float) -> list[bool] | None:
-        """Return the cheapest 0-1 assignment, or None if there is none; ``free`` variables are continuous."""
+        """Return the cheapest 0-1 assignment; None if there is none. ``free`` variables are continuous."""
         where = [(r, c) for r, row in enumerate(self.rows) for c in row]
         data = [value for row in self.rows for value in row.values()]
         places = ([r for r, _ in where], [c for _, c in where])
@@ -58,9 +59,9 @@ class Program:
 def cheapest_under(
     facts: JointFacts, network: Network, costs: WorkModel, cap: int, *, gap: float = 0.0
 ) -> tuple[int, ...] | None:
-    """Return what to save so that at most ``cap`` bytes are alive between the stages; None if nothing does.
+    """Return the values to save so that at most ``cap`` bytes are alive between the stages, or None.
 
-    ``gap`` is how far from the optimum, relatively, the seconds may be.
+    ``gap``: the relative distance of the seconds from the optimum that is allowed.
     """
     nodes = list(network.cuttable.values())
     program, multipliers, free = _program(facts, network, cap, costs)
@@ -71,7 +72,7 @@ def cheapest_under(
 
 
 def grain_of(cap: int) -> int:
-    """Return the bytes that count as one: numbers of seven digits are what the solver's tolerances are made for."""
+    """Return the bytes that count as one: the solver's tolerances are made for numbers of seven digits."""
     return max(1, cap >> 20)
 
 
@@ -83,19 +84,19 @@ def bytes_between(facts: JointFacts, saved: tuple[int, ...]) -> int:
 
 
 def _alive_anyway(facts: JointFacts) -> set[int]:
-    """Return the storages of results, and of tangents that some operator reads."""
+    """Return the storages of results, and of tangents that an operator reads."""
     read = [n for n in facts.tangents if any(user.op != "output" for user in n.users)]
     return {s for node in (*facts.results, *read) for s in facts.storages.of[node]}
 
 
 _TIE = 1e-9
-"""Price of saving a value, beside microseconds: of equally fast choices the one that saves less."""
+"""The price of saving a value, beside microseconds: of equally fast choices take that with fewer values."""
 
 
 def _program(
     facts: JointFacts, network: Network, cap: int, costs: WorkModel
 ) -> tuple[Program, list[float], set[int]]:
-    """Build the program: variables for values (saved), vertices (computed again), storages (alive)."""
+    """Build the program: variables for values (saved), vertices (recomputed), storages (alive)."""
     sizes = facts.compact.sizes
     saves = list(network.cuttable.items())
     kept = [facts.compact.handed_storages((facts.position[node],)) for _, node in saves]
@@ -109,7 +110,7 @@ def _program(
         row = {first_vertex + edge.start: 1.0, first_vertex + edge.end: -1.0}
         if number in index_of:
             row[index_of[number]] = 1.0
-        # A value needed on the backward's side is there, or is saved.
+        # A value that the backward's side needs is recomputed or saved.
         program.at_least(row, 0.0)
     program.at_least({first_vertex + SINK: 1.0}, 1.0)
     program.at_least({first_vertex + SOURCE: -1.0}, 0.0)
@@ -124,7 +125,7 @@ def _program(
     multipliers = [_TIE] * first_vertex + [0.0] * (program.size - first_vertex)
     entries = {name: vertex for vertex, name in enumerate(network.names)}
     for node in network.decisions:
-        # The vertex that is on the backward's side when the node is computed again.
+        # The vertex that is on the backward's side if the node is recomputed.
         again = entries.get(f"{node.name}:in", entries.get(node.name))
         if again is not None and node in facts.forward:
             multipliers[first_vertex + again] += 1e6 * costs.of(node).seconds

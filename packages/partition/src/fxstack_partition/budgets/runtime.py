@@ -1,8 +1,8 @@
-"""What the simulation may be told of the runtime that executes a partition.
+"""Describe the runtime that executes a partition, for the simulation.
 
-Without a description, operators run one by one, and each allocates its results. A backend that fuses writes less, keeps blocks of
-memory between steps and holds a backward's arguments: it describes itself by a function from a stage to
-``StageMemory``, which a caller passes as ``PartitionOptions.runtime``.
+Without a description, operators run one by one, and each allocates its results. A backend that fuses
+operators writes less, keeps memory blocks between steps and holds a backward's arguments. It describes itself
+by a function from a stage to ``StageMemory``, which a caller passes as ``PartitionOptions.runtime``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class StageMemory:
     """The memory of one stage, beyond its inputs.
 
-    ``moments`` are the steps in order: the name of an FX node that the step computes, and the bytes that the stage has
-    allocated so far and that are alive while the step runs. ``retained`` bytes are kept between steps; a step's stages share
-    them, so the largest counts. ``released`` says of inputs, by name, after how many of the steps the stage lets go of
-    them, where nobody else holds them; other arguments live until it returns.
+    ``moments``: the steps in order, each as the name of an FX node that the step computes, and the bytes that
+    the stage has allocated and that are alive during the step. ``retained``: bytes kept between steps; a
+    step's stages share them, so the largest value counts. ``released``: by name of an input, the number of
+    steps after which the stage releases it, if nobody else holds it; other arguments live until the stage
+    returns.
     """
 
     moments: tuple[tuple[str, int], ...]

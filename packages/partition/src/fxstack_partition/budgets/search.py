@@ -1,6 +1,6 @@
-"""One choice of what is saved, and those found so far that are worth keeping: the state of a search.
+"""The state of a search: one choice of saved values, and the choices found so far that are worth keeping.
 
-A choice is simulated, backward order included, unless what is known of it before shows that another is better.
+A choice is simulated, with the order of its backward, unless a bound already shows that another is better.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from fxstack_partition.options import PartitionOptions
 
 EXTRACTIONS = 12
-"""How many choices are simulated as graphs, where numbers give a bound alone."""
+"""The number of choices that are simulated as graphs if numbers give only a bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One member of the family: what it saves, its simulated peak, the estimated seconds of recomputation.
+    """One member of the family: its saved values, its simulated peak, the estimated seconds of recomputation.
 
-    ``products`` are the floating-point operations of matrix products, convolutions and attention in it: what remains
-    of its cost where everything else is fused.
+    ``products``: the flops of matrix products, convolutions and attention in the recomputation. They are its
+    cost if everything else is fused.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Choice:
     network: Network
 
     def beats(self, peak: int, seconds: float, products: int) -> bool:
-        """Whether this is no worse in any respect."""
+        """Whether this choice is no worse in any respect."""
         return self.peak <= peak and self.seconds <= seconds and self.products <= products
 
     @property
@@ -56,11 +56,11 @@ COSTS: dict[str, Callable[[Choice], tuple[float, ...]]] = {
     "seconds": lambda choice: (choice.seconds,),
     "products": lambda choice: (choice.products, choice.seconds),
 }
-"""What recomputation costs, by the name in ``PartitionOptions.cost``."""
+"""The cost of recomputation, by the name in ``PartitionOptions.cost``."""
 
 
 def falling(choices: Iterable[Choice], cost: Callable[[Choice], tuple[float, ...]]) -> tuple[Choice, ...]:
-    """Return those with a lower peak than all that cost no more, by rising cost."""
+    """Return the choices with a lower peak than all choices that cost no more, by rising cost."""
     found: list[Choice] = []
     for choice in sorted(choices, key=lambda c: (cost(c), c.peak)):
         if not found or choice.peak < found[-1].peak:
@@ -69,7 +69,7 @@ def falling(choices: Iterable[Choice], cost: Callable[[Choice], tuple[float, ...
 
 
 class Search:
-    """The choices found so far that no other beats in both peak and time."""
+    """The choices found so far that no other choice beats in both peak and time."""
 
     def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
         self.facts = facts
@@ -90,7 +90,7 @@ class Search:
         self._extractions = 0
 
     def weigh(self, saved: tuple[int, ...]) -> tuple[float, float]:
-        """Return the bytes of what is saved, and the seconds of recomputation."""
+        """Return the bytes of the saved values, and the seconds of recomputation."""
         plan = make_plan(self.graph, saved)
         return sum(self.graph.sizes[s] for s in plan.over(self.graph)), self._spent(plan)
 
@@ -99,7 +99,7 @@ class Search:
         return sum(seconds[place] for place in plan.repeated(self.graph))
 
     def consider(self, label: str, saved: Iterable[int], network: Network) -> None:
-        """Simulate a choice, and keep it if nothing known is better."""
+        """Simulate a choice, and keep it if no known choice is better."""
         plan = complete_plan(self.graph, saved, network.savable)
         if plan.handed in self._seen:
             return
@@ -121,9 +121,9 @@ class Search:
         self._keep(Choice(label, plan.handed, peak, seconds, products, network))
 
     def _twice_in_memory(self, plan: Plan) -> int:
-        """Return the bytes that the backward makes again while they are alive, which numbers cannot tell apart.
+        """Return the bytes that the backward recomputes while they are alive: numbers see only one copy.
 
-        Tags may demand it. The peak is no higher than without them and these bytes.
+        Tags may demand such recomputation. The peak is at most the peak without them plus these bytes.
         """
         graph = self.graph
         alive = graph.storages_of(graph.results) | plan.over(graph)
@@ -131,7 +131,7 @@ class Search:
         return sum(graph.sizes[s] for p in again for s in graph.made[p] if s in alive)
 
     def _keep(self, new: Choice) -> None:
-        """Put a choice among the best in peak and seconds, or aside if only fewer products speak for it."""
+        """Keep a choice among the best in peak and seconds, or aside if only its products are fewer."""
         known = [*self.best, *self.aside]
         if any(c.beats(new.peak, new.seconds, new.products) for c in known):
             return
@@ -142,12 +142,12 @@ class Search:
 
 
 def peak_of_plan(graph: Compact, plan: Plan, least: int | None = None) -> int:
-    """Return the simulated peak of forward and backward; ``least`` is what is alive between them, if that is known."""
+    """Return the simulated peak of forward and backward. ``least``: the bytes alive between them."""
     enough = _alive_between(graph, plan) if least is None else least
     second = best_order(graph, plan, enough=enough)[1]
     return max(second, forward_order(graph, plan, enough=second)[1])
 
 
 def _alive_between(graph: Compact, plan: Plan) -> int:
-    """Return the bytes that are alive when the forward has ended, less than which no step can peak at."""
+    """Return the bytes alive after the forward, a lower bound of every step's peak."""
     return sum(graph.sizes[s] for s in plan.over(graph) | graph.storages_of(graph.leaving))

@@ -1,7 +1,7 @@
-"""Places at which a forward can be cut into pieces that are each made again from little.
+"""Positions at which a forward can be cut into pieces that are each recomputed from few values.
 
-A place is good if few bytes are alive there. The forward is divided by the bytes that it makes, and near each
-division the place with the fewest live bytes is taken.
+A position is good if few bytes are alive there. The forward is divided by allocated bytes, and near each
+division the position with the fewest live bytes is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
 
 
 class Segments:
-    """The forward in order, with the bytes made up to each node and those alive after it."""
+    """The forward in order, with the bytes allocated up to each node and the bytes alive after it."""
 
     def __init__(self, graph: Compact) -> None:
         self._graph = graph
@@ -28,7 +28,7 @@ class Segments:
         self._alive = self._alive_after()
 
     def checkpoints(self, count: int) -> frozenset[int]:
-        """Return the values alive at the ``count - 1`` places that divide the forward into ``count`` pieces."""
+        """Return the values alive at the ``count - 1`` positions between ``count`` pieces of the forward."""
         total = self._made[-1] if self._made else 0
         found: set[int] = set()
         for part in range(1, count):
@@ -39,7 +39,7 @@ class Segments:
         return frozenset(found)
 
     def _alive_after(self) -> list[int]:
-        """Return the bytes alive after each node: made up to it, read after it."""
+        """Return the bytes alive after each node: allocated up to it, and read after it."""
         graph = self._graph
         last = {s: i for i, place in enumerate(self._order) for s in graph.touched[place]}
         change = [0] * (len(self._order) + 1)

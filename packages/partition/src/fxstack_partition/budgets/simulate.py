@@ -1,9 +1,9 @@
-"""What a training step has in memory, operator by operator: forward, then backward.
+"""Simulate the memory of a training step, operator by operator: forward, then backward.
 
-The model: an operator allocates its results and nothing else; a value is freed after the last operator that reads
-it or a view of it. Inputs of the step (parameters, buffers, batches) are not counted: they are there anyway.
-What leaves the forward (outputs, saved values) lives on; outputs live to the end, as a caller holds them; new values
-of updated inputs end with the forward; saved values and tangents end with their last use; gradients live to the end.
+The model: an operator allocates its results and nothing else. A value is freed after the last operator that
+reads it or a view of it. Inputs of the step (parameters, buffers, batches) are not counted, because they are
+in memory anyway. Outputs live to the end, because the caller holds them. New values of updated inputs end
+with the forward. Saved values and tangents end with their last use. Gradients live to the end.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def alive_bytes(
     held: Iterable[int],
     kept: Iterable[int],
 ) -> list[int]:
-    """Return the bytes that are alive while each step runs.
+    """Return the bytes that are alive during each step.
 
-    A step is (storages it makes, storages it reads). ``held`` are alive before the first step; of all storages
-    those that are not ``kept`` end with the last step that makes or reads them.
+    A step is (storages it makes, storages it reads). ``held``: the storages alive before the first step. A
+    storage that is not ``kept`` ends with the last step that makes or reads it.
     """
     program = list(steps)
     last: dict[int, int] = {}
@@ -66,7 +66,7 @@ def alive_bytes(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One operator of the step and the bytes alive while it runs."""
+    """One operator of the step, and the bytes alive while it runs."""
 
     name: str
     stage: str
@@ -75,7 +75,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A simulated training step. ``saved_bytes`` is what the forward keeps for the backward beyond the inputs."""
+    """A simulated training step. ``saved_bytes``: the bytes kept for the backward beyond the inputs."""
 
     moments: tuple[Moment, ...]
     saved_bytes: int
@@ -98,10 +98,10 @@ class Timeline:
 def simulate(
     partition: Partition, options: PartitionOptions = _DEFAULTS, *, release: bool = True
 ) -> Timeline:
-    """Run forward and backward of ``partition`` in the model above, with symbols at their hints.
+    """Run forward and backward of ``partition`` in the model of this module, with symbols at their hints.
 
-    Without ``release`` the backward's arguments live until it returns, as they do when its caller holds them. With
-    ``options.runtime`` the stages run as it says, ``options.scratch`` adds what operators use inside.
+    Without ``release`` the backward's arguments live until it returns, as if its caller held them.
+    ``options.runtime`` describes how stages run; ``options.scratch`` adds the internal memory of operators.
     """
     memory = _Memory(partition, options)
     if options.runtime is not None:
@@ -119,7 +119,7 @@ def simulate(
 
 
 class _Memory:
-    """The storages of a partition: ``held`` are alive when the backward begins."""
+    """The storages of a partition. ``held``: the storages alive when the backward begins."""
 
     def __init__(self, partition: Partition, options: PartitionOptions) -> None:
         table = self.table = StorageTable(SizeModel(partition.forward, options))
@@ -143,7 +143,7 @@ class _Memory:
         self.saved_bytes = sum(table.sizes[s] for s in saved - self.results)
 
     def held_during(self, backward: StageMemory) -> list[int]:
-        """Return the bytes that are there before the backward and still alive at each of its steps."""
+        """Return the bytes from before the backward that are still alive at each of its steps."""
         table, released = self.table, backward.released
         count = len(backward.moments)
         until = dict.fromkeys(self.own, 0)
@@ -159,7 +159,7 @@ class _Memory:
 
 
 def _as_described(memory: _Memory, partition: Partition, options: PartitionOptions) -> Timeline:
-    """Put together what the runtime says of each stage and what is alive between them."""
+    """Combine the runtime's description of each stage with the bytes alive between the stages."""
     runtime = options.runtime
     assert runtime is not None
     stages = [runtime(stage, options) for stage in (partition.forward, partition.backward)]
@@ -198,7 +198,7 @@ def _by_kind(stage: StageGraph) -> dict[OutputKind, list[Node]]:
 
 
 def _receive(table: StorageTable, partition: Partition, backward: tuple[Node, ...]) -> None:
-    """Add the backward's nodes; what it receives lies where the forward put it."""
+    """Add the backward's nodes. Saved inputs lie in the forward's storages."""
     given = {
         spec.name: node
         for spec, node in zip(

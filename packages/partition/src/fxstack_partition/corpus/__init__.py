@@ -1,6 +1,7 @@
-"""Twenty joint graphs of real models, static and symbolic, for comparing partitioners without a model at hand.
+"""Twenty joint graphs of real models, static and symbolic, to compare partitioners without a model.
 
-``integration/benchmarks/make_corpus.py`` writes the files: interchange files, compressed with xz.
+The files are in the interchange format, compressed with xz; ``integration/benchmarks/make_corpus.py`` writes
+them. The folder imports ``fxstack_interchange`` alone. Begin with ``load``.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> StageGraph:
-    """Return the joint graph ``name`` of the corpus; each call builds a new one.
+    """Return the joint graph ``name`` of the corpus. Each call builds a new one.
 
     Raises:
-        LookupError: no graph of the corpus has this name.
+        LookupError: if no graph of the corpus has this name.
     """
     if name not in names():
         msg = f"the corpus has no graph {name!r}; it has {', '.join(names())}"
@@ -38,7 +39,7 @@ def load(name: str) -> StageGraph:
 
 
 def load_any(path: str | Path) -> StageGraph:
-    """Read an interchange file, compressed with xz if its name ends in ``.xz``."""
+    """Return the graph of an interchange file, compressed with xz if its name ends in ``.xz``."""
     file = Path(path)
     return load_compressed(file.read_bytes()) if file.suffix == ".xz" else load_file(file)
 

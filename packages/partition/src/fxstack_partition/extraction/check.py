@@ -1,4 +1,4 @@
-"""Is this a partition of that joint graph? Rules with names, checked on what a partitioner from elsewhere returns."""
+"""Check that two graphs are a partition of a joint graph: named rules for partitioners from outside."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """A joint graph and what claims to be its partition."""
+    """A joint graph and a claimed partition of it."""
 
     facts: JointFacts
     part: Partition
 
     def ran(self, stage: StageGraph) -> list[Node]:
-        """Return the nodes that a stage computes, with those of the joint graph's names first."""
+        """Return the nodes that a stage computes."""
         return [n for n in stage.graph_module.graph.nodes if n.op == "call_function"]
 
     def original(self, name: str) -> Node | None:
@@ -53,20 +53,20 @@ class Case:
 
     @cached_property
     def sources(self) -> dict[str, Node]:
-        """Return what the forward hands over, by the names of the backward's inputs."""
+        """Return the forward's saved nodes, by the names of the backward's inputs."""
         return handed_over(self.part.forward, self.part.backward)
 
     def is_widened(self, node: Node) -> bool:
-        """Whether a node of the backward widens what the forward saved in a smaller dtype."""
+        """Whether a node of the backward converts back a value that the forward saved in a smaller dtype."""
         original = self.original(node.name)
         return original is not None and is_widened(node, original, self.sources)
 
 
 def check_partition(joint: StageGraph, part: Partition) -> None:
-    """Check that ``part`` computes what ``joint`` computes, from what it says it saves.
+    """Check that ``part`` computes the results of ``joint``, from the values that it claims to save.
 
     Raises:
-        PartitionError: it does not; the message names the node and the rule.
+        PartitionError: if it does not. The message names the node and the rule.
     """
     case = Case(analyze(joint), part)
     for name, rule in RULES:
@@ -119,7 +119,7 @@ def _same_value(case: Case, made: object, value: object) -> Iterator[tuple[str, 
 
 
 def _saved(case: Case) -> Iterator[tuple[str, str]]:
-    """What the forward hands over is what the backward receives."""
+    """The forward's saved values are the backward's saved inputs."""
     given = [s.name for s in case.part.forward.signature.outputs_of(OutputKind.SAVED)]
     received = [s.target for s in case.part.backward.signature.inputs_of(InputKind.SAVED)]
     for name in received:
@@ -143,7 +143,7 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _updated(case: Case) -> Iterator[tuple[str, str]]:
-    """What lies in an input that the forward updates is saved as a copy."""
+    """A saved value that lies in an input that the forward updates is saved as a copy."""
     given = case.part.forward.graph_module.graph.find_nodes(op="placeholder")
     copied = copied_inputs(case.facts)
     updated = {n for n, p in zip(given, case.facts.primals, strict=True) if p in copied}
@@ -155,7 +155,7 @@ def _updated(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _topology(case: Case) -> Iterator[tuple[str, str]]:
-    """Every node is the joint graph's, reading what it reads there, or the same computed elsewhere."""
+    """Every node is a node of the joint graph with the same arguments, or an equal node."""
     same = _equal_values(case.facts)
     for stage in (case.part.forward, case.part.backward):
         renamed = _names_in_joint(case, stage)
@@ -183,7 +183,7 @@ def _known_as(names: list[str], same: dict[str, str]) -> list[str]:
 
 
 def _equal_values(facts: JointFacts) -> dict[str, str]:
-    """Map each node to the first that computes the same from the same, so that merged repetitions are no error."""
+    """Map each node to the first with the same target and arguments, so that merged nodes are no error."""
     first: dict[object, str] = {}
     same: dict[str, str] = {}
     for node in facts.nodes[:-1]:
@@ -195,7 +195,7 @@ def _equal_values(facts: JointFacts) -> dict[str, str]:
 
 
 def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
-    """Map names of a stage's inputs to the joint graph's, by their places."""
+    """Map names of a stage's inputs to names in the joint graph, by position."""
     primals = stage if stage.signature.stage is Stage.FORWARD else case.part.forward
     placeholders = primals.graph_module.graph.find_nodes(op="placeholder")
     names = {n.name: original.name for n, original in zip(placeholders, case.facts.primals, strict=False)}
@@ -209,7 +209,7 @@ def _names_in_joint(case: Case, stage: StageGraph) -> dict[str, str]:
 
 
 def _through_copies(case: Case, specs: list[Any], names: dict[str, str]) -> dict[str, str]:
-    """A saved copy of an updated input stands for that input."""
+    """Map a saved copy of an updated input to this input."""
     made = {n.name: n for n in case.part.forward.graph_module.graph.nodes}
     found = {}
     for node, spec in specs:
@@ -264,4 +264,4 @@ RULES: tuple[tuple[str, Callable[[Case], Iterator[tuple[str, str]]]], ...] = (
     ("never-twice", _never_twice),
     ("tags", _tags),
 )
-"""Every rule by name, in the order in which they are checked."""
+"""Every rule by name, in the order of checking."""

@@ -1,8 +1,8 @@
-"""Nodes copied from one graph into another, many at a time.
+"""Copy nodes from one graph into another, fast.
 
-A partition makes each node of a joint graph again, which takes most of its time. ``Graph.node_copy`` looks through the
-arguments of each for raw symbols, to warn of them, and keeps its tables with every attribute that is set; the arguments
-of nodes that are copied have been there before, and change nothing in these tables.
+A partition copies each node of a joint graph, which takes most of its time. ``Graph.node_copy`` searches the
+arguments of each node for raw symbols, to warn of them, and updates its tables for every attribute that is
+set. Arguments of copied nodes were checked before, and change nothing in these tables.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from torch.fx import Graph, Node
 
 _set = object.__setattr__
-"""Assigns the property; ``Node.__setattr__`` takes the node out of its graph's tables and puts it back."""
+"""Sets an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""
 
 
 def copy_node(graph: Graph, node: Node, env: Mapping[Node, Node]) -> Node:
-    """Add a copy of ``node`` to the end of ``graph``, with arguments as ``env`` has them."""
+    """Add a copy of ``node`` to the end of ``graph``, with arguments replaced by ``env``."""
     made = graph.create_node(node.op, node.target, None, None, node.name, node.type)
     find = env.__getitem__
     _set(made, "args", map_arg(node.args, find))

@@ -1,7 +1,7 @@
-"""Cut a joint graph in two, given what is saved.
+"""Cut a joint graph into two graphs, given the saved values.
 
-The forward computes its outputs and what is saved; the backward starts from the saved values and tangents,
-computes again what it needs beyond them, and returns the gradients. Nodes keep their names.
+The forward computes its outputs and the saved values. The backward starts from saved values and tangents,
+recomputes other values that it needs, and returns the gradients. Nodes keep their names.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ def extract(
     reasons: Iterable[tuple[str, str]] = (),
     options: PartitionOptions | None = None,
 ) -> Partition:
-    """Build the two graphs that hand over exactly ``saved`` and the symbols the backward needs.
+    """Build the two graphs that hand over exactly ``saved`` and the symbols that the backward needs.
 
-    The order of both is chosen by their memory: with ``options`` as these describe it, else with symbols at their hints.
+    The order of nodes minimises the simulated memory: as ``options`` describe it, else with symbols at their
+    hints.
 
     Raises:
-        PartitionError: the backward would have to recompute what must not be, or lacks an input.
+        PartitionError: if the backward would recompute a node that must not run twice, or lacks an input.
     """
     graph = facts.compact if options is None else Compact(facts, options)
     plan = make_plan(graph, (facts.position[node] for node in saved))
@@ -75,7 +76,7 @@ def _map(value: object, env: dict[Node, Node]) -> Any:
 
 
 class Form(Enum):
-    """In what form a value gets to the backward."""
+    """The form in which the backward gets a value."""
 
     AS_IT_IS = "value"
     NARROW = "in a smaller dtype"
@@ -94,7 +95,7 @@ class HandedOver:
 
 
 def _reasons(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
-    """Add to the rules' reasons in what form a value is saved."""
+    """Yield the reasons of the rules, extended by the form in which a value is saved."""
     forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
     for name, reason in given:
         item = forms.get(name)
@@ -108,7 +109,7 @@ def _reasons(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -
 
 
 class _Forward:
-    """The forward's graph while it is made: what stands for the joint graph's nodes, and what is handed over for them."""
+    """The forward graph while it is built: the copies of the joint graph's nodes, and their saved forms."""
 
     def __init__(self, compact: Compact, plan: Plan) -> None:
         self.graph = Graph()
@@ -134,7 +135,7 @@ class _Forward:
             self.shield(node)
 
     def shield(self, node: Node) -> None:
-        """Copy a value that is handed over and lies in an input that the forward updates."""
+        """Copy a saved value that lies in an input that the forward updates."""
         if node in self._shielded and node not in self.shields:
             self.shields[node] = _shield(self.graph, self.env[node])
 
@@ -151,14 +152,14 @@ class _Forward:
 
 
 def _forward(compact: Compact, plan: Plan, order: Iterable[int]) -> tuple[StageGraph, tuple[HandedOver, ...]]:
-    """Build the forward; also return what it hands over: tensors, states of the generator, numbers."""
+    """Build the forward. Also return its saved values: tensors, generator states, numbers."""
     facts, needed = compact.facts, plan.forward(compact)
     made = _Forward(compact, plan)
     graph, env = made.graph, made.env
-    # All placeholders come first: the forward has the joint graph's primals, used or not.
+    # Placeholders come first: the forward has all primals of the joint graph, used or not.
     for node in facts.primals:
         made.add(node)
-    # Copies of inputs come before anything can update them.
+    # Copies of inputs come before any node that can update the inputs.
     for node in facts.primals:
         made.shield(node)
     nodes = compact.nodes

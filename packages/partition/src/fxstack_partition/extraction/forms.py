@@ -1,4 +1,4 @@
-"""What a node of a partition computes of the joint graph, in whatever form: as it is, widened again, or drawn again."""
+"""The computation of a partition's node in the joint graph: unchanged, converted back, or drawn again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Computation(NamedTuple):
 
 
 def computation(node: Node) -> Computation:
-    """Return what ``node`` computes, without what keeps or sets the generator's state around it."""
+    """Return the computation of ``node``, without operators that save or set the generator's state."""
     if node.target is DRAWING:
         return Computation(node.args[1], node.args[2:], node.kwargs)
     base = node.args[0] if node.args else None
@@ -43,7 +43,7 @@ def computation(node: Node) -> Computation:
 
 
 def made_by_cutting(node: Node) -> bool:
-    """Whether a node that the joint graph lacks is one that a partition may add."""
+    """Whether a partition may add ``node``, which is not in the joint graph."""
     base = node.args[0] if node.args else None
     state = node.target is operator.getitem and isinstance(base, Node) and base.target is SAVING
     return state or node.target in (
@@ -55,7 +55,7 @@ def made_by_cutting(node: Node) -> bool:
 
 
 def is_widened(node: Node, original: Node, sources: dict[str, Node]) -> bool:
-    """Whether ``node`` widens what the forward narrowed of ``original``; ``sources`` are what it hands over."""
+    """Whether ``node`` converts back a value that the forward converted from ``original``."""
     given = node.args[0] if node.args else None
     narrow = sources.get(given.name) if isinstance(given, Node) else None
     if node.target is not _CONVERT or narrow is None or narrow.target is not _CONVERT:
@@ -71,7 +71,7 @@ def is_widened(node: Node, original: Node, sources: dict[str, Node]) -> bool:
 
 
 def draws_alike(node: Node, sources: dict[str, Node]) -> bool:
-    """Whether ``node`` draws from the state that the forward kept at the same draw."""
+    """Whether ``node`` draws from the state that the forward saved at the same draw."""
     given = node.args[0] if node.target is DRAWING else None
     state = sources.get(given.name) if isinstance(given, Node) else None
     if state is None or state.target is not operator.getitem or state.args[1] != 0:
@@ -82,7 +82,7 @@ def draws_alike(node: Node, sources: dict[str, Node]) -> bool:
 
 
 def handed_over(forward: StageGraph, backward: StageGraph) -> dict[str, Node]:
-    """Map the names of the backward's inputs to the forward's nodes that they are."""
+    """Map the names of the backward's inputs to the forward's nodes that they receive."""
     made = {node.name: node for node in forward.graph_module.graph.nodes}
     inputs = backward.graph_module.graph.find_nodes(op="placeholder")
     pairs = zip(inputs, backward.signature.inputs, strict=False)

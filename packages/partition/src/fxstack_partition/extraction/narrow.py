@@ -1,7 +1,8 @@
-"""Values that are saved in a smaller dtype which holds them exactly, and widened again in the backward.
+"""Save values in a smaller dtype that holds them exactly, and convert them back in the backward.
 
-A mask of ones and zeros in floating point is a mask in ``bool``; positions inside a pooling window's plane, or along a
-dimension, fit into the smallest integers that reach its size. Nothing is rounded: what comes back is equal bit for bit.
+A floating-point mask of ones and zeros fits into ``bool``. Positions in the plane of a pooling window, or
+along a dimension, fit into the smallest integer dtype for its size. Nothing is rounded: the converted value
+is equal bit for bit.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def _smallest(count: int) -> torch.dtype | None:
 
 
 def _plane(dimensions: int) -> Callable[[Node], int | None]:
-    """Return how many places the last dimensions of the first argument have."""
+    """Return the number of positions in the last dimensions of the first argument."""
     return lambda node: _static(_shape(node)[-dimensions:])
 
 
 def _along(node: Node) -> int | None:
-    """Return the size of the dimension that the operator works along: its argument ``dim``."""
+    """Return the size of the operator's dimension (its argument ``dim``)."""
     schema = getattr(node.target, "_schema", None)
     arguments = list(schema.arguments) if schema is not None else []
     for place, argument in enumerate(arguments):
@@ -68,7 +69,7 @@ def _static(sizes: tuple[Any, ...]) -> int | None:
 
 
 _ONLY = 0
-"""The number of a result that is the only one."""
+"""The index of the result of an operator with one result."""
 
 RULES: dict[str, Callable[[Node, int], torch.dtype | None]] = {
     "bernoulli": _zero_or_one,
@@ -83,7 +84,7 @@ RULES: dict[str, Callable[[Node, int], torch.dtype | None]] = {
     "argmax": _positions(_ONLY, _along),
     "argmin": _positions(_ONLY, _along),
 }
-"""For an operator: from a node and the number of a result to the dtype that holds it, or None."""
+"""By operator: the function from a node and the index of a result to the dtype that holds it, or None."""
 
 
 def narrow_dtype(node: Node) -> torch.dtype | None:
@@ -100,7 +101,7 @@ def narrow_dtype(node: Node) -> torch.dtype | None:
 
 
 def _dense(value: torch.Tensor) -> bool:
-    """Whether copies into other dtypes and back keep the strides: contiguous in some order of the dimensions."""
+    """Whether conversions to other dtypes and back keep the strides: contiguous in some dimension order."""
     if value.layout is not torch.strided:
         return False
     expected: Any = 1

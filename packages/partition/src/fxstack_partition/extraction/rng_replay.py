@@ -1,8 +1,8 @@
-"""Random numbers drawn again in the backward: the generator's state is kept instead of the numbers.
+"""Draw random numbers again in the backward: save the generator's state instead of the numbers.
 
-The forward runs ``run_and_save_rng_state``, which returns the generator's state before the draw beside the operator's
-result; the backward ``run_with_rng_state``, which draws from that state and puts the generator back. Both are torch's
-own. So the same numbers come out, and no other draw of the program is moved.
+The forward runs torch's ``run_and_save_rng_state``, which returns the generator's state before the draw with
+the operator's result. The backward runs torch's ``run_with_rng_state``, which draws from this state and
+restores the generator. So the numbers are equal, and other draws of the program do not change.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SAVING = run_and_save_rng_state
 DRAWING = run_with_rng_state
 
 STATE_BYTES = int(torch.Generator().get_state().numel())
-"""What the state of the generator on CPU weighs."""
+"""The bytes of the CPU generator's state."""
 
 
 def can_be_redrawn(node: Node, kind: OpKind) -> bool:
-    """Whether ``node`` draws from the default generator on CPU, and does nothing else.
+    """Whether ``node`` draws from the default CPU generator, and has no other effect.
 
-    On other devices the state belongs to the current device, which may be another when the backward runs.
+    On other devices the state belongs to the current device, which may differ when the backward runs.
     """
     if kind is not OpKind.RANDOM or not isinstance(node.target, OpOverload):
         return False
@@ -42,13 +42,13 @@ def can_be_redrawn(node: Node, kind: OpKind) -> bool:
     leaves = [leaf for leaf in tree_leaves(values) if not is_symbolic_value(leaf)]
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
-    # torch finds the device by the arguments, of which one has to be a tensor.
+    # torch finds the device from the arguments, so one of them must be a tensor.
     given = any(isinstance(arg.meta.get("val"), torch.Tensor) for arg in node.all_input_nodes)
     return on_cpu and given and len(tensors) == len(leaves)
 
 
 def draw_and_keep(graph: Graph, node: Node, env: dict[Node, Node]) -> tuple[Node, Node]:
-    """Add ``node`` to a forward so that the generator's state is kept; return its value and the state."""
+    """Add ``node`` to a forward, and save the generator's state. Return its value and the state."""
     args, kwargs = _mapped(node, env)
     both = graph.create_node("call_function", SAVING, (node.target, *args), kwargs, f"{node.name}_with_state")
     value = node.meta["val"]
@@ -76,7 +76,7 @@ def _element(graph: Graph, base: Node, index: int, name: str) -> Node:
 
 
 def _state_like(value: object) -> torch.Tensor:
-    """Return a fake tensor for the state, of the fake mode that ``value`` belongs to."""
+    """Return a fake tensor for the state, in the fake mode of ``value``."""
     fake = next(leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
     state: torch.Tensor = fake.new_empty((STATE_BYTES,), dtype=torch.uint8, device="cpu")
     return state

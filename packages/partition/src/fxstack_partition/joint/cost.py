@@ -1,4 +1,4 @@
-"""What a value weighs: bytes, with symbolic sizes replaced by the values seen at capture."""
+"""The size of values in bytes, with symbolic sizes replaced by their hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBER_BYTES = 8
 
 
 class SizeModel:
-    """Turns the values of node metadata into bytes; symbols take their hints from the signature."""
+    """Converts values of node metadata to bytes. Symbols have the hints of the signature."""
 
     def __init__(self, graph: StageGraph, options: PartitionOptions) -> None:
         self._hints = {s.name: s.hint for s in graph.signature.symbols if s.hint is not None}

@@ -1,4 +1,4 @@
-"""The record of a joint graph that was taken apart into forward, backward, inputs and outputs."""
+"""The record of a joint graph, dissected into forward, backward, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DissectedGraph:
-    """A joint graph, dissected. All tuples are in graph order, so that nothing depends on hashing.
+    """A dissected joint graph. All tuples are in graph order, so that nothing depends on hashing.
 
-    ``backward`` holds the nodes that must be in the backward: they depend on a tangent, or draw random
-    numbers after the backward has begun. ``forward`` holds those that must be in the forward.
-    ``inputs`` are the nodes that each node reads; ``kinds`` has an entry for every node but the output. ``mutated``
-    holds what the forward updates in place, or its caller after it.
+    ``backward``: nodes that must be in the backward, because they depend on a tangent, or draw random numbers
+    after the backward has begun. ``forward``: nodes that must be in the forward. ``inputs``: the nodes that
+    each node reads. ``kinds`` has an entry for every node except the output. ``mutated``: inputs that the
+    forward, or its caller afterwards, updates in place.
     """
 
     graph: StageGraph
@@ -47,7 +47,7 @@ class DissectedGraph:
 
     @property
     def results(self) -> tuple[Node, ...]:
-        """Return the forward's outputs that live on with the caller: not new values of updated inputs."""
+        """Return the forward's outputs that the caller keeps: all but new values of mutated inputs."""
         pairs = zip(self.forward_outputs, self.forward_specs, strict=True)
         return tuple(
             value
@@ -66,12 +66,12 @@ class DissectedGraph:
 
     @cached_property
     def storages(self) -> StorageTable:
-        """Return the memory of every node, symbols at their hints; the inputs of the step weigh nothing."""
+        """Return the memory of every node, with symbols at their hints. The step's inputs have size 0."""
         return storages(self, PartitionOptions())
 
 
 def storages(facts: DissectedGraph, options: PartitionOptions) -> StorageTable:
-    """Return the memory of every node of a joint graph; the inputs of the step weigh nothing."""
+    """Return the memory of every node of a joint graph. The step's inputs have size 0."""
     table = StorageTable(SizeModel(facts.graph, options))
     for node in facts.nodes[:-1]:
         table.add(node)

@@ -1,7 +1,7 @@
 """Facts about a joint graph that every partitioner needs, computed once.
 
-The one question is which nodes depend on a tangent: those belong to the backward, whatever is saved. Of the
-others, some are needed by the forward's outputs and some only by the backward.
+The main question is which nodes depend on a tangent: these belong to the backward, whatever is saved. Of the
+other nodes, the forward's outputs need some, and only the backward needs the rest.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fxstack_partition.options import PartitionOptions
 
 
 class JointGraphError(ValueError):
-    """What was given is not a joint graph; the message says which rule it breaks."""
+    """The graph is not a joint graph. The message names the broken rule."""
 
 
 @dataclass(frozen=True)
 class JointFacts(DissectedGraph):
-    """A dissected joint graph with its compact form and its storages, each computed at the first read."""
+    """A dissected joint graph with its compact form, computed at the first read."""
 
     @cached_property
     def compact(self) -> Compact:
-        """Return the same by numbers, symbols at their hints."""
+        """Return the graph as arrays of numbers, with symbols at their hints."""
         return Compact(self, PartitionOptions())
 
 
@@ -36,7 +36,7 @@ def analyze(joint: StageGraph) -> JointFacts:
     """Dissect ``joint``.
 
     Raises:
-        JointGraphError: the stage is wrong, or signature and graph do not correspond.
+        JointGraphError: if the stage is wrong, or signature and graph differ.
     """
     if joint.signature.stage is not Stage.JOINT:
         msg = f"expected a joint graph, got a {joint.signature.stage.value} graph"
@@ -77,11 +77,11 @@ def analyze(joint: StageGraph) -> JointFacts:
 
 
 LATE = "backward"
-"""Target of inputs with random state that are the backward's own."""
+"""The target of random-state inputs that belong to the backward."""
 
 
 def is_given_late(spec: InputSpec) -> bool:
-    """Whether an input is there when the backward begins: a tangent, or what its own random numbers come from."""
+    """Whether an input is available only in the backward: a tangent, or the backward's own random state."""
     is_state = spec.kind is InputKind.RNG_STATE and spec.target == LATE
     return is_state or spec.kind is InputKind.TANGENT
 
@@ -105,7 +105,7 @@ _NOT_COMPUTED = ("placeholder", "get_attr")
 def _backward_nodes(
     reads: dict[Node, tuple[Node, ...]], tangents: tuple[Node, ...], kinds: dict[Node, OpKind]
 ) -> frozenset[Node]:
-    """Return what depends on a tangent or has effects after the first node that does."""
+    """Return the nodes that depend on a tangent, or have effects after the first such node."""
     found: set[Node] = set(tangents)
     started = False
     effects = (OpKind.RANDOM, OpKind.EFFECT)
@@ -114,8 +114,8 @@ def _backward_nodes(
             continue
         depends = not found.isdisjoint(reads[node])
         started = started or depends
-        # The joint trace runs the forward first: what draws random numbers or has effects after the
-        # backward has begun was the backward's. Trailing updates of forward inputs are the exception.
+        # The joint trace runs the forward first, so a node that draws random numbers or has effects after the
+        # backward has begun belongs to the backward. Trailing updates of forward inputs are the exception.
         if depends or (started and kind in effects and not _is_input_update(node)):
             found.add(node)
     return frozenset(found)
@@ -153,7 +153,7 @@ def _mutated_inputs(
     kinds: dict[Node, OpKind],
     backward: frozenset[Node],
 ) -> frozenset[Node]:
-    """Return what the forward updates in place, in its graph or through its caller."""
+    """Return the inputs that the forward updates in place, in its graph or through its caller."""
     targets = {s.target for _, s in forward if s.kind is OutputKind.MUTATED_INPUT}
     found = {
         node

@@ -1,11 +1,12 @@
-"""Repetitions in a joint graph made one: nodes that compute the same from the same.
+"""Merge repetitions in a joint graph: nodes that compute the same value from the same arguments.
 
-Autograd and decompositions write the same computation more than once. As one node it runs once, and what it reads may die
-after the first. (Value numbering: Alpern, Wegman and Zadeck, Detecting Equality of Variables in Programs, 1988.) But its
-own value lives longer, so only those are merged that free at least as many bytes as they hold.
+Autograd and decompositions write the same computation more than once. A merged node runs once, and its
+arguments may die after the first use. (Value numbering: Alpern, Wegman and Zadeck, Detecting Equality of
+Variables in Programs, 1988.) But the merged value lives longer, so only nodes are merged that free at least
+as many bytes as they hold.
 
-What is left alone: whatever must not run twice or is not known, memory that the graph writes to, results of the graph
-(two results stay two tensors), and values that the program tags differently.
+These are not merged: nodes that must not run twice or are unknown, memory that the graph writes to, results
+of the graph (two results stay two tensors), and values with different tags of the program.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MERGED = frozenset({*_ALIASES, OpKind.POINTWISE, OpKind.GATHER, OpKind.REDUCTIO
 
 
 def analyze_merged(joint: StageGraph, options: PartitionOptions) -> JointFacts:
-    """Dissect ``joint`` with its repetitions merged; it is left alone.
+    """Return the dissected ``joint`` with merged repetitions. ``joint`` itself does not change.
 
     Raises:
         JointGraphError: as ``analyze``.
@@ -45,7 +46,7 @@ def analyze_merged(joint: StageGraph, options: PartitionOptions) -> JointFacts:
 
 
 def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
-    """Map each node that repeats another, and is better merged with it, to the first that computes the same."""
+    """Map each node that repeats an earlier node, and saves memory if merged, to the first such node."""
     groups = _groups(facts, options)
     making = [others for first, others in groups.items() if facts.kinds[first] not in _ALIASES]
     last = _last_readers(facts, [others[-1] for others in making])
@@ -76,7 +77,7 @@ def _last_readers(facts: JointFacts, nodes: Iterable[Node]) -> dict[int, Node]:
 
 
 def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Node]]:
-    """Map the first of nodes that compute the same to the others, in order."""
+    """Map the first of several equal nodes to the others, in order."""
     written = {
         facts.alias_root(argument)
         for node in facts.nodes[:-1]
@@ -99,7 +100,7 @@ def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Nod
 
 
 class _Numbers:
-    """Finds nodes again that are called alike; ``same`` maps a node to the one that stands for it."""
+    """Finds equal nodes. ``same`` maps a node to the node that replaces it."""
 
     def __init__(self, facts: JointFacts, options: PartitionOptions) -> None:
         self._facts = facts
@@ -109,11 +110,11 @@ class _Numbers:
         self.same: dict[Node, Node] = {}
 
     def first_like(self, node: Node) -> Node:
-        """Return the first node with the same target, arguments, tag and side, or ``node``, which is then the first."""
+        """Return the first node with the same target, arguments, tag and side, or ``node`` itself."""
         same = self.same
         reads = tuple([same.get(arg, arg) for arg in self._facts.inputs[node]])
         alike = self._nearly.setdefault((node.target, reads), [])
-        # Most nodes are the only ones that read what they read, and need no closer look.
+        # Most nodes are the only reader of their arguments, and need no closer comparison.
         wanted = self._closely(node) if alike else None
         for first in alike:
             if self._closely(first) == wanted:
@@ -132,7 +133,7 @@ class _Numbers:
 
 
 def _with_bases(values: Iterable[object]) -> set[Node]:
-    """Return the nodes among these values, and those whose memory they are views of."""
+    """Return the nodes among these values, and the bases of which they are views."""
     found: set[Node] = set()
     for value in values:
         node = value

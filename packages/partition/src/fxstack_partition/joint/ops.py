@@ -1,7 +1,7 @@
-"""What kind of computation a node is, as far as recomputing it in the backward is concerned.
+"""Classify nodes by the kind of their computation, as far as recomputation in the backward depends on it.
 
-Kinds come from what torch itself declares (tags, schemas) and, where it declares nothing, from the tables
-of this file.
+The kinds come from torch's declarations (tags, schemas) and, where torch declares nothing, from the tables of
+this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OpKind(Enum):
-    """How a node computes; the value says it in words, for reasons given to people."""
+    """The kind of a node's computation. The value is a text for reasons that users read."""
 
     INPUT = "input"
     CONSTANT = "constant of the graph"
@@ -43,7 +43,7 @@ class OpKind(Enum):
 
 
 NEVER_TWICE = (OpKind.RANDOM, OpKind.EFFECT, OpKind.DATA_DEPENDENT, OpKind.COLLECTIVE)
-"""Kinds whose second run would give something else, or be seen."""
+"""Kinds whose second run would give another result, or would be observable."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -93,18 +93,18 @@ _HIDDEN_WRITES = {
     "cudnn_batch_norm": ("running_mean", "running_var"),
     "miopen_batch_norm": ("running_mean", "running_var"),
 }
-"""Operators that update arguments although their schema does not say so."""
+"""Operators that update arguments although their schemas do not declare it."""
 
 _OPERATORS = 4096
-"""What is known of an operator is worked out once, for this many."""
+"""The number of operators whose facts are cached."""
 
 T = TypeVar("T")
 
 
 def _once(function: Callable[[OpOverload[..., Any]], T]) -> Callable[[OpOverload[..., Any]], T]:
-    """Remember what ``function`` says of an operator, by identity: hashing one takes as long as most answers.
+    """Cache the results of ``function`` by the operator's identity: hashing takes as long as most functions.
 
-    The operator is kept with the answer, so that no other gets its identity.
+    The cache keeps the operator alive, so that no other operator gets its identity.
     """
     known: dict[int, tuple[OpOverload[..., Any], T]] = {}
 
@@ -124,7 +124,7 @@ _COLLECTIVE_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d
 
 
 def base_name(target: object) -> str:
-    """``aten.add.Tensor`` -> ``add``; a Python function -> its name."""
+    """Return the base name: ``add`` for ``aten.add.Tensor``; the name of a Python function."""
     if isinstance(target, OpOverload):
         return _overload_name(target)
     return str(getattr(target, "__name__", target))
@@ -136,12 +136,12 @@ def _overload_name(op: OpOverload[..., Any]) -> str:
 
 
 def is_symbolic_value(value: object) -> bool:
-    """Whether a node's value is a number rather than a tensor."""
+    """Whether a node's value is a number, not a tensor."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool)
 
 
 def is_view(node: Node) -> bool:
-    """Whether the node's result shares the storage of its first argument (elements of a split included)."""
+    """Whether the result shares the storage of the first argument (also for elements of a split)."""
     if node.target is operator.getitem:
         parent = node.args[0]
         return isinstance(parent, torch.fx.Node) and is_view(parent)
@@ -171,7 +171,7 @@ def written_arguments(node: Node) -> tuple[Node, ...]:
 
 @_once
 def _written(op: OpOverload[..., Any]) -> tuple[tuple[int, str], ...]:
-    """Return the places and names of the arguments that an operator updates."""
+    """Return the positions and names of the arguments that an operator updates."""
     hidden = _HIDDEN_WRITES.get(base_name(op), ())
     return tuple(
         (index, argument.name)
@@ -223,7 +223,7 @@ _KINDS: tuple[tuple[OpKind, Callable[[OpOverload[..., Any]], bool]], ...] = (
     (OpKind.REDUCTION, _has_tag(torch.Tag.reduction)),
     (OpKind.REDUCTION, _named(_REDUCTION)),
 )
-"""Tried in order; the first that holds names the kind. Random numbers that are a function of seed and offset are none."""
+"""Tried in order; the first match gives the kind. ``philox_rand`` is a function of its seed and offset."""
 
 
 @_once
@@ -232,7 +232,7 @@ def _kind_of_overload(op: OpOverload[..., Any]) -> OpKind | None:
 
 
 def kind_of(node: Node) -> OpKind:
-    """Return what kind of computation ``node`` is."""
+    """Return the kind of computation of ``node``."""
     if node.op == "placeholder":
         return OpKind.INPUT
     if node.op == "get_attr":
@@ -252,6 +252,6 @@ def kind_of(node: Node) -> OpKind:
 
 
 def _results(node: Node) -> tuple[Node, ...]:
-    """``node``, or the elements that are taken of its results: a call of which nobody reads any is there for what it does."""
+    """Return the getitem nodes of ``node``, or ``node``. A call without used results runs for its effect."""
     items = tuple(user for user in node.users if user.target is operator.getitem)
     return items if len(items) == len(node.users) and items else (node,)

@@ -1,4 +1,4 @@
-"""Which memory each node of a graph makes and reads: views share, elements of a multiple result have their own."""
+"""The storages that each node makes and reads. Views share; elements of multiple results have their own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from fxstack_partition.joint.cost import SizeModel
 
 Parts = tuple[Any, ...]
-"""Storages of a value in the shape of the value: a number for a tensor, a tuple for a tuple."""
+"""The storages of a value, in the shape of the value: a number for a tensor, a tuple for a tuple."""
 
 
 class StorageTable:
-    """The storages of a graph's nodes, numbered in the order in which they are made.
+    """The storages of a graph's nodes, numbered in the order of allocation.
 
-    ``sizes`` has the bytes of each. ``made`` maps a node to the storages that running it allocates, ``of`` to
-    all that its value occupies.
+    ``sizes``: the bytes of each storage. ``made``: the storages that a node allocates. ``of``: all storages
+    that a node's value occupies.
     """
 
     def __init__(self, sizes: SizeModel) -> None:
@@ -34,7 +34,7 @@ class StorageTable:
         self._model = sizes
 
     def add(self, node: Node) -> None:
-        """Add a node whose arguments have been added."""
+        """Add a node. Its arguments must have been added."""
         before = len(self.sizes)
         if node.target is operator.getitem:
             parts = self._element(node)
@@ -47,12 +47,12 @@ class StorageTable:
         self.of[node] = (parts,) if isinstance(parts, int) else tuple(dict.fromkeys(_flat(parts)))
 
     def alias(self, node: Node, storages: Iterable[int]) -> None:
-        """Add a node whose value lies in storages that exist."""
+        """Add a node whose value lies in existing storages."""
         self._parts[node] = self.of[node] = tuple(storages)
         self.made[node] = ()
 
     def reads(self, node: Node) -> tuple[int, ...]:
-        """Return the storages that running ``node`` needs."""
+        """Return the storages that ``node`` reads."""
         of = self.of
         return tuple(dict.fromkeys(s for arg in node.all_input_nodes for s in of.get(arg, ())))
 
@@ -76,7 +76,7 @@ class StorageTable:
 
 
 def _shared_argument(node: Node) -> Node | None:
-    """Return the argument whose storage the result is: the base of a view, the target of an update."""
+    """Return the argument that owns the result's storage: the base of a view, the target of an update."""
     written = written_arguments(node) if _returns_one(node) else ()
     base = node.args[0] if is_view(node) and node.args else (written or (None,))[0]
     return base if isinstance(base, Node) else None

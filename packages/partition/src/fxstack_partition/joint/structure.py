@@ -1,4 +1,4 @@
-"""When two nodes are called with the same arguments: values that are equal only if the arguments are."""
+"""Compare arguments of nodes: values that are equal only if the arguments are."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def structure(value: object, known_as: Callable[[Node], object]) -> object:
-    """Return a value that two arguments share only if they are the same: types count, and the signs of zeros.
+    """Return a value that is equal for equal arguments only. Types count, and so do signs of zeros.
 
-    Nodes are told apart by ``known_as``.
+    ``known_as`` gives the identity of nodes.
     """
     if isinstance(value, Node):
         return Node, known_as(value)
@@ -29,5 +29,5 @@ def structure(value: object, known_as: Callable[[Node], object]) -> object:
         return type(value), value.node.expr
     if isinstance(value, float):
         return float, value.hex()
-    # What cannot be hashed is equal to itself alone.
+    # An unhashable object is equal to itself alone.
     return type(value), value if isinstance(value, Hashable) else id(value)

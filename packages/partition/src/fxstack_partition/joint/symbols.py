@@ -1,4 +1,4 @@
-"""The symbols in the sizes of a joint graph's values: which a value mentions, and where each can be read."""
+"""The symbols in the sizes of a joint graph's values: which a value has, and where each is defined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SizeOf:
-    """A symbol that no node of the joint graph is: the forward reads it off an input's shape."""
+    """A symbol that is no node's value: the forward reads it from an input's shape."""
 
     primal: Node
     dimension: int
@@ -23,7 +23,7 @@ class SizeOf:
 
 
 def free_symbols(value: object) -> tuple[str, ...]:
-    """Return the names of the symbols in a node's value, in the order in which they are met."""
+    """Return the names of the symbols in a node's value, in order of appearance."""
     if isinstance(value, torch.Tensor):
         if not value._has_symbolic_sizes_strides:
             return ()
@@ -39,7 +39,7 @@ def free_symbols(value: object) -> tuple[str, ...]:
 
 
 def symbol_sources(facts: DissectedGraph) -> tuple[dict[str, int], dict[str, SizeOf]]:
-    """Return where symbols come from: a node outside of the backward that is one, or a size of an input."""
+    """Return the sources of symbols: a node outside the backward with this value, or a size of an input."""
     binders: dict[str, int] = {}
     for place, node in enumerate(facts.nodes[:-1]):
         value = node.meta.get("val")

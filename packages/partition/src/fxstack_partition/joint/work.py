@@ -1,8 +1,9 @@
-"""What running a node costs: floating-point operations, bytes moved, seconds on a described device.
+"""The cost of a node: floating-point operations, bytes moved, seconds on a device.
 
-Formulas for matrix products, convolutions and attention are those of ``torch.utils.flop_counter``; everything else
-counts one operation per element of the larger of its results and arguments. Seconds are a roofline (Williams,
-Waterman and Patterson, 2009): the longer of computing and moving, and a launch for what does not fuse.
+The formulas for matrix products, convolutions and attention are those of ``torch.utils.flop_counter``. Other
+operators count one operation per element of the largest result or argument. Seconds follow the roofline model
+(Williams, Waterman and Patterson, 2009): the maximum of computing and moving, plus a launch if the operator
+does not fuse.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _FREE = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC, OpKind.GETITEM, OpKind.VIEW)
 _UNWRITTEN = ("empty", "new_empty")
-"""Operators that allocate and write nothing."""
+"""Operators that allocate memory but do not write it."""
 _TO_DRAW = 100
 """Operations for each random number, roughly: ten rounds of a counter-based generator."""
 _FUSED = (OpKind.POINTWISE, OpKind.CREATION, OpKind.GATHER)
@@ -36,7 +37,7 @@ _FUSED = (OpKind.POINTWISE, OpKind.CREATION, OpKind.GATHER)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One node's operations, the bytes it reads and writes, and the seconds that takes."""
+    """The operations of one node, the bytes that it reads and writes, and its seconds."""
 
     flops: int
     traffic: int
@@ -44,7 +45,7 @@ class Work:
 
 
 class WorkModel:
-    """Costs of a graph's nodes; ``options.seconds`` replaces the estimate of time where it knows one."""
+    """Costs of a graph's nodes. ``options.seconds`` replaces the estimate of time for nodes that it knows."""
 
     def __init__(self, graph: StageGraph, options: PartitionOptions) -> None:
         self._sizes = SizeModel(graph, options)
@@ -53,17 +54,17 @@ class WorkModel:
         self._known: dict[Node, Work] = {}
 
     def of(self, node: Node) -> Work:
-        """Return the cost of running ``node`` once."""
+        """Return the cost of one run of ``node``."""
         if node not in self._known:
             self._known[node] = self._cost(node)
         return self._known[node]
 
     def seconds(self, nodes: Iterable[Node]) -> float:
-        """Return the seconds that these nodes take together."""
+        """Return the sum of the seconds of these nodes."""
         return sum(self.of(node).seconds for node in nodes)
 
     def flops(self, nodes: Iterable[Node]) -> int:
-        """Return the floating-point operations of these nodes together."""
+        """Return the sum of the floating-point operations of these nodes."""
         return sum(self.of(node).flops for node in nodes)
 
     def _cost(self, node: Node) -> Work:
@@ -113,7 +114,7 @@ class WorkModel:
 
 
 def estimate(device: Device, flops: int, traffic: int, *, fused: bool) -> float:
-    """Return roofline seconds; a fused operator starts no kernel of its own."""
+    """Return roofline seconds. A fused operator launches no kernel of its own."""
     busy = max(flops / device.flops_per_second, traffic / device.bytes_per_second)
     return busy + (0.0 if fused else device.launch_seconds)
 

@@ -1,11 +1,12 @@
 """The flow network whose minimum cut is the cheapest set of values to save.
 
-After "min-cut optimal recomputation" (Horace He, 2022; the idea of Jain et al., Checkmate, made a cut): every
-node of the joint graph that the backward could use is an edge whose capacity is the cost of saving it. The
-source side is computed in the forward, the sink side again in the backward, and an edge cut is a value saved.
+It follows "min-cut optimal recomputation" (Horace He, 2022; the idea of Jain et al., Checkmate, as a cut).
+Every node of the joint graph that the backward could use is an edge whose capacity is the cost of saving it.
+Nodes on the source side are computed in the forward, nodes on the sink side are recomputed in the backward. A
+cut edge is a saved value.
 
-Nodes that cannot be cut are one vertex, nodes that are never recomputed hang on the source directly, and only
-nodes with a path to the backward take part; so the network is about as large as the joint graph's forward.
+A node that cannot be cut is one vertex, and a node that is never recomputed starts at the source. Only nodes
+with a path to the backward take part, so the network is about as large as the joint graph's forward.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ SOURCE = 0
 SINK = 1
 
 BYTE = 16
-"""Capacity of one byte; the units below it break ties between equally large cuts."""
+"""The capacity of one byte. Smaller units break ties between cuts of equal bytes."""
 
 FUSIBLE = (OpKind.POINTWISE, OpKind.CREATION, OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC, OpKind.GATHER)
-"""Kinds that are computed along with what uses them, and hardly take time of their own."""
+"""Kinds that fuse with their users and take hardly any time of their own."""
 
 _PASSING = (OpKind.VIEW, OpKind.GETITEM)
 
 
 class Edge(NamedTuple):
-    """From one vertex to another; an edge without a ``capacity`` cannot be cut."""
+    """An edge between two vertices. An edge without ``capacity`` cannot be cut."""
 
     start: int
     end: int
@@ -56,11 +57,11 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """A flow network and how its edges relate to the joint graph.
+    """A flow network and the relation of its edges to the joint graph.
 
-    Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0 and ``SINK`` is 1. No two edges have
-    the same ends. ``cuttable`` maps the place of an edge in ``edges`` to the node that is saved when the
-    edge is cut; ``charged`` those edges that are cut when a node is computed again to that node.
+    Vertices are numbers; ``names`` has their names, ``SOURCE`` is 0, ``SINK`` is 1. No two edges have the
+    same ends. ``cuttable`` maps the index of an edge in ``edges`` to the node that is saved if the edge is
+    cut. ``charged`` maps the index of an edge that is cut if a node is recomputed to this node.
     """
 
     names: tuple[str, ...]
@@ -71,7 +72,7 @@ class Network:
 
     @cached_property
     def savable(self) -> frozenset[Node]:
-        """Return the nodes that some cut saves."""
+        """Return the nodes that a cut can save."""
         return frozenset(self.cuttable.values())
 
     @cached_property
@@ -84,12 +85,12 @@ class Network:
 
     @cached_property
     def infinite(self) -> int:
-        """Return a capacity that no cut of finite edges reaches."""
+        """Return a capacity above that of any cut of finite edges."""
         return sum(edge.capacity for edge in self.edges if edge.capacity is not None) + 1
 
     @cached_property
     def graph(self) -> nx.DiGraph:
-        """The same as a networkx graph: the model, with ``capacity`` on the edges that have one."""
+        """Return the network as a networkx graph, with ``capacity`` on edges that have one."""
         graph: nx.DiGraph = networkx().DiGraph()
         graph.add_nodes_from((vertex, {"name": name}) for vertex, name in enumerate(self.names))
         for start, end, capacity in self.edges:
@@ -98,7 +99,7 @@ class Network:
 
 
 class _Builder:
-    """Collects vertices and edges; parallel edges become one."""
+    """Collects vertices and edges. Parallel edges become one edge."""
 
     def __init__(self) -> None:
         self.names = ["source", "sink"]
@@ -137,9 +138,9 @@ def build(
 ) -> Network:
     """Build the network of a joint graph under a policy.
 
-    ``penalty`` is what computing a node again costs, in units of ``1 / BYTE`` bytes; nothing if absent.
-    ``factor`` multiplies what saving a value costs. Without ``traffic`` that is the value's bytes; with it, a value
-    that a fusing compiler would not write in the forward counts twice, because saving it makes a write.
+    ``penalty``: the cost of recomputing a node, in units of ``1 / BYTE`` bytes; 0 if absent. ``factor``
+    multiplies the cost of saving a value. Without ``traffic`` this cost is the value's bytes. With it, a
+    value that a fusing compiler would not write in the forward counts twice, because saving adds a write.
     """
     users = _backward_users(facts)
     decisions = _decide(facts, Policy(rules, facts, options), users)
@@ -187,7 +188,7 @@ def _backward_users(facts: JointFacts) -> dict[Node, bool]:
 
 
 def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[Node, Decision]:
-    """Apply the policy; elements and views of a value that must be recomputed must be so too."""
+    """Apply the policy. Elements and views of a value that must be recomputed must be recomputed too."""
     decisions: dict[Node, Decision] = {}
     for node in users:
         decision = policy.decide(node)
@@ -202,7 +203,7 @@ def _decide(facts: JointFacts, policy: Policy, users: dict[Node, bool]) -> dict[
 
 
 def _is_single(node: Node) -> bool:
-    """Whether the value can be handed over as one: several results are saved one by one."""
+    """Whether the value can be saved as one. Multiple results are saved one by one."""
     return not isinstance(node.meta.get("val"), tuple | list)
 
 
@@ -230,7 +231,7 @@ class Weights:
         written = node in self._written and not is_copied
         dtype = narrow_dtype(node) if self._options.narrow else None
         if dtype is not None:
-            # The narrow copy is one more write.
+            # The narrow copy is a further write.
             size, written = size // value.dtype.itemsize * dtype.itemsize, not self._traffic
         tie = 2 if self._facts.kinds[node] is OpKind.VIEW else 1
         return size * BYTE * (1 if written else 2) + tie
@@ -249,7 +250,7 @@ def _materialized(facts: JointFacts) -> frozenset[Node]:
         if not fusible or (facts.kinds[node] in _PASSING and node in found):
             found.update(facts.inputs[node])
     for node in facts.nodes[:-1]:
-        # An element or a view of what is written (or of a number, ``3j.conj()``) needs no write of its own.
+        # An element or a view of a written value (or of a number, ``3j.conj()``) needs no write.
         if facts.kinds[node] in _PASSING and found.issuperset(facts.inputs[node][:1]):
             found.add(node)
     return frozenset(found)

@@ -1,8 +1,7 @@
 """Minimum-cut solvers by name.
 
-Which of several minimum cuts is returned is part of the contract: the one nearest to the sink (the smallest
-sink side), which is unique, so that equal networks give equal cuts whatever the algorithm, the process or the
-hash seed. It is also the one that recomputes least.
+Every solver returns the minimum cut nearest to the sink (the smallest sink side). This cut is unique, so
+equal networks give equal cuts for all algorithms, processes and hash seeds. It also recomputes least.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 Solver = Callable[[Network], frozenset[int]]
-"""Takes a network and returns the vertices on the sink side of the minimum cut nearest to the sink."""
+"""Takes a network. Returns the vertices on the sink side of the minimum cut nearest to the sink."""
 
 
 class InfeasibleError(ValueError):
-    """Rules contradict each other: some value can be neither saved nor recomputed."""
+    """The rules contradict each other: some value can be neither saved nor recomputed."""
 
 
 def networkx_solver(network: Network) -> frozenset[int]:
-    """Solve with networkx's preflow-push: the model, and the oracle of other solvers."""
+    """Solve with networkx's preflow-push: the reference for other solvers."""
     nx = networkx()
     bounded = nx.DiGraph()
     for start, end, capacity in network.edges:
@@ -40,7 +39,7 @@ def networkx_solver(network: Network) -> frozenset[int]:
 
 
 def _sink_side(residual: Any) -> frozenset[int]:
-    """Return every vertex from which the sink can be reached through unsaturated edges."""
+    """Return every vertex from which unsaturated edges lead to the sink."""
     found = {SINK}
     pending = [SINK]
     while pending:
@@ -53,11 +52,11 @@ def _sink_side(residual: Any) -> frozenset[int]:
 
 
 def scipy_solver(network: Network) -> frozenset[int]:
-    """Solve with SciPy's Dinic, which takes 32-bit capacities: larger ones in rounds of scaled residuals.
+    """Solve with SciPy's Dinic, whose capacities have 32 bits: larger ones need rounds of scaled residuals.
 
-    A round routes what the residual capacities hold in units of ``2**shift``; what remains after it is at most
-    one unit per edge, so the next, finer round has small numbers again. The result is exact. (Capacity
-    scaling: Ahuja, Magnanti and Orlin, Network Flows, 7.3.)
+    A round routes the residual capacities in units of ``2**shift``. Afterwards at most one unit per edge
+    remains, so the next, finer round has small numbers again. The result is exact. (Capacity scaling: Ahuja,
+    Magnanti and Orlin, Network Flows, 7.3.)
     """
     sparse, csgraph = scipy("sparse"), scipy("sparse.csgraph")
     count = len(network.names)
@@ -87,7 +86,7 @@ def scipy_solver(network: Network) -> frozenset[int]:
 
 
 _ROUND_BITS = 29
-"""A capacity is at most ``2**29`` in a round, so that residuals stay within SciPy's 32 bits."""
+"""A capacity is at most ``2**29`` in a round, so that residuals fit into SciPy's 32 bits."""
 
 
 def _reaches_sink(edges: Any) -> bool:
@@ -109,15 +108,15 @@ def _contradiction(network: Network) -> str:
 
 
 SOLVERS: dict[str, Solver] = {"networkx": networkx_solver, "scipy": scipy_solver}
-"""Every solver by name; ``PartitionOptions.solver`` picks one."""
+"""Every solver by name. ``PartitionOptions.solver`` selects one."""
 
 
 def minimum_cut(network: Network, solver: str) -> tuple[Node, ...]:
     """Return the nodes to save, in the order of the joint graph.
 
     Raises:
-        LookupError: no solver has this name.
-        InfeasibleError: the rules contradict each other.
+        LookupError: if no solver has this name.
+        InfeasibleError: if the rules contradict each other.
     """
     if solver not in SOLVERS:
         msg = f"no minimum-cut solver is called {solver!r}; known are {', '.join(sorted(SOLVERS))}"

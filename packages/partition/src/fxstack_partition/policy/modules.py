@@ -1,6 +1,7 @@
-"""Recompute tags on modules: a policy from the modules around a node's call to a tag.
+"""Recompute tags on modules: a policy that tags a node by the modules around its call.
 
-options = PartitionOptions(policy=by_module({"BertLayer": "must_recompute", "BertSelfAttention": "prefer_save"}))
+options = PartitionOptions(policy=by_module({"BertLayer": "must_recompute", "BertSelfAttention":
+"prefer_save"}))
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _FORWARD = re.compile(r'File "[^"]*", line \d+, in (?:\S*\.)?(\w+)\.forward\b')
 def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
     """Return a ``PartitionOptions.policy`` that tags nodes by the modules in which they were called.
 
-    ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``, as ``named_modules`` has them), to tags.
-    Captured graphs have both (``nn_module_stack``), others may have classes alone. The innermost module with a tag decides.
+    ``tags`` maps names of module classes, or patterns of paths (``"layers.*"``, as in ``named_modules``), to
+    tags. Captured graphs have paths and classes (``nn_module_stack``), others may have classes alone. The
+    innermost module with a tag decides.
     """
 
     def policy(node: Node) -> str | None:
@@ -36,7 +38,7 @@ def by_module(tags: Mapping[str, str]) -> Callable[[Node], str | None]:
 
 
 def modules_around(node: Node) -> list[tuple[str, ...]]:
-    """Return the names of each module around a node's call, from the outermost to the innermost: path and class, or class."""
+    """Return the path and class, or the class, of each module around a node's call, outermost first."""
     stack: Any = node.meta.get("nn_module_stack")
     if stack:
         return [(path, _class_name(kind)) for path, kind in stack.values()]

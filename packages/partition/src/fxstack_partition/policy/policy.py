@@ -1,7 +1,7 @@
-"""Which nodes must be saved, must be recomputed, may be either: an ordered list of named rules.
+"""Decide which nodes must be saved, must be recomputed, or may be either: an ordered list of named rules.
 
-The first rule that has a verdict decides. Every verdict carries the reason that ``explain`` shows. To change
-a partitioner's behaviour, give it another list.
+The first rule with a verdict decides. Every verdict has the reason that ``explain`` shows. To change a
+partitioner's behaviour, give it another list.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What may be done with a node that the backward needs."""
+    """The options for a node that the backward needs."""
 
     KEEP = "never recomputed"
-    """Computed in the forward only; its value, or what follows from it there, is saved."""
+    """Computed in the forward only. Its value, or a forward value computed from it, is saved."""
     RECOMPUTE = "must be recomputed"
     """Never saved."""
     EITHER = "saved or recomputed, whichever is cheaper"
@@ -38,9 +38,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One named reason to decide about a node; ``decide`` returns None when it does not apply.
+    """One named reason to decide about a node. ``decide`` returns None if the rule does not apply.
 
-    It is asked about nodes of ``kinds``; about all if there are none.
+    The rule applies to nodes of ``kinds``; to all nodes if ``kinds`` is empty.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Decision:
 
 
 def of_kind(name: str, reason: str, *kinds: OpKind, verdict: Verdict) -> Rule:
-    """Return a rule that gives ``verdict`` to nodes of these kinds; to all if there are none."""
+    """Return a rule that gives ``verdict`` to nodes of these kinds; to all nodes without kinds."""
     return Rule(name, reason, lambda _node, _facts, _options: verdict, kinds)
 
 
@@ -84,10 +84,10 @@ _TAGS = {
 
 
 def wanted_tag(node: Node, options: PartitionOptions) -> str | None:
-    """Return the tag that ``options.policy`` gives, or else the one in the graph.
+    """Return the tag of ``options.policy``, or else the tag in the graph.
 
     Raises:
-        ValueError: there is no such tag.
+        ValueError: if the tag is unknown.
     """
     given = options.policy(node) if options.policy is not None else None
     tag = tag_of(node) if given is None else str(getattr(given, "name", given)).lower()
@@ -157,7 +157,7 @@ NECESSITIES: tuple[Rule, ...] = (
         (OpKind.SYMBOLIC,),
     ),
 )
-"""What correctness demands; every partitioner starts with these."""
+"""The rules that correctness demands. Every list of rules begins with them."""
 
 USER_TAGS: tuple[Rule, ...] = (Rule("tag", "the program says so (recompute tag)", _tagged),)
 
@@ -177,7 +177,7 @@ SELECTIVE_TAGS: tuple[Rule, ...] = (
     Rule("tag", "the program says so (recompute tag)", _must),
     Rule("preference", "the program prefers so (recompute tag)", _prefer),
 )
-"""Tags as selective checkpointing means them: must is must, a preference may be overruled by a clear gain."""
+"""Tags as in selective checkpointing: a ``must`` is binding, a clear gain may overrule a preference."""
 
 
 def _custom(node: Node, facts: JointFacts, _options: PartitionOptions) -> Verdict | None:
@@ -232,7 +232,7 @@ BUDGET_RULES: tuple[Rule, ...] = (
     of_kind("unknown", "is not known to be cheap", OpKind.OTHER, verdict=Verdict.KEEP),
     of_kind("priced", "costs memory to save and time to make again", verdict=Verdict.EITHER),
 )
-"""Everything may be computed again at its price: for partitioners that weigh time against memory."""
+"""Everything may be recomputed at its cost: for partitioners that weigh time against memory."""
 
 SAVE_ALL_RULES: tuple[Rule, ...] = (
     *NECESSITIES,
@@ -246,7 +246,7 @@ SAVE_ALL_RULES: tuple[Rule, ...] = (
 
 
 class Policy:
-    """An ordered list of rules, applied to nodes; every rule list must end in one that always decides."""
+    """An ordered list of rules, applied to nodes. The last rule of every list must always decide."""
 
     def __init__(self, rules: Iterable[Rule], facts: JointFacts, options: PartitionOptions) -> None:
         given = tuple(rules)

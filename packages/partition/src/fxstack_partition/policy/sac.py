@@ -1,8 +1,8 @@
 """``sac``: selective activation checkpointing, by tags in the graph or by a policy from node to tag.
 
-``must_save`` and ``must_recompute`` are obeyed. A preference makes the other choice ``WEIGHT`` times as dear as saving
-the value, so only a clear gain overrules it. What has no tag is decided as ``min_cut`` decides. Random numbers are
-never drawn again, whatever the tags say: their results are saved instead, as are inputs.
+``must_save`` and ``must_recompute`` are binding. A preference multiplies the cost of the other choice by
+``WEIGHT``, so only a clear gain overrules it. Nodes without tag are decided as in ``min_cut``. Random numbers
+are never drawn again, even if tags say so: their results are saved instead, like inputs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SAC_RULES = (
     *(rule for rule in MIN_CUT_RULES if rule not in (*NECESSITIES, *USER_TAGS)),
 )
 WEIGHT = 16
-"""What goes against a preference has to spare this many times the bytes of the value."""
+"""A choice against a preference must save this many times the bytes of the value."""
 
 
 @register("sac")
 def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
-    """Save and recompute what ``options.policy`` or the graph's tags say; see the module.
+    """Save and recompute according to ``options.policy`` or the tags of the graph.
 
     Raises:
-        ValueError: a tag is none of the four.
-        InfeasibleError: tags leave no way to partition; names the nodes.
+        ValueError: if a tag is unknown.
+        InfeasibleError: if the tags allow no partition. The text names the nodes.
     """
     facts = analyze_merged(joint, options)
     tags = {node: wanted_tag(node, options) for node in facts.nodes[:-1]}

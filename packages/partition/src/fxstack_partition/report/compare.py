@@ -1,4 +1,4 @@
-"""Partitioners side by side on one joint graph: ``print(compare(joint, ["min_cut", "budget"], budgets=[0.2]))``."""
+"""Compare partitioners on a joint graph: ``print(compare(joint, ["min_cut", "budget"], budgets=[0.2]))``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _DEFAULTS = PartitionOptions()
 HEAD = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")
 BUDGETED = ("budget", "ilp")
-"""Partitioners that are run once for each budget."""
+"""Partitioners that run once for each budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One partitioner's result: bytes, floating-point operations and seconds; ``error`` if it gave none."""
+    """The result of one partitioner: bytes, flops and seconds; ``error`` if there is no partition."""
 
     label: str
     saved_bytes: int
@@ -41,7 +41,7 @@ class Row:
     error: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """Return the figures as texts, one for each of ``HEAD``; with an error, the label and the error."""
+        """Return the figures as texts, one for each of ``HEAD``; for an error, the label and the error."""
         if self.error:
             return (self.label, self.error)
         return (
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows of one joint graph; printing it gives a table."""
+    """The rows of one joint graph. Its text is a table."""
 
     nodes: int
     rows: tuple[Row, ...]
@@ -82,7 +82,7 @@ def compare(
 ) -> Comparison:
     """Cut ``joint`` with each partitioner (``budget`` and ``ilp`` once per budget), simulate and estimate.
 
-    Without ``budgets`` they use ``options.budget``.
+    Without ``budgets``, ``budget`` and ``ilp`` use ``options.budget``.
     """
     rows = []
     for name in names:
@@ -97,7 +97,7 @@ def compare(
 
 
 def _prepared(joint: StageGraph, options: PartitionOptions) -> tuple[Callable[..., Partition], float]:
-    """Return ``budget`` with its choices made for all bounds, and the seconds that took."""
+    """Return ``budget`` with a prepared frontier for all bounds, and the seconds of the preparation."""
     start = time.perf_counter()
     facts = analyze_merged(joint, options)
     choices = frontier(facts, options)
@@ -115,7 +115,7 @@ def _row(
     options: PartitionOptions,
     spent: float,
 ) -> Row:
-    """One row; ``spent`` are seconds that went into its partitioner before."""
+    """Return the row of one partitioner. ``spent``: seconds that it has used before."""
     start = time.perf_counter()
     try:
         part = partition(joint, name, options)

@@ -1,4 +1,4 @@
-"""Why each value is saved, and what each recomputed one costs: ``print(explain(partition(joint)))``."""
+"""Explain why each value is saved, and the cost of recomputed ones: ``print(explain(partition(joint)))``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULTS = PartitionOptions()
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A value handed to the backward: its bytes, the user's line that made it, the rule that decided."""
+    """A saved value: its bytes, the user's line that computes it, the rule that decided."""
 
     name: str
     bytes: int
@@ -31,7 +31,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A value computed again: the chain of nodes that leads to it from what is saved, and its own cost."""
+    """A recomputed value: the chain of nodes that leads to it from a saved value, and its own cost."""
 
     name: str
     chain: tuple[str, ...]
@@ -42,7 +42,7 @@ class Recomputed:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a partition saves and recomputes, largest and costliest first; printing it gives a report."""
+    """The values that a partition saves and recomputes, most expensive first. Its text is a report."""
 
     saved: tuple[Saved, ...]
     recomputed: tuple[Recomputed, ...]
@@ -63,7 +63,7 @@ class Explanation:
 
 
 def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Explanation:
-    """Say for each saved value what made it, its size and the rule; for each recomputed one its chain and cost."""
+    """Return for each saved value its line, size and rule; for each recomputed value its chain and cost."""
     reasons = dict(partition.reasons)
     sizes = SizeModel(partition.forward, options)
     output: Any = partition.forward.graph_module.graph.output_node().args[0]
@@ -99,7 +99,7 @@ _LONGEST_CHAIN = 12
 
 
 def _chain(node: Node, recomputed: set[str]) -> tuple[str, ...]:
-    """Follow first arguments back to something saved."""
+    """Return the chain of first arguments back to a saved value."""
     chain = [node.name]
     while node.name in recomputed and node.all_input_nodes and len(chain) < _LONGEST_CHAIN:
         before = [arg for arg in node.all_input_nodes if arg.name in recomputed]
@@ -113,7 +113,7 @@ _LIBRARY = re.compile(r"(^|/)torch/")
 
 
 def line_of(node: Node) -> str | None:
-    """Return ``file:line: text`` of the innermost frame outside of torch, or of the innermost at all."""
+    """Return ``file:line: text`` of the innermost frame outside of torch, or of the innermost frame."""
     trace = node.meta.get("stack_trace")
     frames = list(_FRAME.finditer(trace)) if isinstance(trace, str) else []
     for frame in reversed(frames):

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: tables, plots (they need matplotlib) and explanations."""
+"""A comparison as one HTML file: tables, plots (which need matplotlib) and explanations."""
 
 from __future__ import annotations
 

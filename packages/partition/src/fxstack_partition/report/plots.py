@@ -1,6 +1,6 @@
-"""Pictures of a comparison: memory over a step, memory against recomputation, the graph around the cut.
+"""Plots of a comparison: memory over a step, memory against recomputation, the graph around the cut.
 
-They need matplotlib, which ``pip install fxstack-partition[plots]`` brings.
+They need matplotlib: ``pip install fxstack-partition[plots]``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _axes(size: tuple[float, float], title: str, **labels: str) -> tuple[Any, An
 
 
 def plot_timeline(comparison: Comparison, title: str = "") -> Any:
-    """Return a figure of the bytes alive at each operator, one line for each partitioner.
+    """Return a figure of the bytes alive at each operator, with one line for each partitioner.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
     """
     figure, axes = _axes((9, 4), title, xlabel="operator (dotted: the backward begins)", ylabel="MB alive")
     for row in _worked(comparison):
@@ -44,10 +44,10 @@ def plot_timeline(comparison: Comparison, title: str = "") -> Any:
 
 
 def plot_pareto(comparison: Comparison, title: str = "") -> Any:
-    """Return a figure of simulated peak against recomputed operations, one point for each row.
+    """Return a figure of simulated peak against recomputed operations, with one point for each row.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
     """
     figure, axes = _axes((6, 4), title, xlabel="recomputed MFLOP", ylabel="simulated peak, MB")
     for row in _worked(comparison):
@@ -58,10 +58,10 @@ def plot_pareto(comparison: Comparison, title: str = "") -> Any:
 
 
 def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
-    """Return a figure of the largest saved values with what makes them and what reads them in the backward.
+    """Return a figure of the largest saved values with their producers and their readers in the backward.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
     """
     graph = cut_graph(partition, limit)
     layers: dict[int, list[str]] = {}
@@ -81,7 +81,7 @@ def plot_cut(partition: Partition, title: str = "", limit: int = 40) -> Any:
 
 
 def cut_graph(partition: Partition, limit: int) -> nx.DiGraph:
-    """Return the graph around the cut: makers (layer 0), saved values (1), readers (2)."""
+    """Return the graph around the cut: producers (layer 0), saved values (1), readers (2)."""
     graph: nx.DiGraph = networkx().DiGraph()
     output: Any = partition.forward.graph_module.graph.output_node().args[0]
     specs = partition.forward.signature.outputs

@@ -1,4 +1,4 @@
-"""Joint graphs and partitioners of torch's own ahead-of-time layer, as joint graphs and partitioners of this one."""
+"""Convert joint graphs and partitioners of torch's ahead-of-time layer to those of this package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class JointGraph(StageGraph):
-    """A joint graph that came from torch's ahead-of-time layer; a ``StageGraph`` like any other."""
+    """A joint graph from torch's ahead-of-time layer; a ``StageGraph`` like any other."""
 
     __slots__ = ()
 
@@ -46,14 +46,14 @@ class JointGraph(StageGraph):
         num_fwd_outputs: int,
         static_lifetime_input_indices: Sequence[int] = (),
     ) -> JointGraph:
-        """Take in what torch hands to a ``partition_fn``; the module is copied.
+        """Convert the joint graph that torch passes to a ``partition_fn``. The module is copied.
 
-        Symbols that are read off shapes alone become inputs of their own, in front. With functional random numbers
-        (``functionalize_rng_ops``) the forward's seed and offset are inputs of the forward, the backward's of the
-        backward; each stage's new offset is its last result.
+        Symbols that only shapes contain become further inputs in front. With functional random numbers
+        (``functionalize_rng_ops``) the forward's seed and offset are inputs of the forward, the backward's
+        are inputs of the backward, and each stage's new offset is its last result.
 
         Raises:
-            JointGraphError: the graph has inputs that have no place here (states of generators).
+            JointGraphError: if the graph has inputs that are not supported (states of generators).
         """
         graph = Graph()
         env: dict[Node, Node] = {}
@@ -73,7 +73,7 @@ class JointGraph(StageGraph):
 
 
 def _bind_symbols(graph: Graph, placeholders: list[Node]) -> int:
-    """Add an input for each symbol of a shape that is not an input already; return how many."""
+    """Add an input for each symbol of a shape that is not yet an input. Return their number."""
     values = [node.meta.get("val") for node in placeholders]
     bound = {str(v.node.expr) for v in values if isinstance(v, torch.SymInt)}
     free: dict[str, torch.SymInt] = {}
@@ -90,11 +90,11 @@ def _bind_symbols(graph: Graph, placeholders: list[Node]) -> int:
 _STATES = "rng_state"
 _BACKWARD_SEEDS = ("bwd_seed", "bwd_base_offset")
 _SEEDS = ("fwd_seed", "fwd_base_offset", *_BACKWARD_SEEDS)
-"""Names that torch gives to the inputs from which functional random numbers come."""
+"""torch's names for the inputs of functional random numbers."""
 
 
 def _rank(node: Node) -> int:
-    """Return the place of an input: primals, the forward's seeds, tangents, the backward's seeds."""
+    """Return the rank of an input: primals, the forward's seeds, tangents, the backward's seeds."""
     if any(word in node.name for word in _BACKWARD_SEEDS):
         return 3
     if "tangents" in node.name:
@@ -103,7 +103,7 @@ def _rank(node: Node) -> int:
 
 
 def sign_joint(module: GraphModule, count: int, static: Sequence[int]) -> StageGraph:
-    """Describe torch's joint graph: ``count`` outputs of the forward, then gradients."""
+    """Return torch's joint graph with a signature: ``count`` outputs of the forward, then gradients."""
     placeholders = list(module.graph.find_nodes(op="placeholder"))
     for node in placeholders:
         if _STATES in node.name:
@@ -152,7 +152,7 @@ def _primal_spec(node: Node, static: bool) -> InputSpec:
 
 
 def _tangent_spec(node: Node, index: int, outputs: list[Any]) -> InputSpec:
-    """Find the output that the tangent belongs to: torch says which; else the next that can have one."""
+    """Return the spec of a tangent. torch may name its output; else it is the next differentiable one."""
     described = getattr(node.meta.get("desc"), "output", None)
     place = getattr(described, "idx", None)
     differentiable = [
@@ -195,12 +195,13 @@ def _symbols(primals: list[Node]) -> list[SymbolSpec]:
 def from_partition_fn(
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]], *, check: bool = True
 ) -> Partitioner:
-    """Return a partitioner that calls one with torch's signature, for ``register`` and ``compare``.
+    """Return a partitioner that calls a function with torch's signature, for ``register`` and ``compare``.
 
     ``partition_fn(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices)`` gets the
-    joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. Where the function has the backward draw
-    random numbers again, as torch's own does under budgets, the state of the generator is kept for it, and inputs
-    that the forward updates are saved as copies. ``check`` refuses wrong results; turn it off to compare figures alone.
+    joint graph with torch's names (``primals_1``, ``tangents_1``) and tags. If its backward draws random
+    numbers again, as torch's partitioner does under budgets, the forward saves the generator's state for it.
+    Inputs that the forward updates are saved as copies. ``check`` refuses wrong results; turn it off to
+    compare figures alone.
     """
 
     def partitioner(joint: StageGraph, options: PartitionOptions) -> Partition:
@@ -259,7 +260,7 @@ def _name_back(facts: JointFacts, *modules: GraphModule) -> None:
 
 
 def _from_modules(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> Partition:
-    """Sign what a ``partition_fn`` returned, with the backward's inputs in this project's order."""
+    """Return a partition of the two modules, with the backward's inputs in this project's order."""
     count = len(facts.forward_outputs)
     outputs = list(forward.graph.output_node().args[0])
     saved = outputs[count:]
@@ -303,7 +304,7 @@ def _name(value: object) -> str | None:
 
 
 def _reordered(module: GraphModule, saved: list[str]) -> tuple[GraphModule, list[str]]:
-    """Put the backward's placeholders in the order of ``saved``, tangents last."""
+    """Put the backward's placeholders in the order of ``saved``, and tangents last."""
     graph = Graph()
     env: dict[Node, Node] = {}
     placeholders = {n.name: n for n in module.graph.find_nodes(op="placeholder")}

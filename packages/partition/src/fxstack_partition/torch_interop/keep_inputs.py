@@ -1,7 +1,7 @@
-"""Two graphs from elsewhere that hand over inputs which the forward updates: made to hand over copies.
+"""Repair partitions from outside that save inputs which the forward updates: save copies instead.
 
-The inputs are updated when the forward returns, before the backward runs. torch's own partitioners leave it to a later stage
-of theirs that the backward sees the values from before. Here the forward copies them, which costs memory.
+The inputs are updated when the forward returns, before the backward runs. torch's own partitioners rely on a
+later stage of torch to give the backward the old values. Here the forward copies them, which costs memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:
-    """Change both modules in place where a saved value lies in an input that the forward updates."""
+    """Change both modules in place if a saved value lies in an input that the forward updates."""
     values: Sequence[object] = forward.graph.output_node().args[0]
     count = len(facts.forward_outputs)
     given = forward.graph.find_nodes(op="placeholder")
@@ -42,7 +42,7 @@ def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) 
 
 
 def lying_in(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
-    """Yield those of ``values`` that are one of ``inputs`` or a view of one."""
+    """Yield the ``values`` that are one of ``inputs`` or a view of one."""
     for value in values:
         base = value
         while isinstance(base, Node) and is_view(base):

@@ -1,7 +1,8 @@
-"""Two graphs from elsewhere whose backward draws what the forward has drawn: made to draw from the kept state.
+"""Repair partitions from outside whose backward repeats draws of the forward: save the generator's state.
 
-torch's own partitioners under memory budgets draw random numbers a second time and leave it to a later stage of theirs that
-the numbers are equal. Here the forward saves the generator's state and the backward draws from it (see ``redraw``).
+Under memory budgets torch's own partitioners draw random numbers twice, and rely on a later stage of torch to
+make the numbers equal. Here the forward saves the generator's state, and the backward draws from it (see
+``rng_replay``).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def keep_states(forward: GraphModule, backward: GraphModule) -> None:
-    """Change both modules in place where a draw of the forward is repeated by the backward and can be.
+    """Change both modules in place if the backward repeats a draw of the forward that can be replayed.
 
-    A repetition that nothing reads is dropped: it would move the generator.
+    Drop a repetition without users: it would advance the generator.
     """
     drawn = {n.name: n for n in forward.graph.nodes if can_be_redrawn(n, kind_of(n))}
     for node in list(backward.graph.nodes):
@@ -35,7 +36,7 @@ def keep_states(forward: GraphModule, backward: GraphModule) -> None:
 
 
 def _keep_state(graph: Graph, node: Node) -> Node:
-    """Replace a draw of the forward by one that hands over the state, after all other tensors; return the state."""
+    """Replace a draw of the forward by one that saves the state behind all tensors. Return the state."""
     with graph.inserting_before(node):
         value, state = draw_and_keep(graph, node, _themselves(node))
     _replace(graph, node, value)
@@ -62,7 +63,7 @@ def _themselves(node: Node) -> dict[Node, Node]:
 
 
 def _replace(graph: Graph, old: Node, new: Node) -> None:
-    """Let ``new`` take the place and the name of ``old``."""
+    """Replace ``old`` by ``new``, under the same name."""
     name = old.name
     old.replace_all_uses_with(new)
     graph.erase_node(old)

@@ -1,4 +1,4 @@
-"""Our partitioners under torch's own ahead-of-time layer: ``as_partition_fn``."""
+"""Offer this package's partitioners to torch's own ahead-of-time layer: ``as_partition_fn``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _DEFAULTS = PartitionOptions()
 def as_partition_fn(
     name: str | Partitioner, options: PartitionOptions = _DEFAULTS
 ) -> Callable[..., tuple[GraphModule, GraphModule]]:
-    """Return a partitioner with the signature that ``aot_module``'s and ``aot_autograd``'s ``partition_fn`` has.
+    """Return a partitioner with the signature of the ``partition_fn`` of ``aot_module`` and ``aot_autograd``.
 
     The result takes ``(joint_module, joint_inputs, *, num_fwd_outputs, static_lifetime_input_indices=None)``
-    and returns the forward module (primals to outputs, saved tensors, saved symbols) and the backward
-    module (saved symbols, saved tensors, tangents to gradients).
+    and returns the forward module (primals to outputs, saved tensors, saved symbols) and the backward module
+    (saved symbols, saved tensors, tangents to gradients).
 
     Raises (when called):
-        JointGraphError: the joint graph has inputs that have no place here (states of generators).
+        JointGraphError: if the joint graph has inputs that are not supported (states of generators).
     """
 
     def partition_fn(
@@ -61,7 +61,7 @@ def _descriptions(joint_module: GraphModule, count: int) -> list[Any]:
 
 
 def _forward(stage: StageGraph, descriptions: list[Any]) -> GraphModule:
-    """Sort the saved values as torch wants them: tensors that autograd checks, those it does not, symbols."""
+    """Sort saved values in torch's order: tensors with a version check, tensors without, symbols."""
     graph = stage.graph_module.graph
     output = graph.output_node()
     values = list(_outputs(output))

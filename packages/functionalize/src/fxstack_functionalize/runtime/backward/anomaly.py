@@ -1,6 +1,6 @@
-"""Anomaly mode: a graph that runs operator by operator, so that an error names the operator and the line of its forward.
+"""Anomaly mode: run a graph operator by operator, so that an error names the operator and its forward line.
 
-Eager's check asks every gradient of a backward for NaN, of which a compiled backward has the last only.
+Eager checks every gradient of a backward for NaN; a compiled backward would only show its last gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ is_on: Callable[[], bool] = torch.is_anomaly_enabled
 
 
 def by_operators(graph_module: GraphModule) -> Callable[..., Any]:
-    """Return ``graph_module`` in eager; autograd's nodes remember the lines that its nodes come from."""
+    """Return ``graph_module`` as an eager function whose autograd nodes record the lines of its nodes."""
 
     def call(*args: object) -> Any:
         with preserve_node_meta():

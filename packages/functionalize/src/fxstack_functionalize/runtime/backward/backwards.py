@@ -1,7 +1,7 @@
 """The compiled backwards of one joint graph: one for each set of results that have no gradient.
 
-As a rule a program always differentiates the same results, so one is compiled, at the first backward. ``absent`` says why
-there is more than one.
+Most programs always differentiate the same results, so one backward is compiled, at the first use.
+``undefined_gradients`` explains why different sets need different backwards.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ BACKWARD = "backward graph"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The backward for calls where the flat outputs ``missing`` have no gradient.
+    """The backward for calls in which the flat outputs ``missing`` have no gradient.
 
-    ``arguments`` are those of the whole backward, before its tangents, that it takes; None if it is the whole
-    backward, given zeros.
+    ``arguments``: the leading arguments (before tangents) of the whole backward that it takes. None: it is
+    the whole backward, which gets zeros.
     """
 
     missing: tuple[int, ...]
@@ -44,7 +44,7 @@ class Variant:
 
 
 class LazyBackward:
-    """Compiles a backward at its first use, once even if several threads ask; ``made`` is told when it has run."""
+    """Compiles a backward at its first use, once for all threads. Calls ``made`` after the first run."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LazyBackward:
 
 
 class Backwards:
-    """Finds the backward for the gradients that there are; makes it of ``graph()`` if it is new."""
+    """Finds the backward for the present gradients; makes a new one from ``graph()`` if needed."""
 
     def __init__(
         self,
@@ -94,25 +94,25 @@ class Backwards:
     def __call__(
         self, missing: tuple[bool, ...], arguments: list[Any], grads: Sequence[Any], sizes: object
     ) -> list[Any]:
-        """Return the gradients of all inputs. ``missing`` says of each differentiable output whether it has none.
+        """Return the gradients of all inputs. ``missing``: for each differentiable output, if it has none.
 
-        ``arguments`` (saved tensors and symbols) is emptied.
+        Empties ``arguments`` (saved tensors and symbols).
         """
         ready = self._found.get(missing) or self._find(missing)
         return ready(arguments, grads, sizes)
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
-        """Return which of the whole backward's arguments, before its tangents, are needed; None for all."""
+        """Return the leading arguments of the whole backward that are needed; None for all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
     def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:
-        """Take a variant that is compiled already, or will be by ``load``."""
+        """Add a variant that is compiled, or that ``load`` will compile."""
         call = LazyBackward(load, self._plan.backward_results, lambda made: self._made(variant, made))
         key = tuple(position in variant.missing for position in self._positions)
         self._found[key] = _Ready(self._shell, self._plan, variant, call)
 
     def stage(self, variant: Variant) -> Callable[[], StageGraph]:
-        """Return what gives the graph of a variant."""
+        """Return a function that returns the graph of a variant."""
         return lambda: self._variant(variant.missing)[1]
 
     def _find(self, missing: tuple[bool, ...]) -> _Ready:
@@ -124,7 +124,7 @@ class Backwards:
             return self._found[missing]
 
     def _compile_late(self, stage: StageGraph) -> Compiled:
-        """Compile when no guards on sizes can be made any more; a backward that needs some runs in eager."""
+        """Compile when guards on sizes can no longer be added. A backward that needs guards runs in eager."""
         shapes = self._shell.captured.fake_mode.shape_env
         before = 0 if shapes is None else len(shapes.guards)
         compiled = self._compile(stage)
@@ -155,7 +155,7 @@ class Backwards:
 
 
 class _Ready:
-    """One variant with everything about its inputs and outputs that does not change from call to call."""
+    """One variant, with all facts about its inputs and outputs that are equal in all calls."""
 
     def __init__(self, shell: Shell, plan: TrainingPlan, variant: Variant, call: Call) -> None:
         self._call = call
@@ -168,7 +168,7 @@ class _Ready:
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
         self._without = [index for index, sources in plan.sources if sources and missing.issuperset(sources)]
-        """Inputs that get a gradient through missing ones alone."""
+        """Inputs that only get a gradient through missing gradients."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
         given = arguments
@@ -186,7 +186,7 @@ class _Ready:
 
 
 class _Tangent:
-    """Takes one gradient from what autograd hands over, laid out as it was traced; zeros where there is none."""
+    """Takes one gradient from autograd, in the traced layout; zeros for a missing gradient."""
 
     def __init__(self, plan: TangentPlan) -> None:
         self._position = plan.position

@@ -1,7 +1,8 @@
-"""Several gradients at once for a backward that takes one: ``vmap`` over ``torch.autograd.grad``, ``is_grads_batched``.
+"""Several gradients at once (``vmap`` over ``torch.autograd.grad``, ``is_grads_batched``).
 
-Where the captured graph can run again, autograd differentiates that graph with all gradients at once (``second``). Where it
-cannot (it draws random numbers, say), the compiled backward runs once for each gradient: its other arguments were saved.
+If the captured graph can run again, autograd differentiates it with all gradients at once
+(``double_backward``). If not (because it draws random numbers, for example), the compiled backward runs once
+for each gradient: its other arguments are saved.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _is_legacy_batched: Callable[[torch.Tensor], bool] = _functorch.is_legacy_batche
 
 
 def is_batched(gradient: torch.Tensor) -> bool:
-    """Whether ``gradient`` stands for several, inside of either kind of ``vmap``."""
+    """Whether ``gradient`` is a batch, in either kind of ``vmap``."""
     return _is_batched(gradient) or _is_legacy_batched(gradient)
 
 
 def are_batched(gradients: Sequence[Any]) -> bool:
-    """Whether one of ``gradients`` stands for several."""
+    """Whether one of ``gradients`` is a batch."""
     return any(gradient is not None and is_batched(gradient) for gradient in gradients)
 
 
 def one_by_one(run: Run, gradients: Sequence[Any]) -> list[Any]:
-    """Return what ``run`` gives for each of the gradients that ``gradients`` stand for, batched like these."""
+    """Return the results of ``run`` for each gradient in the batches, batched again."""
     if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
         return _over_level(run, gradients)
     if are_batched(gradients):
@@ -58,7 +59,7 @@ def _over_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
 
 
 def _over_legacy_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
-    """Unwrap the innermost level of autograd's own ``vmap`` that one of ``gradients`` has."""
+    """Unwrap the innermost level of autograd's own ``vmap`` among ``gradients``."""
     level = torch_compat.vmapmode_increment_nesting() - 1
     torch_compat.vmapmode_decrement_nesting()
     unwrapped = [
@@ -72,7 +73,7 @@ def _over_legacy_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
 
 
 def _for_each(run: Run, unwrapped: Sequence[Any]) -> list[Any]:
-    """Call ``run`` for each place in the tuples among ``unwrapped``, and stack the results."""
+    """Call ``run`` for each position of the tuples among ``unwrapped``, and stack the results."""
     count = max(len(parts) for parts in unwrapped if isinstance(parts, tuple))
     found = [one_by_one(run, [_at(parts, place) for parts in unwrapped]) for place in range(count)]
     return [None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)]

@@ -1,8 +1,9 @@
-"""Results that come from different histories: a node of autograd's graph for each group of them.
+"""Results with different histories: one autograd node for each group of results.
 
-Autograd runs everything behind a node, and frees it, whether it got a gradient or not. So where some results of a graph come
-from one intermediate tensor and others from another, the compiled graph's node has the edges of the first group only, and
-each further group gets a node of its own, with its edges. They share what was saved (``sequential``), and the compiled backwards.
+Autograd runs and frees everything behind a node, even behind outputs without gradient. So if some results
+come from one intermediate tensor and others from another, the compiled graph's node has the edges of the
+first group only, and each further group gets its own node with its own edges. The nodes share saved tensors
+(``sequential_backward``) and the compiled backwards.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 _set_versions = torch_compat.unsafe_set_version_counter
 STATE = ("held", "symbols", "sizes", "inputs")
-"""What a forward leaves on its ``ctx`` for its backward."""
+"""Attributes that a forward leaves on its ``ctx`` for its backward."""
 
 
 class Component:
-    """The flat outputs at ``positions``, which depend on ``inputs``; ``backward`` is that of the whole graph."""
+    """The flat outputs at ``positions``, which depend on ``inputs``. ``backward``: the whole graph's."""
 
     def __init__(self, info: GraphInfo, number: int, backward: Backward) -> None:
         self.positions, self.inputs = info.components[number]
@@ -38,14 +39,14 @@ class Component:
         self._backward = backward
 
     def attach(self, flat: Sequence[Any], args: Sequence[Any], state: object) -> None:
-        """Give the results a history of their own, with what the forward left on ``state``."""
+        """Give the results their own history, with the attributes that the forward left on ``state``."""
         results = [flat[position] for position in self.positions]
         versions = [result._version for result in results]
         _apply(self, state, *results, *(args[index] for index in self.inputs))
         _set_versions(results, versions)
 
     def gradients(self, ctx: object, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of the inputs, given those of the results."""
+        """Return the gradients of the inputs, given the gradients of the results."""
         whole: list[Any] = [None] * self._count
         for position, grad in zip(self.positions, grads, strict=True):
             whole[position] = grad
@@ -54,11 +55,11 @@ class Component:
 
 
 class _Part(torch.autograd.Function):
-    """The identity on results, in place, with edges to the inputs that they depend on."""
+    """The identity on results, in place, with edges to the inputs on which they depend."""
 
     @staticmethod
     def forward(ctx: Any, component: Component, state: Any, *tensors: torch.Tensor) -> Any:
-        """``tensors``: the results, then the inputs, of which the edges are all that is needed."""
+        """``tensors``: the results, then the inputs, which only provide edges."""
         ctx.component = component
         for name in STATE:
             if hasattr(state, name):
@@ -74,14 +75,14 @@ class _Part(torch.autograd.Function):
         return (None, None, *([None] * len(grads)), *found)
 
 
-# What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+# Function.apply first handles functorch transforms in Python; the wrapper has handled them.
 _apply: Callable[..., Any] = super(torch.autograd.Function, _Part).apply
 
 
 def in_components(
     apply: Callable[..., Any], info: GraphInfo, backward: Backward, second: SecondOrder
 ) -> Callable[..., Any]:
-    """Return ``apply``, whose node is then that of the first component alone."""
+    """Return ``apply`` for all components. The node of ``apply`` itself is that of the first component."""
     (first, own), *_ = info.components
     others = [Component(info, number, backward) for number in range(1, len(info.components))]
     foreign = [index for index in info.wanted if index not in own]
@@ -92,7 +93,7 @@ def in_components(
             given[place] = given[place].detach()
         flat = apply(*given)
         state = flat[first[0]].grad_fn
-        # What is differentiated again are the inputs with their histories.
+        # A second differentiation needs the inputs with their histories.
         if second.keeps:
             state.inputs = second.keep(args)
         whole = {id(given[place]): args[place] for place in foreign}

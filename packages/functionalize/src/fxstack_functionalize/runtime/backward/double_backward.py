@@ -1,9 +1,10 @@
-"""Gradients that are to be differentiated again (``create_graph=True``): the captured graph runs once more, in eager.
+"""Gradients that are differentiated again (``create_graph=True``): the captured graph runs again in eager.
 
-A compiled backward has no backward of its own. So when autograd records what a backward does, the captured graph is run
-again on the inputs of the call, and autograd itself differentiates that: derivatives of any order are eager's. For this the
-call's inputs are remembered: leaves, which live as long as autograd's graph anyway, and weak references to all others.
-Graphs that cannot be run twice (random numbers, effects, changed inputs) give an error that says so.
+A compiled backward has no backward of its own. So if autograd records a backward, the captured graph runs
+again on the inputs of the call, and autograd differentiates this run: derivatives of any order are eager's.
+For this the forward keeps the call's inputs: leaves, which live as long as the autograd graph anyway, and
+weak references to all others. Graphs that cannot run twice (random numbers, effects, mutated inputs) raise an
+error with the reason.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 
 
 NOTHING_KEPT: Kept = ((), [], (), [])
-"""What ``SecondOrder.keep`` returns where autograd saves all inputs."""
+"""The result of ``SecondOrder.keep`` if autograd saves all inputs."""
 
 
 class SecondOrder:
-    """Differentiates one captured graph in eager. ``refusal`` says why that cannot be, if so."""
+    """Differentiates one captured graph in eager. ``refusal``: the reason why that is impossible, or None."""
 
     def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int] | None) -> None:
-        """``refusal`` is the graph's own; ``held`` says where in ``ctx.saved_tensors`` inputs are found.
+        """``refusal``: that of the graph. ``held``: the positions of inputs in ``ctx.saved_tensors``.
 
-        It is None if hooks have packed these.
+        ``held`` is None if hooks have packed the saved tensors.
         """
         inputs = shell.info.inputs
         self.refusal = "saved-tensor hooks are on" if held is None else refusal
         self._held = list((held or {}).items())
         kept = [i for i in range(len(inputs)) if i not in (held or {})]
         tensors = [i for i in kept if inputs[i].is_tensor]
-        cut = shell.info.cut  # nobody else holds what a call has cut off
+        cut = shell.info.cut  # nothing else keeps a detached input alive
         alone = {*cut, state_input(shell.captured.graph_module.graph)}
         leaves = [i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)]
         others = [i for i in tensors if i not in leaves]
@@ -72,22 +73,22 @@ class SecondOrder:
         self._owners = owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
-        """Return what remembers the inputs of a call that autograd does not save, until its backward."""
+        """Return the inputs of a call that autograd does not save (some as weak references), and versions."""
         leaves, others = self._leaves(args), self._others(args)
         return leaves, [*map(ref, others)], self._numbers(args), versions_of((*leaves, *others))
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with their own history.
+        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
 
         Raises:
-            RuntimeError: if an input is gone, or was changed in place since.
+            RuntimeError: if an input no longer exists, or was changed in place since the call.
         """
         args = self._inputs(kept, saved)
         given = [(at, grads[at]) for at in self._differentiable if grads[at] is not None]
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            # One input may be computed from another one: each is differentiated through a tensor of its own.
-            # The call was outside of the transforms that are on now, and so is this one.
+            # An input may be computed from another input: differentiate each through its own alias. The call
+            # was outside the present transforms, so this run is too.
             with temporarily_clear_interpreter_stack():
                 for index in self._wanted:
                     args[index] = Alias.apply(args[index])
@@ -108,7 +109,7 @@ class SecondOrder:
         return tuple(gradients)
 
     def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the gradients that autograd computes operator by operator; None where an input is gone or was changed."""
+        """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
         leaves, references, _numbers, versions = kept
         others = [reference() for reference in references]
         if any(other is None for other in others) or versions != versions_of((*leaves, *others)):
@@ -116,7 +117,7 @@ class SecondOrder:
         return self.gradients(kept, saved, grads)
 
     def _flat(self, outputs: Sequence[Any], position: int) -> torch.Tensor:
-        """Return the flat output at ``position``: a result of the graph, or what one is a view of."""
+        """Return the flat output at ``position``: a result of the graph, or the base of a result."""
         owner = self._owners[position]
         result: torch.Tensor = outputs[owner.output]
         if not owner.base:
@@ -126,17 +127,17 @@ class SecondOrder:
         return result._base
 
     def special(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients for several at once (``is_grads_batched``, vectorised Jacobians) or for wrappers, in eager.
+        """Return the gradients for batched gradients (``is_grads_batched``) or wrappers, in eager.
 
         Raises:
-            RuntimeError: the graph cannot run again, or an input is gone or was changed in place since.
+            RuntimeError: if the graph cannot run again, or an input is gone or was changed in place.
         """
         if self.refusal is not None:
             raise RuntimeError(batched_backward(self.refusal))
         return self.gradients(kept, saved, grads)
 
     def refuse(self, kept: Kept, saved: Sequence[Any]) -> Once:
-        """Return what lets a second differentiation of gradients, with respect to whatever, fail with an explanation."""
+        """Return a function that makes any second differentiation of gradients raise an explanation."""
         inputs = [*kept[0], *(reference() for reference in kept[1]), *saved]
 
         def once(gradients: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
@@ -160,14 +161,14 @@ class SecondOrder:
 
 
 def are_special(grads: Sequence[Any]) -> bool:
-    """Whether some gradient is one that compiled code knows nothing of: several at once, or a wrapper subclass."""
+    """Whether a gradient is unknown to compiled code: a batch of gradients, or a wrapper subclass."""
     return any(
         g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g))) for g in grads
     )
 
 
 class Alias(torch.autograd.Function):
-    """The identity, whose gradients are no views."""
+    """The identity, whose gradients are not views."""
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -179,7 +180,7 @@ class Alias(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """The identity on the first ``count`` tensors, which raises ``why`` when it is differentiated."""
+    """The identity on the first ``count`` tensors. Differentiating it raises ``why``."""
 
     @staticmethod
     def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> tuple[Any, ...]:
@@ -192,7 +193,7 @@ class _Once(torch.autograd.Function):
 
 
 def refusal(traced: Traced) -> str | None:
-    """Say why the captured graph cannot be differentiated in eager later, None if it can."""
+    """Return the reason why the captured graph cannot be differentiated in eager later, or None."""
     info = traced.info
     if any(seen.mutates_data or seen.relayouts for seen in info.inputs):
         return "the graph changes its inputs in place"
@@ -222,7 +223,7 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Return the version counters."""
     try:
         return [*map(_version, tensors)]
-    except RuntimeError:  # inference tensors have none
+    except RuntimeError:  # inference tensors have no counter
         return [version_of(tensor) for tensor in tensors]
 
 

@@ -1,10 +1,11 @@
-"""Gradients between results of one graph, for programs that look at them.
+"""Gradients between results of one graph, for programs that observe them.
 
-For each result that is computed from others (``links``) a node of autograd's graph stands between it and the compiled
-graph's own, with edges to those others. As a rule it hands its gradient on, and one compiled backward does all. Where
-somebody looks at the gradient of one of the others (a hook, ``retain_grad``, ``autograd.grad(loss, logits)``), the captured
-graph runs once more in eager, cut at each such result, and autograd differentiates the pieces: every result then
-receives what eager would give it, and what hooks make of it goes on.
+For each result that is computed from other results (``Link``) an autograd node stands between the result and
+the compiled graph's node, with edges to the other results. Usually this node passes its gradient on, and one
+compiled backward does everything. If the program observes the gradient of one of the other results (a hook,
+``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager, cut at each such
+result, and autograd differentiates the pieces: every result gets eager's gradient, and changes by hooks are
+propagated.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
 _set_versions = torch_compat.unsafe_set_version_counter
 
 _MARK = torch.empty(0, requires_grad=True)
-"""A leaf that nobody asks for: where its node is left out, only the gradients of certain inputs are computed."""
+"""A leaf without use. If its node does not execute, autograd computes gradients of certain inputs only."""
 _MARK_NODE = get_gradient_edge(_MARK).node
 
 
 class Call:
-    """What is remembered of one call until its backward."""
+    """The data of one call that its backward may need."""
 
     __slots__ = ("args", "hooked", "origins", "pieces", "random_state", "task", "versions")
 
@@ -57,14 +58,14 @@ class Call:
         self.versions = versions
         self.random_state = random_state
         self.origins: dict[int, ref[torch.Tensor]] = {}
-        """The results that others are computed from, by their number."""
+        """The results from which others are computed, by the number of the user output."""
         self.hooked = False
         self.task: int | None = None
-        """The run of autograd in which the graph was taken to pieces."""
+        """The autograd run in which the graph was cut into pieces."""
         self.pieces: Pieces | None = None
 
     def release(self) -> None:
-        """Forget the arguments, when nobody may ask for gradients again."""
+        """Release the arguments, unless the autograd graph is kept for further gradients."""
         self.pieces = None
         if not KEEPS_GRAPH():
             self.args = None
@@ -73,7 +74,7 @@ class Call:
         self.hooked = self.hooked or any(tap() is tensor for tap in self.origins.values())
 
     def is_watched(self, *, marked: bool) -> bool:
-        """Whether somebody may see what gradient a tap receives in the present run of autograd."""
+        """Whether the program may observe the gradient of a tap in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
         alive = [tap for reference in self.origins.values() if (tap := reference()) is not None]
@@ -87,8 +88,8 @@ class Call:
 def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     """Whether the present run of autograd was asked for the gradient of one of ``origins``.
 
-    The caller's frame says so. Backwards on GPUs run in threads that have none: there it may have been, where the run is
-    restricted to certain inputs. Without a mark it may always have been.
+    The caller's frame has the answer. Backwards on GPUs run in threads without this frame: there the answer
+    is True if the run is restricted to certain inputs, or if there is no mark.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -102,22 +103,22 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
 
 
 class Pieces:
-    """One run of the captured graph in eager, cut at its taps."""
+    """One run of the captured graph in eager, cut at its taps (results from which others are computed)."""
 
     def __init__(self, outputs: Sequence[Any], cuts: Mapping[int, torch.Tensor]) -> None:
         self.outputs = outputs
-        """User outputs, as they were before they were cut."""
+        """User outputs before the cut."""
         self.cuts = cuts
-        """What the rest of the graph was computed from, by number of the tap."""
+        """The tensors from which the rest of the graph was computed, by the number of the tap."""
         self.inputs: Sequence[torch.Tensor] = ()
-        """Stand-ins of the inputs that gradients are wanted of."""
+        """Aliases of the inputs that get gradients."""
 
 
 class LinkedResults:
-    """The links of one graph; ``LinkedResults.of`` gives None where there are none."""
+    """The links of one graph. ``LinkedResults.of`` returns None if there are none."""
 
     plan: TrainingPlan
-    """Of the compiled graphs, set when they are there."""
+    """The plan of the compiled graphs; set after compiling."""
 
     def __init__(self, shell: Shell, links: Links) -> None:
         self.links = links.all
@@ -143,12 +144,12 @@ class LinkedResults:
     # --- the forward -----------------------------------------------------------------------------
 
     def remember(self, args: Sequence[Any]) -> Call:
-        """Return what the backward of a call of these arguments may need; to be asked before the graph runs."""
+        """Return the data that the backward of this call may need. Call it before the graph runs."""
         state = torch.get_rng_state() if self.plan.draws else None
         return Call(args, versions_of(self._tensors(args)), state)
 
     def link(self, number: int, result: torch.Tensor, *origins: torch.Tensor) -> None:
-        """Give a flat output the history that eager gives it, by link ``number``."""
+        """Give a flat output eager's history, by link ``number``."""
         link = self.links[number]
         call = _call_of(result)
         if call is None:
@@ -161,10 +162,10 @@ class LinkedResults:
     # --- the backward ----------------------------------------------------------------------------
 
     def through(self, call: Call, link: Link, grad: torch.Tensor) -> Sequence[Any]:
-        """Return the gradients of the taps of ``link`` for that of its result, through nothing else.
+        """Return the gradients of the taps of ``link`` for the gradient of its result, by direct paths only.
 
         Raises:
-            RuntimeError: the graph cannot run again, or its inputs were changed in place.
+            RuntimeError: if the graph cannot run again, or its inputs were changed in place.
         """
         if call.task != _task() or call.pieces is None:
             call.task = _task()
@@ -186,7 +187,7 @@ class LinkedResults:
         return call.pieces is not None and call.task == _task()
 
     def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs, whose taps have theirs whole."""
+        """Return the gradients of all inputs, given those of the flat outputs. Taps have whole gradients."""
         pieces = call.pieces
         assert pieces is not None
         given = {at: grad for at, grad in enumerate(grads) if grad is not None}
@@ -241,7 +242,7 @@ class LinkedResults:
 
 
 class _Cutter:
-    """Stands in for taps where the rest of the graph uses them."""
+    """Replaces taps where the rest of the graph uses them."""
 
     def __init__(self, call: Call, *, again: bool) -> None:
         self._call = call
@@ -257,7 +258,7 @@ class _Cutter:
 
 
 def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
-    """Return a tensor whose gradient can be asked for; ``again``: and differentiated to that of ``tensor``."""
+    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
     return Alias.apply(tensor) if again else tensor.detach().requires_grad_()
 
 
@@ -266,7 +267,7 @@ def _cut_at(cutter: _Cutter, tap: int, value: torch.Tensor) -> torch.Tensor:
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
-    """Return ``module`` with a further first argument, a ``_Cutter`` that everything behind a tap goes through."""
+    """Return ``module`` with a further first argument, a ``_Cutter`` that replaces taps for later users."""
     graph = Graph()
     cutter = graph.placeholder("cutter")
     copies: dict[Any, Any] = {}
@@ -285,7 +286,7 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
 
 
 class _RandomState:
-    """The random numbers of a call again, and those of the program afterwards."""
+    """Restores the random state of a call, and the program's state afterwards."""
 
     def __init__(self, state: torch.Tensor | None) -> None:
         self._state = state
@@ -304,13 +305,13 @@ class _RandomState:
 
 
 class _Link(torch.autograd.Function):
-    """The identity on a result, in place, with edges to the results that it is computed from."""
+    """The identity on a result, in place, with edges to the results from which it is computed."""
 
     @staticmethod
     def forward(
         ctx: Any, linked: LinkedResults, call: Call, link: Link, *tensors: torch.Tensor
     ) -> torch.Tensor:
-        """``tensors``: the result, the taps, the mark; of all but the first the edges are all that is needed."""
+        """``tensors``: the result, the taps, the mark. All but the first only provide edges."""
         tensor = tensors[0]
         ctx.linked_results, ctx.linked, ctx.link, ctx.marked = (
             linked,
@@ -331,19 +332,19 @@ class _Link(torch.autograd.Function):
         return (None, None, None, grad, *found, *mark)
 
 
-# What Function.apply does first, in Python, is for functorch transforms; the wrapper has dealt with them.
+# Function.apply first handles functorch transforms in Python; the wrapper has handled them.
 _apply: Callable[..., Any] = super(torch.autograd.Function, _Link).apply
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:
-    """Have the nodes of ``function`` note the hooks that are hung on their tensors and on themselves."""
+    """Make the nodes of ``function`` record hooks on their tensors and on themselves."""
     node: Any = function._backward_cls
     for name, method in _HOOKED.items():
         setattr(node, name, method)
 
 
 class _Noting:
-    """Methods of nodes that note what is hung on them."""
+    """Methods of autograd nodes that record hooks."""
 
     base: ClassVar[Any] = torch_compat.FunctionBase
 
@@ -365,7 +366,7 @@ watch_hooks(_Link)
 
 
 def _call_of(tensor: torch.Tensor) -> Call | None:
-    """Return the call that computed ``tensor``, which may have been copied since."""
+    """Return the call that computed ``tensor``, which may have been copied afterwards."""
     node = tensor.grad_fn
     if node is None:
         return None

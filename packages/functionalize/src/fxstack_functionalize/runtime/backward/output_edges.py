@@ -1,8 +1,9 @@
-"""Which results of a graph are computed from which others, as autograd has to see it.
+"""Find which results of a graph are computed from which other results, for autograd.
 
-One node of autograd's graph stands for a whole compiled graph, so all results seem to come from the inputs alone. In eager
-a result that another one is computed from receives the gradient of that one: hooks and ``retain_grad`` see it, and
-``autograd.grad(loss, logits)`` returns it. ``plan_links`` reads off the captured graph where that is so.
+One autograd node represents a whole compiled graph, so all results seem to come from the inputs alone. In
+eager, a result gets the gradient of another result that is computed from it: hooks and ``retain_grad`` see
+this gradient, and ``autograd.grad(loss, logits)`` returns it. ``plan_links`` finds such results in the
+captured graph.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The flat output at ``position`` is computed from the results ``origins`` (numbers of user outputs), through nothing
-    else.
-    """
+    """The flat output at ``position`` is computed from the results ``origins`` (user outputs) alone."""
 
     position: int
     origins: tuple[int, ...]
@@ -44,7 +43,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user output that a flat output is found by: it is that output (``base`` false), or the tensor that it views."""
+    """The user output for a flat output: the same tensor, or (``base``) a view of it."""
 
     output: int
     base: bool
@@ -52,15 +51,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """All links of a graph, each after those of its taps."""
+    """All links of a graph. Each link follows the links of its taps."""
 
     all: tuple[Link, ...]
     cuts: tuple[tuple[int, Node], ...]
-    """For each tap the node of the captured graph behind which it has its final value."""
+    """For each tap the captured node after which it has its final value."""
 
 
 def owners(info: GraphInfo) -> dict[int, Owner]:
-    """Return the differentiable flat outputs that user outputs are, or are views of."""
+    """Return the differentiable flat outputs that are user outputs or bases of user outputs."""
     found: dict[int, Owner] = {}
     for number, (seen, position) in _placed(info).items():
         base = seen.source is OutputSource.ALIAS
@@ -70,7 +69,7 @@ def owners(info: GraphInfo) -> dict[int, Owner]:
 
 
 def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
-    """Return the user outputs with gradients that the graph computes, with the flat outputs that hold their memory."""
+    """Return the computed user outputs with gradients, each with the flat output that owns its memory."""
     custom = {position for position, _ in info.custom_views}
     found: dict[int, tuple[OutputInfo, int]] = {}
     for number, seen in enumerate(info.outputs):
@@ -87,10 +86,10 @@ def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
 
 
 def plan_links(shell: Shell) -> Links | None:
-    """Return the links of a captured graph, None if there are none."""
+    """Return the links of a captured graph; None if there are none."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
-    if len(results) != len(shell.info.outputs):  # an operator gives several of them at once
+    if len(results) != len(shell.info.outputs):  # one operator returns several results
         return None
     nodes: dict[Node, int] = {}
     positions: dict[int, int] = {}
@@ -118,9 +117,9 @@ def plan_links(shell: Shell) -> Links | None:
 
 
 def _finals(graph: Graph, candidates: Collection[Node]) -> dict[Node, Node]:
-    """Return for each candidate the last node that writes to its memory, or itself.
+    """Return for each candidate the last node that writes to its memory, or the candidate itself.
 
-    Left out are those whose memory is used behind that through something that was there before.
+    Leave out candidates whose memory is read after that node through a tensor from before it.
     """
     order = {node: place for place, node in enumerate(graph.nodes)}
     finals = {node: node for node in candidates}
@@ -152,10 +151,10 @@ def _is_used_elsewhere(graph: Graph, node: Node, order: Mapping[Node, int], fina
 
 
 def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node]) -> dict[Node, Reach]:
-    """Return the nearest taps that each node is computed from, with gradients."""
+    """Return for each node the nearest taps from which it is computed, with gradients."""
     seen: dict[Node, Reach] = {}
     written: dict[int, Reach] = {}
-    """What was written into a memory, beside what its nodes are computed from."""
+    """Taps of values written into a memory, besides those of its nodes' arguments."""
     final: dict[Node, int] = {}
     ends: dict[Node, list[Node]] = {}
     for tap, end in finals.items():
@@ -188,7 +187,7 @@ def _memory(node: Node) -> list[int]:
 
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """What holds the elements of a tensor inside of function transforms, which torch's frontend leaves in its graphs."""
+    """Return the tensor below function transforms, whose wrappers torch's frontend leaves in its graphs."""
     while torch_compat.is_functorch_wrapped_tensor(tensor):
         tensor = torch_compat.get_unwrapped(tensor)
     return tensor
@@ -199,7 +198,7 @@ def _trains(node: Node) -> bool:
 
 
 def _written(node: Node) -> list[Node]:
-    """Return the arguments that a call may change: by its schema, or by torch's conventions for names."""
+    """Return the arguments that a call may change: by its schema, or by torch's naming conventions."""
     if isinstance(node.target, OpOverload):
         return node.all_input_nodes if node.target._schema.is_mutable else []
     name = str(getattr(node.target, "__name__", node.target))
@@ -223,7 +222,7 @@ def draws(traced: Traced) -> bool:
 
 
 def linking_refusal(traced: Traced, names: Names) -> str | None:
-    """Say why the gradients between results cannot be computed in eager, None if they can."""
+    """Return the reason why gradients between results cannot be computed in eager, or None."""
     nodes = [n for n in traced.stage_graph.graph_module.graph.nodes if n.op == "call_function"]
     if any(seen.mutates_data for seen in traced.info.inputs):
         return "the graph changes its inputs in place"

@@ -1,10 +1,10 @@
-"""What a forward hands to its backward, held the way eager holds it.
+"""The tensors that a forward saves for its backward, kept as in eager.
 
-A saved tensor that is an input or output of the graph is saved as that very tensor by autograd, and one that is a view of
-either has autograd save that input or output, too: changing it in place before the backward is then an error, as in
-eager, and not a wrong gradient. An input that the graph itself changes is cloned before the new value is written.
-All others nobody else can see; they are kept in a plain list, which the backward empties as it starts. The state of the
-generator from which a partitioner draws again is no activation: hooks do not see it.
+Autograd saves a saved tensor that is an input or output of the graph; for a view of one, it saves this input
+or output as well. So an in-place change before the backward raises as in eager, instead of giving a wrong
+gradient. An input that the graph itself changes is cloned before the new value is written. No other code can
+see the remaining saved tensors: they are in a plain list, which the backward empties at its start. The
+generator state for recomputed random numbers is no activation: hooks do not see it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 
 class Saving(Enum):
-    """Who looks after the saved tensors."""
+    """The owner of the saved tensors."""
 
     PLAIN = auto()
-    """Autograd those that others can see and change, this package the rest."""
+    """Autograd saves tensors that other code can see and change; this package keeps the others."""
     PACKED = auto()
-    """They were packed by hooks: nobody checks whether they were changed, as in eager."""
+    """Hooks have packed the tensors: as in eager, nothing checks whether they were changed."""
     HOOKED = auto()
-    """Autograd all of them, as it calls the hooks that are on."""
+    """Autograd saves all tensors, and calls the active hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """Saved tensor number ``number``: the expression of what is saved, and by whom.
+    """Saved tensor number ``number``: the expression of the saved value, and its owner.
 
-    ``guard`` is the expression of the tensor whose memory it views, whose version counter is to be checked for it.
+    ``guard``: the expression of the tensor that it views, whose version counter is checked.
     """
 
     number: int
@@ -62,8 +62,8 @@ def saved_tensors(
 ) -> list[SavedTensor]:
     """Plan how the results at ``positions`` are saved.
 
-    ``names`` are the forward's input names in the order of the call's arguments. Expressions speak of ``args``, ``results``
-    and ``flat``.
+    ``names``: the forward's input names in the order of the call's arguments. The expressions use the names
+    ``args``, ``results`` and ``flat``.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
     owners = _owners(partition, info, names)
@@ -81,7 +81,7 @@ def saved_tensors(
 def _plan(
     number: int, value: str, found: tuple[bool, int] | None, info: GraphInfo, saving: Saving, *, same: bool
 ) -> SavedTensor:
-    """Decide for one result: ``found`` is the input or output whose memory it has, ``same`` whether it is that tensor."""
+    """Plan one result. ``found``: the owner of its memory; ``same``: whether it is the owner itself."""
     hooked = saving is Saving.HOOKED
     if found is None:
         return SavedTensor(number, value, hooked)
@@ -93,13 +93,13 @@ def _plan(
         return SavedTensor(number, f"{owner}.data" if same else value, by_autograd=False)
     if same:
         changes = of_input and info.inputs[index].relayouts
-        # The caller's tensor will look otherwise by then; this one shares its version counter.
+        # The caller's tensor will have other metadata in the backward; the detached one shares its version.
         return SavedTensor(number, f"{owner}.detach()" if changes else owner, by_autograd=True)
     return SavedTensor(number, value, hooked, None if hooked else owner)
 
 
 def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
-    """Add the statements that save."""
+    """Add the statements that save tensors."""
     for_autograd = _for_autograd(plan)
     kept = [saved.expression for saved in plan if not saved.by_autograd]
     if for_autograd:
@@ -109,21 +109,21 @@ def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
 
 
 def _for_autograd(plan: Sequence[SavedTensor]) -> list[str]:
-    """List the expressions of what ``ctx.saved_tensors`` gives."""
+    """Return the expressions of the tensors in ``ctx.saved_tensors``."""
     found = [saved.expression for saved in plan if saved.by_autograd]
     guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
     return found + [guard for guard in guards if guard not in found]
 
 
 def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
-    """Return which of the ``count`` arguments of a call are in ``ctx.saved_tensors``, and where."""
+    """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
     places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
     return {index: places[name] for index, name in names.items() if name in places}
 
 
 def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
-    """Return for each saved tensor where it, and the tensor that it is a view of, are in ``ctx.saved_tensors``."""
+    """Return for each saved tensor its position, and that of its base, in ``ctx.saved_tensors``."""
     places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
     return [
         tuple(
@@ -136,12 +136,13 @@ def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
 
 
 def add_unsaving(source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False) -> list[str]:
-    """Add the statements that read what was saved; return the expressions of all saved tensors in order.
+    """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
 
-    ``may_need_few``: some backwards need only some of them; ``unreadable`` is then None or says which cannot be read.
+    ``may_need_few``: some backwards need only some tensors; ``unreadable`` is then None or maps positions to
+    errors.
 
-    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run before without ``retain_graph``; a backward
-    that raised has emptied only what is kept here, and gets the same words.
+    Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
+    After a backward that raised, only the tensors kept here are freed; the error text is the same.
     """
     if not plan:
         source.add("saved = ()")
@@ -168,7 +169,7 @@ KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
 def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict[Any, tuple[bool, int]]:
-    """By node and by memory: the input (True, number) or flat output (False, position)."""
+    """Return the owner of each node and memory: an input (True, number) or flat output (False, position)."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
     owners: dict[Any, tuple[bool, int]] = {}
@@ -183,7 +184,7 @@ def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict
 
 
 def _keys(node: object) -> tuple[Any, ...]:
-    """Identify a node, and the memory of its example value."""
+    """Return keys of a node: itself, and the memory of its example value."""
     if not isinstance(node, torch.fx.Node):
         return ()
     value = node.meta.get("val")

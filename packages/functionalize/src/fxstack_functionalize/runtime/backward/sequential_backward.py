@@ -1,7 +1,8 @@
-"""What is saved for results that are differentiated one after the other: each backward frees its own part.
+"""Saved tensors of results that are differentiated one after the other: each backward frees its own part.
 
-Autograd would free all tensors of a compiled graph's node when it has run once. So where ``sequential_backward.atoms`` says
-that eager would not, the tensors are kept here, those that others can see with the versions that they had.
+Autograd frees all saved tensors of a compiled graph's node after one run. If eager would not
+(``fxstack_functionalize.sequential_backward``), this module keeps the tensors, with the versions of those
+that other code can see.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ class Held:
     __slots__ = ("done", "inputs", "tensors", "watched")
 
     def __init__(self, tensors: list[Any], watched: list[Any], inputs: list[Any]) -> None:
-        """``watched`` has for each saved tensor the one whose version tells whether it was changed, or None.
+        """``watched``: for each saved tensor the tensor whose version shows changes, or None.
 
-        ``inputs`` has the input that it is, or None: what is to be differentiated again must be alive.
+        ``inputs``: the input that the saved tensor is, or None. A second differentiation needs it alive.
         """
         self.inputs = inputs
         self.tensors: list[Any] = tensors
         self.watched = [None if seen is None else (seen.detach(), version_of(seen)) for seen in watched]
         self.done: set[int] = set()
-        """The atoms that have run."""
+        """The atoms (see ``Runs.atoms``) that have run."""
 
 
 class SequentialBackward:
-    """The plan for one graph."""
+    """The plan of sequential backwards for one graph."""
 
     def __init__(self, info: GraphInfo, plan: TrainingPlan) -> None:
         self._positions = info.differentiable
@@ -52,10 +53,10 @@ class SequentialBackward:
         self._needs = plan.needs
 
     def take(self, held: Held, missing: tuple[bool, ...], arguments: tuple[int, ...] | None) -> list[Any]:
-        """Return the saved tensors for a backward of which ``arguments`` says what it takes, None in place of others.
+        """Return the saved tensors that a backward with these ``arguments`` takes, and None for others.
 
         Raises:
-            RuntimeError: some were freed by a backward before, or changed in place.
+            RuntimeError: if an earlier backward freed one of them, or one was changed in place.
         """
         present = [p for p, gone in zip(self._positions, missing, strict=True) if not gone]
         atoms = set[int]().union(*(self._atoms[position] for position in present))
@@ -89,7 +90,7 @@ def _unchanged(held: Held, number: int) -> torch.Tensor:
 
 
 def add_holding(source: Source, plan: Sequence[SavedTensor]) -> None:
-    """Add the statement that keeps what is saved; nothing of it has a history, or a result would keep itself alive."""
+    """Add the statement that keeps saved tensors, detached: with history a result would keep itself alive."""
     tensors = ", ".join(
         f"{saved.expression}.detach()" if saved.by_autograd else saved.expression for saved in plan
     )

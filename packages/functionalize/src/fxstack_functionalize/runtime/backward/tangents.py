@@ -1,7 +1,7 @@
-"""Bring incoming gradients into the memory layout that the backward was traced with.
+"""Bring incoming gradients into the memory layout with which the backward was traced.
 
-The trace assumes that a gradient is dense, its dimensions in the order of its output's. What autograd hands over
-may be expanded (the gradient of a sum) or permuted, and a compiler that fixed its strides would misread it.
+The trace assumes that a gradient is dense, with the dimension order of its output. A gradient from autograd
+may be expanded (the gradient of a sum) or permuted, and a compiler with fixed strides would misread it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that makes a tensor of the same size dense, its dimensions in the order of ``example``'s."""
+    """Return a function that makes a tensor dense, with the dimension order of ``example``."""
     order = _dimension_order(example)
     if order == list(range(example.dim())):
         return lambda tangent: tangent.contiguous()
@@ -38,7 +38,7 @@ def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
-    """Return a function that makes zeros of a size, with the dimensions in memory in the order of ``example``."""
+    """Return a function that makes zeros of a size, with the dimension order of ``example``."""
     order = _dimension_order(example)
     make = partial(torch.zeros, dtype=example.dtype, device=example.device)
     if order == sorted(order):
@@ -56,7 +56,7 @@ def sizes_keeper(info: GraphInfo, *, symbolic: bool) -> Callable[[Sequence[Any]]
 
 
 def _dimension_order(example: Example) -> list[int]:
-    """Dimensions from the outermost to the innermost in memory; ties keep their order."""
+    """Return dimensions from outermost to innermost in memory. Ties keep their order."""
     if example.is_contiguous():
         return list(range(example.dim()))
     strides = [hint_of(stride) for stride in example.stride()]

@@ -1,8 +1,9 @@
-"""Saved tensors that were changed before the backward, where the backward does not need them.
+"""Saved tensors that were changed before the backward, if the backward does not need them.
 
-Autograd looks at the version of a saved tensor when the node that saved it runs. A compiled graph is one node, and reading
-``ctx.saved_tensors`` looks at all of them, also at those that only results without a gradient need. Where that fails, each
-is read alone, and the error is raised if the part of the backward that runs needs the tensor.
+Autograd checks the version of a saved tensor when the node that saved it runs. A compiled graph is one node,
+and reading ``ctx.saved_tensors`` checks all tensors, including those that only results without gradient need.
+If this check fails, each tensor is read alone, and the error is raised only if the running part of the
+backward needs the tensor.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def read_alone(ctx: Any, error: RuntimeError) -> tuple[list[Any], dict[int, RuntimeError]]:
-    """Return the saved tensors, None for those that cannot be read, and by place why they cannot.
+    """Return the saved tensors (None if unreadable), and by position the errors of unreadable ones.
 
     Raises:
-        RuntimeError: ``error``, if it is not about some of the tensors.
+        RuntimeError: ``error``, if no single tensor causes it.
     """
     try:
         packed = ctx._raw_saved_tensors
@@ -43,9 +44,9 @@ def read_alone(ctx: Any, error: RuntimeError) -> tuple[list[Any], dict[int, Runt
 def demand_readable(
     unreadable: Mapping[int, RuntimeError], places: Sequence[Collection[int]], needed: Collection[int] | None
 ) -> None:
-    """Raise where one of the arguments ``needed`` (None: all) comes from a place that cannot be read.
+    """Raise if one of the arguments ``needed`` (None: all) comes from an unreadable position.
 
-    ``places``: by argument, the places that it and the tensor that it is a view of have in ``ctx.saved_tensors``.
+    ``places``: for each argument its position, and that of its base, in ``ctx.saved_tensors``.
     """
     for argument in range(len(places)) if needed is None else needed:
         for place in places[argument] if argument < len(places) else ():

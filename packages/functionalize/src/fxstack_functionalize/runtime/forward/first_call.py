@@ -1,7 +1,7 @@
-"""What is checked once, at the first call: the number of results, and their strides.
+"""Checks of the first call: the number of results, and their strides.
 
-If a compiler gives an output other strides than eager's, it does so at every call; such outputs are copied into the
-right strides from then on. If all agree, nothing is left to do at later calls.
+A compiler that gives an output other strides than eager's does so in every call, so later calls copy such
+outputs into eager's strides. If all strides agree, later calls check nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FirstCall:
-    """Call it with the arguments and results while ``pending`` is not empty."""
+    """Checks results. The wrapper calls it with arguments and results while ``pending`` is not empty."""
 
     def __init__(self, shell: Shell, role: str, *, check_strides: bool) -> None:
         self.pending: list[bool] = [True]
@@ -51,11 +51,11 @@ class FirstCall:
 
 
 def same_layout(tensor: torch.Tensor | None, strides: tuple[int, ...]) -> bool:
-    """Whether the strides agree in all dimensions where a stride means something."""
-    if tensor is None:  # an undefined result of an operator whose fake kernel promises a tensor
+    """Whether the strides agree in all dimensions of size other than 1."""
+    if tensor is None:  # undefined result of an operator whose fake kernel promises a tensor
         return True
     own = tensor.stride()
-    # A few of torch's shape functions are wrong about the number of dimensions; the operator itself is right then.
+    # Some of torch's shape functions give a wrong number of dimensions; the operator itself is right.
     if own == strides or tensor.numel() == 0 or len(own) != len(strides):
         return True
     return all(size == 1 or a == b for size, a, b in zip(tensor.shape, own, strides, strict=True))

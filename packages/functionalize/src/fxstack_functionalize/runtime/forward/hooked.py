@@ -1,7 +1,7 @@
-"""Calls of a compiled graph while saved-tensor hooks are on: one compiled pair of graphs per pair of hooks.
+"""Calls of a compiled graph under saved-tensor hooks: one compiled pair of graphs for each pair of hooks.
 
-The hooks are looked up at each call, so that others than those of the first call never find graphs made for these.
-Hooks that cannot be traced are called by autograd itself on what the plain forward saves, after one warning.
+Each call looks up the present hooks, so graphs are never used with other hooks than their own. If hooks
+cannot be traced, autograd calls them on the saved tensors of the plain forward, after one warning.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 top_hooks: Callable[[bool], Hooks | None] = torch_compat.top_saved_tensors_default_hooks
 set_tracing: Callable[[bool], bool] = torch_compat.saved_tensors_hooks_set_tracing
 LIMIT = 8
-"""Different pairs of hooks that are compiled; further ones run in eager."""
+"""The number of different pairs of hooks that are compiled. Further pairs run in eager."""
 TORCH = str(Path(torch.__file__).parent)
 
 
 class HookedCalls:
-    """Finds the function for the hooks that are on.
+    """Finds the function for the present hooks.
 
-    ``build`` compiles the graphs with a pair of hooks inlined, ``plain`` is called where that cannot be; ``example`` is a pair
-    without hooks from which others are made.
+    ``build`` compiles the graphs with a pair of hooks inlined. ``plain`` is the function for hooks that
+    cannot be inlined. ``example`` makes a ``HookPair`` from hooks.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HookedCalls:
             set_tracing(before)
 
     def find(self, hooks: Hooks) -> Apply | None:
-        """Return the function with ``hooks`` inlined, made now if need be; None if they must run in eager."""
+        """Return the function with ``hooks`` inlined, compiled now if needed; None if they run in eager."""
         if self._mode == SavedTensorHooks.EAGER:
             return None
         try:

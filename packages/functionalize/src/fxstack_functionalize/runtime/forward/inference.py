@@ -44,7 +44,7 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
 
 
 def _enables_grad(shell: Shell) -> bool:
-    """Whether the graph turns grad mode on, so that views of arguments that it then makes have histories."""
+    """Whether the graph turns grad mode on, so that later views of arguments have histories."""
     views = any(seen.requires_grad for seen in shell.info.outputs)
     return views and any(
         node.target is torch_compat.set_grad_enabled and node.args == (True,)

@@ -1,4 +1,4 @@
-"""The thread state in which a compiled graph runs: no autograd, no autocast, whatever is on around it."""
+"""The thread state of a compiled graph: autograd and autocast are off, whatever the state of the caller."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 # Limits: calls under torch.func transforms or forward-mode AD from outside run the captured graph in eager.
 
 _VIEW_KEY = torch_compat.DispatchKey.ADInplaceOrView
-"""The dispatch key that keeps track of views and versions: what a graph returns is no view to autograd."""
+"""The dispatch key for views and versions. Autograd must not see results of a compiled graph as views."""
 
 
 @contextmanager
 def without_views(source: Source) -> Iterator[None]:
-    """Generate what is added inside with the bookkeeping of views and versions off.
+    """Exclude the view and version bookkeeping from the statements that are added inside.
 
-    Torch's own guard object costs a microsecond a call; setting the key and putting it back costs less than half of that.
+    torch's guard object costs a microsecond a call; setting and restoring the key costs less than half.
     """
     source.add(
         "excluded = is_excluded(view_key)",
@@ -41,7 +41,7 @@ def without_views(source: Source) -> Iterator[None]:
 
 
 def without_autocast(call: Call) -> Call:
-    """Return ``call`` with autocast off: the graph holds the casts itself."""
+    """Return ``call`` with autocast off, because the graph contains the casts."""
 
     def guarded(args: list[Any]) -> Sequence[Any]:
         if not torch_compat.is_any_autocast_enabled():
@@ -53,7 +53,7 @@ def without_autocast(call: Call) -> Call:
 
 
 def state_now() -> Callable[[Callable[[], Any]], Any]:
-    """Return what calls a function later with the grad mode and autocast of now."""
+    """Return a function that later calls a function under the present grad mode and autocast."""
     grad_mode = torch.is_grad_enabled()
     autocast = {
         device: torch.get_autocast_dtype(device)

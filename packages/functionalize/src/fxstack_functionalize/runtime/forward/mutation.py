@@ -1,7 +1,8 @@
-"""Write new values back into the caller's tensors, as eager's autograd and version counters see it.
+"""Write new values into the caller's tensors, with eager's effects on autograd and version counters.
 
-How often eager would have raised each version counter is known from the trace. A copy made here raises it once, a
-change inside a compiled graph never (graphs run without that bookkeeping); the rest is added by hand.
+The trace knows how often eager raises each version counter. A copy in this module raises the counter once. A
+change inside a compiled graph does not raise it, because graphs run without this bookkeeping.
+``raise_version`` adds the difference.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def write_back(shell: Shell) -> WriteBack | None:
-    """Return a function of (arguments, flat outputs) that finishes all mutations; None if there are none.
+    """Return a function of (arguments, flat outputs) that completes all mutations; None if there are none.
 
-    A change that autograd sees is copied in grad mode, and so gets a gradient; all others under no_grad.
+    A change that autograd sees is copied in grad mode, so it gets a gradient; other changes under no_grad.
     """
     info = shell.info
     copies = [
         (number, position, info.inputs[position].grad_visible) for number, position in enumerate(info.mutated)
     ]
-    # Members of a merged base count their own changes, and the base itself has no counter that anyone sees; but a root's
-    # counter is that of its views.
+    # Members of a merged base count their own changes, and nobody sees the counter of the base. But the
+    # counter of a root is also that of its views.
     inputs = shell.captured.inputs
     quiet = set(early_rises(shell))
     rises = [
@@ -55,9 +56,10 @@ def write_back(shell: Shell) -> WriteBack | None:
 
 
 def early_rises(shell: Shell) -> dict[int, int]:
-    """Return by how much the version counters of inputs rise that get no new values, because of other sizes.
+    """Return the rises of version counters of inputs without new values (their size or strides change).
 
-    They rise before the compiled graph runs: what it saves of such an input is, as in eager, the input as it is afterwards.
+    They rise before the compiled graph runs, because the saved version of such an input is that after the
+    change.
     """
     info = shell.info
     values = {*info.mutated, *info.in_graph}
@@ -71,6 +73,6 @@ def early_rises(shell: Shell) -> dict[int, int]:
 
 
 def raise_version(tensor: torch.Tensor, by: int) -> None:
-    """Add to a version counter; inference tensors have none."""
+    """Add ``by`` to a version counter. Inference tensors have none."""
     if not tensor.is_inference():
         torch_compat.unsafe_set_version_counter((tensor,), (tensor._version + by,))

@@ -1,4 +1,4 @@
-"""From flat graph outputs to what the user gets: the last lines of the generated wrapper."""
+"""Convert flat graph outputs to user outputs: the last lines of the generated wrapper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def output_lines(shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None) -> list[str]:
-    """Generate the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
+    """Return the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
     """
@@ -45,7 +45,7 @@ def output_lines(shell: Shell, namespace: dict[str, Any], linked: LinkedResults 
 
 
 class _Aliases:
-    """The statements that make aliases, each once and after those of what it is made from."""
+    """The statements that make aliases. Each alias is made once, after its base."""
 
     def __init__(self, shell: Shell, namespace: dict[str, Any]) -> None:
         self._shell = shell
@@ -54,7 +54,7 @@ class _Aliases:
         self._groups = groups(shell.info.aliases)
 
     def of(self, *outputs: OutputInfo) -> Iterator[str]:
-        """Yield the statements for what of ``outputs`` is an alias that no statement has made yet."""
+        """Yield the statements for aliases among ``outputs`` that no earlier statement made."""
         for seen in outputs:
             if seen.source is OutputSource.ALIAS:
                 yield from self._make(seen.index)
@@ -81,7 +81,7 @@ class _Aliases:
 
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
-    """Return the function that makes an alias of its base, and of the call's arguments (and results) if it has symbolic sizes."""
+    """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
     if not alias.sizes:
         return alias.maker()
     arguments = [given for _, given in alias.steps]

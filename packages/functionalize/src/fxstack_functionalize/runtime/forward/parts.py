@@ -1,7 +1,7 @@
-"""Results that are parts of one view operator (``unbind``, ``split``): made by one call of it, as in eager.
+"""Make all results of one view operator (``unbind``, ``split``) by one call, as in eager.
 
-Each part has a chain of views of its own, which ends in the operator and the number of the part. Replaying every chain
-would make all parts once for each part, and give each part a node of autograd's graph of its own.
+Each result has its own chain of views, which ends in the operator and the number of the result. Replaying
+every chain would call the operator once for each result, and give each result its own autograd node.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:
-    """For each alias that is made with others: the places of all that one call makes."""
+    """Return for each alias that one call makes with others the places of all these aliases."""
     found: list[dict[int, int]] = []
     latest: dict[Hashable, dict[int, int]] = {}
     for place, alias in enumerate(aliases):
         if not alias.steps or alias.steps[-1][0] not in PARTS:
             continue
         call, number = _call_of(alias), _number(alias)
-        # A call gives each part once: the same number again is another call's.
+        # A call returns each number once: a repeated number belongs to another call.
         if number in latest.setdefault(call, {}):
             latest[call] = {}
         if not latest[call]:
@@ -46,14 +46,14 @@ def _number(alias: AliasInfo) -> int:
 
 
 def _call_of(alias: AliasInfo) -> Hashable:
-    """What two parts of one call have in common; symbolic sizes are compared by their expressions."""
+    """Return a key that is equal for results of one call. Symbolic sizes are compared as expressions."""
     *before, (kind, arguments) = alias.steps
     own = repr((before, arguments[OWN:]))
     return alias.source, alias.index, alias.detachment, kind, own
 
 
 def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..., Tensors]:
-    """Return the function that makes all ``members`` of their base, and of the call's arguments if they have symbolic sizes."""
+    """Return the function from the base (and the arguments, for symbolic sizes) to all ``members``."""
     first, numbers = members[0], [_number(alias) for alias in members]
     kinds = [make for make, _ in first.steps]
     operator = PARTS[kinds[-1]]

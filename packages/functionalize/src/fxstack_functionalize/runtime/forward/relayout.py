@@ -1,6 +1,6 @@
 """Change the size, strides and history of the caller's tensors as the captured graph did.
 
-What becomes a leaf does so before the compiled graph runs; the rest is done when everything else is.
+An input becomes a leaf before the compiled graph runs; all other changes follow after it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def relaid_inputs(shell: Shell) -> list[int]:
-    """Return the inputs whose size or strides the graph changes in place."""
+    """Return the inputs whose metadata the graph changes in place."""
     return [index for index, seen in enumerate(shell.info.inputs) if seen.relayouts]
 
 
 def new_leaves(shell: Shell) -> list[int]:
-    """Return the inputs on which the graph calls ``requires_grad_()``, in a way that matters."""
+    """Return the inputs that become leaves by ``requires_grad_()`` calls in the graph."""
     return [
         index
         for index in relaid_inputs(shell)
@@ -38,7 +38,7 @@ def _is_flag(seen: InputInfo) -> bool:
 
 
 def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
-    """Return a function of the call's arguments that does it; None if there is nothing to do."""
+    """Return a function that repeats the changes on the call's arguments; None if there are none."""
     places = [index for index in relaid_inputs(shell) if not _is_flag(shell.info.inputs[index])]
     if not places:
         return None
@@ -52,7 +52,7 @@ def relayout_inputs(shell: Shell) -> Callable[[Sequence[Any]], None] | None:
     ]
 
     def relayout(args: Sequence[Any]) -> None:
-        values = given(args)  # of all sizes, before the first of them changes
+        values = given(args)  # all sizes, before the first change
         for (index, step), (arguments, keywords) in zip(steps, values, strict=True):
             with torch.set_grad_enabled(step.grad_mode):
                 getattr(args[index], step.method)(*arguments, **dict(keywords))

@@ -1,7 +1,7 @@
-"""Check that a call's inputs share memory exactly as the traced ones did, where the graph changes an input.
+"""Check that a call's inputs share memory as the traced inputs did, if the graph changes an input.
 
-Otherwise the compiled graph could write into a tensor and read the old value through another one. Such a call runs
-the captured graph in eager instead. Graphs that change no input need no check.
+Otherwise the compiled graph could write into a tensor and read the old value through another one. Such a call
+runs the captured graph in eager. Graphs that change no input need no check.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 
     Span = tuple[int, int, bool]
-    """Where a tensor starts, how many bytes it reaches over, and whether it is changed."""
+    """The start of a tensor, the number of bytes that it spans, and whether it is changed."""
 
 
 def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
-    """Return a predicate on the call's arguments: may the compiled graph be used? None if it always may."""
+    """Return a predicate on the arguments: whether the compiled graph may run. None if it always may."""
     inputs = shell.captured.inputs
     changed = {i for i, seen in enumerate(shell.info.inputs) if seen.mutates_data}
     relaid, leaves = relaid_inputs(shell), new_leaves(shell)
@@ -46,9 +46,9 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
 
     def same_sharing(args: Sequence[Any]) -> bool:
         if any(sum(other is args[index] for other in args) > 1 for index in relaid):
-            return False  # the change would show in both
+            return False  # the change would show in both arguments
         if leaves and any(_is_viewed(args[index], args) for index in leaves):
-            return False  # what is a view of a leaf has its gradient
+            return False  # a view of a leaf gets a gradient too
         spans = [
             (args[index].data_ptr(), _length(args[index], length), index in changed)
             for index, length in bytes_of.items()
@@ -70,7 +70,7 @@ def _is_viewed(tensor: torch.Tensor, args: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Inputs that are views of one base: where each begins, and how long the base is, in elements of ``size`` bytes."""
+    """Inputs that are views of one base: their offsets, and its length, in elements of ``size`` bytes."""
 
     members: tuple[int, ...]
     offsets: tuple[Any, ...]
@@ -81,7 +81,7 @@ class _Group:
     def is_as_traced(
         self, args: Sequence[Any], offsets: Sequence[int], elements: int, others: Sequence[Span]
     ) -> bool:
-        """Whether the members are where they were, and nothing else that is changed is in their storage."""
+        """Whether the members lie as traced, and no other changed tensor overlaps their base."""
         if self.root is not None and not self.root.is_as_traced(args):
             return False
         starts = [
@@ -94,14 +94,14 @@ class _Group:
         )
 
     def span(self, args: Sequence[Any]) -> Span:
-        """Return what the members reach, as one piece."""
+        """Return the memory that the members span, as one range."""
         starts = [args[index].data_ptr() for index in self.members]
         ends = [start + _length(args[index], None) for start, index in zip(starts, self.members, strict=True)]
         return min(starts), max(ends) - min(starts), True
 
 
 class _Root:
-    """The tensor that the members of a group are views of."""
+    """The tensor of which the members of a group are views."""
 
     def __init__(self, captured: Captured, spec: CapturedInput) -> None:
         fake, self._members = spec.fake, spec.members or ()
@@ -111,7 +111,7 @@ class _Root:
         self._place = filler(captured, place)
 
     def is_as_traced(self, args: Sequence[Any]) -> bool:
-        """Whether the members are views of one tensor, which is like the one that was traced."""
+        """Whether the members are views of one tensor with the traced metadata."""
         members = [args[index] for index in self._members]
         root = root_of(members[0])
         return (
@@ -138,7 +138,7 @@ def _groups(shell: Shell) -> list[_Group]:
 
 
 def _length(tensor: torch.Tensor, known: int | None) -> int:
-    """Return how many bytes the tensor reaches over."""
+    """Return the number of bytes that the tensor spans."""
     if known is not None:
         return known
     found = extent(tensor)
@@ -148,7 +148,7 @@ def _length(tensor: torch.Tensor, known: int | None) -> int:
 
 
 def _collide(spans: list[Span]) -> bool:
-    """Whether what is changed overlaps something else."""
+    """Whether a changed range overlaps another range."""
     reach, reached_by_changed = -1, False
     for start, length, changed in sorted(spans):
         if length == 0:
@@ -170,7 +170,7 @@ def _bytes(fake: torch.Tensor) -> int | None:
 
 
 def base_maker(shell: Shell) -> Callable[[Sequence[Any]], list[torch.Tensor]] | None:
-    """Return a function that makes the base inputs from the call's arguments; None if there are none."""
+    """Return a function that makes the base inputs from the arguments; None if there are none."""
     groups = _groups(shell)
     if not groups:
         return None

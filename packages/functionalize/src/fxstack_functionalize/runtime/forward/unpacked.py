@@ -1,7 +1,7 @@
-"""Check what eager's unpack hooks return before a compiled backward reads it.
+"""Check the results of eager's unpack hooks before a compiled backward reads them.
 
-A compiled backward reads memory by the dtype, size and strides that it was traced with; eager would work with
-whatever comes. Strides are corrected, anything else is an error.
+A compiled backward reads memory with the traced dtype, size and strides, but eager accepts any tensor. The
+check corrects strides, and raises for other differences.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _checked(
 
 
 def _agree(found: Sequence[int], wanted: Sequence[Any]) -> bool:
-    """Whether numbers agree where the wanted ones are known."""
+    """Whether numbers agree with all wanted numbers that are not symbolic."""
     return len(found) == len(wanted) and all(
         isinstance(b, torch.SymInt) or a == b for a, b in zip(found, wanted, strict=True)
     )
