@@ -161,7 +161,7 @@ class Compilation:
             return _in_eager(graph_module, example_inputs, error)
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        """Compile a backward. The forward may have run already, so without a compiler this graph runs in eager.
+        """Compile a backward. The forward may have run, so without a compiler only this graph runs in eager.
 
         The backward empties its list of arguments, so that saved tensors die after their last use.
         """
