@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.runtime.backward.backwards import Backwards
-    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
     from fxstack_functionalize.runtime.backward.saved import SavedTensor
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.runtime.plan import TrainingPlan
@@ -54,7 +54,7 @@ class _Case:
     saving: Saving
     saved: tuple[SavedTensor, ...]
     second: SecondOrder
-    linked: LinkedResults | None
+    linked: EdgeGradients | None
     sequential: SequentialBackward | None
     later: Components
     """The components of results that get their own autograd nodes."""
@@ -65,7 +65,7 @@ def make_function(
     plan: TrainingPlan,
     compiled: tuple[Compiled, Backwards],
     saving: Saving,
-    linked: LinkedResults | None,
+    linked: EdgeGradients | None,
 ) -> Callable[..., Any]:
     """Return a function from the call's arguments to the flat outputs of the compiled forward.
 
@@ -201,7 +201,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     return source.build("ctx, *grads")
 
 
-def _add_nothing(source: Source, info: GraphInfo, *, linked: LinkedResults | None) -> None:
+def _add_nothing(source: Source, info: GraphInfo, *, linked: EdgeGradients | None) -> None:
     """Return at once if no output has a gradient: autograd also runs nodes behind outputs without one."""
     nothing = " and ".join(f"grads[{position}] is None" for position in info.differentiable)
     if linked is not None:  # linked results can also get gradients through their own nodes

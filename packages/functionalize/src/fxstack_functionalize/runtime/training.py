@@ -11,7 +11,7 @@ import torch
 from fxstack_functionalize.hooks import HookPair, NotTraceableError, hooks_in_joint, inline_hooks
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
 from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
@@ -112,7 +112,7 @@ class _Training:
         self._lock = RLock()
         self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
-        self.linked = LinkedResults.of(program.shell)
+        self.linked = EdgeGradients.of(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
     from fxstack_functionalize.shell import Shell
 
 
@@ -34,7 +34,7 @@ def wrapper(
     options: AotOptions,
     role: str,
     compute: Callable[[Source], None],
-    linked: LinkedResults | None = None,
+    linked: EdgeGradients | None = None,
 ) -> Callable[..., Any]:
     """Generate the callable. ``compute`` adds the statement that computes ``flat`` from ``args``."""
     source = Source()

@@ -1,6 +1,6 @@
 """Gradients between results of one graph, for programs that observe them.
 
-For each result that is computed from other results (``Link``) an autograd node stands between the result and
+For each result that is computed from other results (``OutputEdge``) an autograd node stands between the result and
 the compiled graph's node, with edges to the other results. Usually this node passes its gradient on, and one
 compiled backward does everything. If the program observes the gradient of one of the other results (a hook,
 ``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager, cut at each such
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
-    from fxstack_functionalize.runtime.backward.output_edges import Link, Links
+    from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
 
@@ -71,16 +71,16 @@ class Call:
             self.args = None
 
     def note_hook(self, tensor: object) -> None:
-        self.hooked = self.hooked or any(tap() is tensor for tap in self.origins.values())
+        self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
 
     def is_watched(self, *, marked: bool) -> bool:
         """Whether the program may observe the gradient of a tap in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
-        alive = [tap for reference in self.origins.values() if (tap := reference()) is not None]
+        alive = [origin for reference in self.origins.values() if (origin := reference()) is not None]
         if not alive:
             return False
-        return any(tap.retains_grad or tap._backward_hooks for tap in alive) or _asked_for(
+        return any(origin.retains_grad or origin._backward_hooks for origin in alive) or _asked_for(
             alive, marked=marked
         )
 
@@ -96,7 +96,7 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
         if frame.f_code is _engine_run_backward.__code__:
             inputs = frame.f_locals["args"][3]
             return any(
-                isinstance(item, GradientEdge) or any(item is tap for tap in origins) for item in inputs
+                isinstance(item, GradientEdge) or any(item is origin for origin in origins) for item in inputs
             )
         frame = frame.f_back
     return not (marked and _executes(_MARK_NODE))
@@ -114,13 +114,13 @@ class Pieces:
         """Aliases of the inputs that get gradients."""
 
 
-class LinkedResults:
-    """The links of one graph. ``LinkedResults.of`` returns None if there are none."""
+class EdgeGradients:
+    """The links of one graph. ``EdgeGradients.of`` returns None if there are none."""
 
     plan: TrainingPlan
     """The plan of the compiled graphs; set after compiling."""
 
-    def __init__(self, shell: Shell, links: Links) -> None:
+    def __init__(self, shell: Shell, links: OutputEdges) -> None:
         self.links = links.all
         self._cuts = links.cuts
         self._owners = owners(shell.info)
@@ -137,7 +137,7 @@ class LinkedResults:
         self._cut: GraphModule | None = None
 
     @classmethod
-    def of(cls, shell: Shell) -> LinkedResults | None:
+    def of(cls, shell: Shell) -> EdgeGradients | None:
         links = plan_links(shell)
         return None if links is None else cls(shell, links)
 
@@ -161,7 +161,7 @@ class LinkedResults:
 
     # --- the backward ----------------------------------------------------------------------------
 
-    def through(self, call: Call, link: Link, grad: torch.Tensor) -> Sequence[Any]:
+    def through(self, call: Call, link: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
         """Return the gradients of the taps of ``link`` for the gradient of its result, by direct paths only.
 
         Raises:
@@ -171,17 +171,17 @@ class LinkedResults:
             call.task = _task()
             call.pieces = self._run(call)
         pieces = call.pieces
-        cuts = [tap for tap in link.origins if tap in pieces.cuts]
+        cuts = [origin for origin in link.origins if origin in pieces.cuts]
         found = torch.autograd.grad(
             [self._flat(pieces, link.position)],
-            [pieces.cuts[tap] for tap in cuts],
+            [pieces.cuts[origin] for origin in cuts],
             [grad],
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         gradients = dict(zip(cuts, found, strict=True))
-        return [gradients.get(tap) for tap in link.origins]
+        return [gradients.get(origin) for origin in link.origins]
 
     def is_in_pieces(self, call: Call) -> bool:
         return call.pieces is not None and call.task == _task()
@@ -249,12 +249,12 @@ class _Cutter:
         self._again = again
         self.cuts: dict[int, torch.Tensor] = {}
 
-    def __call__(self, tap: int, value: torch.Tensor) -> torch.Tensor:
+    def __call__(self, origin: int, value: torch.Tensor) -> torch.Tensor:
         if not value.requires_grad:
             return value
-        given = self._call.origins[tap]()
-        self.cuts[tap] = _stand_for(value if given is None else given, again=self._again)
-        return self.cuts[tap]
+        given = self._call.origins[origin]()
+        self.cuts[origin] = _stand_for(value if given is None else given, again=self._again)
+        return self.cuts[origin]
 
 
 def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
@@ -262,8 +262,8 @@ def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
     return Alias.apply(tensor) if again else tensor.detach().requires_grad_()
 
 
-def _cut_at(cutter: _Cutter, tap: int, value: torch.Tensor) -> torch.Tensor:
-    return cutter(tap, value)
+def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
+    return cutter(origin, value)
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
@@ -273,10 +273,10 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
     copies: dict[Any, Any] = {}
     output = graph.graph_copy(module.graph, copies)
     results = pytree.tree_leaves(module.graph.output_node().args[0])
-    for tap, end in cuts:
-        node = copies[results[tap]]
+    for origin, end in cuts:
+        node = copies[results[origin]]
         with graph.inserting_after(copies[end]):
-            cut = graph.call_function(_cut_at, (cutter, tap, node))
+            cut = graph.call_function(_cut_at, (cutter, origin, node))
         following = end.next
         while following.op != "output":
             copies[following].replace_input_with(node, cut)
@@ -309,7 +309,7 @@ class _Link(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, linked: LinkedResults, call: Call, link: Link, *tensors: torch.Tensor
+        ctx: Any, linked: EdgeGradients, call: Call, link: OutputEdge, *tensors: torch.Tensor
     ) -> torch.Tensor:
         """``tensors``: the result, the taps, the mark. All but the first only provide edges."""
         tensor = tensors[0]

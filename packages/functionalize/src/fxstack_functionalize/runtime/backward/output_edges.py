@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class OutputEdge:
     """The flat output at ``position`` is computed from the results ``origins`` (user outputs) alone."""
 
     position: int
@@ -50,10 +50,10 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class OutputEdges:
     """All links of a graph. Each link follows the links of its taps."""
 
-    all: tuple[Link, ...]
+    all: tuple[OutputEdge, ...]
     cuts: tuple[tuple[int, Node], ...]
     """For each tap the captured node after which it has its final value."""
 
@@ -85,7 +85,7 @@ def _placed(info: GraphInfo) -> dict[int, tuple[OutputInfo, int]]:
     return {number: place for number, place in found.items() if place[1] in wanted}
 
 
-def plan_links(shell: Shell) -> Links | None:
+def plan_links(shell: Shell) -> OutputEdges | None:
     """Return the links of a captured graph; None if there are none."""
     graph = shell.captured.graph_module.graph
     results = pytree.tree_leaves(graph.output_node().args[0])
@@ -104,14 +104,14 @@ def plan_links(shell: Shell) -> Links | None:
     for node, reached in _reach(graph, nodes, finals).items():
         if node in nodes:
             position = positions[nodes[node]]
-            others = {tap for tap in reached if positions[tap] != position}
+            others = {origin for origin in reached if positions[origin] != position}
             if others:
                 origins.setdefault(position, set()).update(others)
     if not origins:
         return None
     used = set().union(*origins.values())
-    return Links(
-        tuple(Link(position, tuple(sorted(found))) for position, found in origins.items()),
+    return OutputEdges(
+        tuple(OutputEdge(position, tuple(sorted(found))) for position, found in origins.items()),
         tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
     )
 
@@ -157,8 +157,8 @@ def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node
     """Taps of values written into a memory, besides those of its nodes' arguments."""
     final: dict[Node, int] = {}
     ends: dict[Node, list[Node]] = {}
-    for tap, end in finals.items():
-        ends.setdefault(end, []).append(tap)
+    for origin, end in finals.items():
+        ends.setdefault(end, []).append(origin)
 
     def through(node: Node) -> Reach:
         if node in final:
@@ -170,9 +170,9 @@ def _reach(graph: Graph, numbers: Mapping[Node, int], finals: Mapping[Node, Node
         for key in {key for used in _written(node) for key in _memory(used)}:
             written[key] = written.get(key, frozenset()) | before
         seen[node] = before if _trains(node) else frozenset()
-        for tap in ends.get(node, ()):
-            seen[tap] = seen[tap].union(*(written.get(key, frozenset()) for key in _memory(tap)))
-            final[tap] = numbers[tap]
+        for origin in ends.get(node, ()):
+            seen[origin] = seen[origin].union(*(written.get(key, frozenset()) for key in _memory(origin)))
+            final[origin] = numbers[origin]
     return seen
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import torch
 
     from fxstack_functionalize.metadata import AliasInfo, OutputInfo
-    from fxstack_functionalize.runtime.backward.edge_gradients import LinkedResults
+    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
     from fxstack_functionalize.shell import Shell
     from fxstack_functionalize.tracing.inputs import Captured
 
 
-def output_lines(shell: Shell, namespace: dict[str, Any], linked: LinkedResults | None = None) -> list[str]:
+def output_lines(shell: Shell, namespace: dict[str, Any], linked: EdgeGradients | None = None) -> list[str]:
     """Return the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
@@ -32,8 +32,8 @@ def output_lines(shell: Shell, namespace: dict[str, Any], linked: LinkedResults 
     if linked is not None:
         namespace["link"] = linked.link
         for number, link in enumerate(linked.links):
-            lines += aliases.of(*(info.outputs[tap] for tap in link.origins))
-            origins = ", ".join(items[tap] for tap in link.origins)
+            lines += aliases.of(*(info.outputs[origin] for origin in link.origins))
+            origins = ", ".join(items[origin] for origin in link.origins)
             lines.append(f"link({number}, flat[{link.position}], {origins})")
     lines += aliases.of(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
