@@ -51,7 +51,7 @@ TORCH_OPTIONS: Mapping[str, Renamed | FixedOption] = MappingProxyType(
         "cpp.simdlen": FixedOption(None, "vectors are as wide as the processor's"),
         "cpp.threads": FixedOption(None, "kernels use torch.get_num_threads() threads"),
         "cpp_wrapper": FixedOption(True, "the host program is native where this Python allows it"),
-        "dce": FixedOption(True, "what nobody uses is not computed"),
+        "dce": FixedOption(True, "unused results are not computed"),
         "debug": FixedOption(False, _REPORT),
         "epilogue_fusion": FixedOption(True, _FUSED),
         "fallback_random": FixedOption(True, "random numbers are always those that eager would draw"),
