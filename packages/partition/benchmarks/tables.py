@@ -1,4 +1,4 @@
-"""Every table of docs/results/partition.md, in its order: ``python tables.py [GRAPH ...]``.
+"""Every table of docs/results/training-memory.md, in its order: ``python tables.py [GRAPH ...]``.
 
 Takes about half an hour on an idle machine, most of it in torch's budget solver; with names of graphs, only those of the corpus
 are compared. Each table is followed by the processor time that it took.
