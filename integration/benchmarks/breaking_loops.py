@@ -1,6 +1,6 @@
 """Loops over time steps that break the graph, beside lists that grow: microseconds a step, for several lengths.
 
-    python integration/benchmarks/breaking_loops.py [--dry]
+    python integration/benchmarks/breaking_loops.py [--dry] [--markdown]
 
 Eager, fxstack and torch.compile side by side: medians, and their ratios to eager, once fxstack has settled (32 calls). A cost
 that grows with the length of a list shows as a row whose figures rise with the number of steps. "Left alone" says that
@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 import warnings
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
 import torch
 import torch._dynamo
+from result_tables import Table
 
 import fxstack
 
@@ -140,17 +144,14 @@ def main() -> None:
     options = parser.parse_args()
     lengths = (20,) if options.dry else (100, 200, 400)
     warnings.simplefilter("ignore")
-    print(
-        "| program | steps | eager | fxstack | torch.compile | fxstack / eager | torch.compile / eager | left alone |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    ratios = "fxstack / eager", "torch.compile / eager"
+    table = Table("program", "steps", *SYSTEMS, *ratios, "left alone")
     for program in PROGRAMS:
         for steps in lengths:
             us, alone = measure(program, steps, 1 if options.dry else options.rounds)
             ratios = [us[name] / us["eager"] for name in ("fxstack", "torch.compile")]
             cells = [f"{us[name]:.1f}" for name in SYSTEMS] + [f"{ratio:.2f}" for ratio in ratios]
-            cells.append("yes" if alone else "")
-            print(f"| {program.__name__} | {steps} | {' | '.join(cells)} |", flush=True)
+            table.row(program.__name__, steps, *cells, "yes" if alone else "")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a call of a fully compiled program costs, beside torch.compile with its own default backend in the same process.
 
-    python integration/benchmarks/call_overhead.py [WORKLOAD ...]
+    python integration/benchmarks/call_overhead.py [--markdown] [WORKLOAD ...]
 
 The workloads of ``packages/capture/benchmarks/overhead.py``: tensors so small that a call is nearly all overhead; without
 gradients. Processor time of the thread, medians of interleaved rounds, nanoseconds a call: the whole call of each, and of ours
@@ -14,9 +14,11 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages/capture/benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
 
 import overhead
 import torch
+from result_tables import Table
 
 import fxstack
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
@@ -40,7 +42,7 @@ def without_graph(fn, args, calls):
     return total, overhead.check_time(overhead.guards_of(fn, args))
 
 
-def measure(workload):
+def measure(workload, table):
     fn, args = workload.make()
     calls = 100 if workload.name == "200 blocks" else 1000
     bare, guards = without_graph(fn, args, calls)
@@ -51,22 +53,18 @@ def measure(workload):
         for _ in range(5):
             compiled(*args)
     ours, theirs = interleaved(both, args, calls)
-    print(
-        f"{workload.name:22} {ours:10,.0f} {theirs:10,.0f} {ours / theirs:7.2f} "
-        f"{bare - guards:10,.0f} {guards:10,.0f} {ours - bare:10,.0f}",
-        flush=True,
-    )
+    parts = [f"{part:,.0f}" for part in (bare - guards, guards, ours - bare)]
+    table.row(workload.name, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}", *parts)
 
 
 def main(*names):
     TENSOR_CHECKS.wait()
-    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}; nanoseconds a call")
-    columns = ("ours", "torch", "ratio", "hook", "guards", "graph")
-    print(f"{'':22} {{:>10}} {{:>10}} {{:>7}} {{:>10}} {{:>10}} {{:>10}}".format(*columns))
+    parts = "hook and wrapper ns", "guards ns", "compiled graph ns"
+    table = Table("workload", "fxstack ns", "torch.compile ns", "ratio", *parts)
     with torch.no_grad():
         for workload in overhead.WORKLOADS:
             if not names or workload.name in names:
-                measure(workload)
+                measure(workload, table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Simulated and measured peak memory of compiled training steps: ``python memory.py [MODEL ...]``.
+"""Simulated and measured peak memory of compiled training steps: ``python memory.py [--markdown] [MODEL ...]``.
 
 The prediction is ``fxstack_partition.budgets.simulate`` of the partition that the compiled model runs; the measurement is the
 running sum of the CPU allocator's events over one step, as torch's profiler records them. Backend ``operators`` runs
@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
 
 import torch
 import zoo
+from result_tables import Table
 
 import fxstack
 from fxstack.memory import compiled_memory
@@ -105,16 +109,15 @@ def compare(name: str, partitioner: str, backend: str) -> tuple[int, int]:
 
 
 def main(names: list[str]) -> None:
-    print("| model | partitioner | backend | simulated MB | measured MB | measured / simulated |")
-    print("|---|---|---|---|---|---|")
+    table = Table("model", "partitioner", "backend", "simulated MB", "measured MB", "measured / simulated")
     for backend in ("operators", "inductor"):
         run = partial(compare, backend=backend)
         for name in names or zoo.CASES:
             for partitioner in ("min_cut",):
                 predicted, found = run(name, partitioner)
                 ratio = found / predicted
-                cells = (name, partitioner, backend, f"{predicted / 1e6:.2f}", f"{found / 1e6:.2f}")
-                print("|", " | ".join(cells), "|", f"{ratio:.3f} |", flush=True)
+                sizes = f"{predicted / 1e6:.2f}", f"{found / 1e6:.2f}"
+                table.row(name, partitioner, backend, *sizes, f"{ratio:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Model benchmark: eager, torch.compile and fxstack side by side.
 
-    python models.py [--models bert gpt2 ...] [--modes train infer] [--rounds 3] [--json FILE]
+    python models.py [--models bert gpt2 ...] [--modes train infer] [--rounds 3] [--json FILE] [--markdown]
 
 For every model and mode and every system, in processes of their own that alternate between the systems:
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -25,6 +24,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
+
+from result_tables import Table, conditions
 
 SYSTEMS = ("eager", "torch.compile", "fxstack")
 SECONDS_OF_STEPS = 3.0
@@ -115,7 +118,7 @@ def _summary(results: list[dict[str, float]]) -> dict[str, float]:
 COLUMNS = ("cold", "warm", "step", "peak")
 
 
-def row(name: str, mode: str, table: dict[str, dict[str, float]]) -> str:
+def row(name: str, mode: str, table: dict[str, dict[str, float]]) -> list[str]:
     def figure(system: str, column: str) -> str:
         return f"{table[system][column]:.{0 if column == 'peak' else 2}f}"
 
@@ -123,15 +126,15 @@ def row(name: str, mode: str, table: dict[str, dict[str, float]]) -> str:
     for column in COLUMNS:
         theirs, ours = table["torch.compile"][column], table["fxstack"][column]
         cells += [figure("torch.compile", column), figure("fxstack", column), f"{ours / theirs:.2f}"]
-    return "| " + " | ".join(cells) + " |"
+    return cells
 
 
-def header() -> str:
+def header() -> list[str]:
     names = ["model", "eager step ms", "eager peak MiB"]
     units = {"cold": "cold s", "warm": "warm s", "step": "step ms", "peak": "peak MiB"}
     for column in COLUMNS:
         names += [f"torch.compile {units[column]}", f"fxstack {units[column]}", "ratio"]
-    return "| " + " | ".join(names) + " |\n|" + "---|" * len(names)
+    return names
 
 
 def medians(tables: list[dict[str, dict[str, float]]]) -> str:
@@ -142,17 +145,6 @@ def medians(tables: list[dict[str, dict[str, float]]]) -> str:
     text = ", ".join(f"{column} {ratio:.3f}" for column, ratio in ratios.items())
     to_eager = statistics.median(t["fxstack"]["step"] / t["eager"]["step"] for t in tables)
     return f"Median ratios fxstack / torch.compile: {text}; step fxstack / eager {to_eager:.3f}."
-
-
-def versions() -> str:
-    import torch
-    import transformers
-
-    return (
-        f"Python {platform.python_version()}, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, "
-        f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    )
 
 
 def main() -> None:
@@ -168,20 +160,22 @@ def main() -> None:
     if arguments.worker:
         print(json.dumps(worker(*arguments.worker)))
         return
-    print(versions(), "\n", header(), sep="\n", flush=True)
-    tables = {}
+    columns = header()
+    shown, tables = Table(*columns, packages=["transformers"]), {}
     for name in arguments.models:
         for mode in arguments.modes:
             try:
                 tables[f"{name} {mode}"] = measure(name, mode, arguments.rounds)
             except RuntimeError as error:
-                print(f"| {name} {mode} | failed: {error} |", flush=True)
+                shown.row(f"{name} {mode} failed: {error}", *[""] * (len(columns) - 1))
                 continue
-            print(row(name, mode, tables[f"{name} {mode}"]), flush=True)
+            shown.row(*row(name, mode, tables[f"{name} {mode}"]))
     if tables:
         print("\n" + medians(list(tables.values())))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"versions": versions(), "tables": tables}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"versions": conditions("transformers"), "tables": tables}, indent=1)
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A step of many model types: eager, torch.compile and fxstack alternate within a process, in processor time.
 
     python wide.py [--models swin mamba ...] [--modes infer train] [--rounds 31] [--systems eager torch.compile fxstack]
+        [--markdown]
 
 A figure is the median over rounds of the processor time of the calling thread (one thread), which other programs on
 the machine distort least. Each model and mode has a process of its own, since compilers share state between models.
@@ -16,6 +17,11 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
+
+from result_tables import Table
 
 SYSTEMS = ("eager", "torch.compile", "fxstack")
 MODES = ("infer", "train")
@@ -78,13 +84,13 @@ def worker(name: str, mode: str, rounds: int, systems: list[str]) -> dict[str, f
     return {**{system: statistics.median(t) for system, t in times.items()}, **failed}
 
 
-def row(name: str, mode: str, found: dict[str, float]) -> str:
+def row(name: str, mode: str, found: dict[str, float]) -> list[str]:
     ours = found.get("fxstack", math.inf)
     others = {s: found[s] for s in SYSTEMS[:2] if s in found}
     figures = [f"{found[s]:.2f}" if s in found else "" for s in SYSTEMS]
     ratios = [f"{ours / others[s]:.2f}" if s in others else "" for s in SYSTEMS[:2]]
     mark = " **slower**" if others and ours > SLOWER * min(others.values()) else ""
-    return f"| {name} {mode}{mark} | " + " | ".join(figures + ratios) + " |"
+    return [f"{name} {mode}{mark}", *figures, *ratios]
 
 
 def summary(results: list[dict[str, float]]) -> str:
@@ -114,10 +120,8 @@ def main() -> None:
         name, mode = arguments.models[0], arguments.modes[0]
         print(json.dumps(worker(name, mode, arguments.rounds, arguments.systems)))
         return
-    print(
-        "| model | eager ms | torch.compile ms | fxstack ms | / eager | / torch.compile |\n|---|---|---|---|---|---|",
-        flush=True,
-    )
+    columns = "eager ms", "torch.compile ms", "fxstack ms", "/ eager", "/ torch.compile"
+    table = Table("model", *columns, packages=["transformers"])
     results = []
     for name in arguments.models:
         for mode in arguments.modes:
@@ -125,18 +129,18 @@ def main() -> None:
             command += ["--rounds", str(arguments.rounds), "--systems", *arguments.systems]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
             if done.returncode:
-                print(f"| {name} {mode} | failed |", flush=True)
+                table.row(f"{name} {mode} failed", *[""] * len(columns))
                 continue
             results.append(json.loads(done.stdout.strip().splitlines()[-1]))
-            print(row(name, mode, results[-1]), flush=True)
-    print(summary(results))
+            table.row(*row(name, mode, results[-1]))
+    print("\n" + summary(results))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
         sys.argv[1:] = [
             "--models",
-            "gpt2",
+            "opt",
             "--modes",
             "infer",
             "--rounds",

@@ -1,6 +1,6 @@
 """The time of a step compiled for any size beside one compiled for the present sizes: small modules and the model list.
 
-    python integration/tests/sweeps/dynamic_steps.py [MODEL ...]
+    python integration/tests/sweeps/dynamic_steps.py [--markdown] [MODEL ...]
 
 A model is called with two sizes, so that what it is compiled to for the second fits any; that step is compared with one
 compiled for the second size alone. Processor time of the process, medians of interleaved rounds, forward alone; the
@@ -15,10 +15,14 @@ import statistics
 import sys
 import time
 import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import dynamic_models
 import torch
 import zoo
+from result_tables import Table
 from torch import nn
 
 import fxstack
@@ -76,7 +80,7 @@ def close(found, expected):
     return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
 
 
-def measure(name):
+def measure(name, table):
     model, first, second = case(name)
     static = fxstack.compile(copy.deepcopy(model), dynamic=False)
     dynamic = fxstack.compile(copy.deepcopy(model))
@@ -89,19 +93,19 @@ def measure(name):
         rounds = [[seconds(step, calls) for step in steps] for _ in range(ROUNDS)]
     mine, any_size = (statistics.median(column) * 1e6 for column in zip(*rounds, strict=True))
     ratio = statistics.median(dynamic / static for static, dynamic in rounds)
-    print(f"{name:14} static {mine:9.1f} us, any size {any_size:9.1f} us, ratio {ratio:.3f}", flush=True)
+    table.row(name, f"{mine:.1f}", f"{any_size:.1f}", f"{ratio:.2f}")
     return ratio
 
 
 def main(*names):
     warnings.simplefilter("ignore")
     names = names or [*MODULES, *zoo.CASES]
-    slow = []
+    table, slow = Table("model", "static, us", "any size, us", "ratio"), []
     for name in names:
         fxstack.reset()
-        if measure(name) > 1.1:
+        if measure(name, table) > 1.1:
             slow.append(name)
-    print(f"{len(slow)} of {len(names)} steps more than 10% slower: {', '.join(slow) or 'none'}")
+    print(f"\n{len(slow)} of {len(names)} steps more than 10% slower: {', '.join(slow) or 'none'}")
 
 
 if __name__ == "__main__":

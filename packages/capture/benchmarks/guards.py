@@ -1,9 +1,8 @@
 """What the frame hook and the guards cost, in nanoseconds.
 
-    python packages/capture/benchmarks/guards.py
+    python packages/capture/benchmarks/guards.py [--markdown]
 
-Processor time of the thread, minimum of several rounds. Calls are timed in a loop of plain Python and the
-empty
+Processor time of the thread, minimum of several rounds. Calls are timed in a loop of plain Python and the empty
 loop is subtracted; guard checks are timed natively.
 """
 
@@ -12,9 +11,14 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from itertools import repeat
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import torch
+from result_tables import Table
 
 from fxstack_capture import native
 from fxstack_capture.guards.records import (
@@ -65,8 +69,17 @@ def best(measure, *args):
     return min(measure(*args) for _ in range(ROUNDS))
 
 
+@cache
+def table():
+    return Table("what", "ns")
+
+
 def show(label, ns):
-    print(f"  {label:62s} {ns:8.1f}")
+    table().row(label, f"{ns:.1f}")
+
+
+def section(title):
+    table().row(title, "")
 
 
 def call_times():
@@ -80,7 +93,7 @@ def call_times():
     def hooked(x=1):
         return best(lambda: native.run_with(run, owner, loop, (f, x))) - base
 
-    print("\ncalls of f(x): return x")
+    section("calls of f(x): return x")
     show("plain", plain)
     native.skip(f.__code__, owner)
     show("hook on, code skipped", hooked())
@@ -207,15 +220,14 @@ def check_times():
 
 def main():
     TENSOR_CHECKS.wait()
-    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, ns")
     call_times()
-    print(
-        "\nchecks, compiled tensor facts" if TENSOR_CHECKS.compiled else f"\nchecks ({TENSOR_CHECKS.why_not})"
+    section(
+        "checks, compiled tensor facts" if TENSOR_CHECKS.compiled else f"checks ({TENSOR_CHECKS.why_not})"
     )
     check_times()
     prepare_tensors()
     t = torch.zeros(8, 4)
-    print("\nheader-free tensor facts")
+    section("header-free tensor facts")
     show("one tensor", check_time([Guard(X, tensor_facts(t))], t))
     show("torch's state", check_time([Guard(X, TorchStateIs(snapshot()))], t))
 

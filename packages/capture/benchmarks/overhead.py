@@ -1,6 +1,6 @@
 """What a call of a compiled function costs beyond its graph, beside torch.compile in the same process.
 
-    python packages/capture/benchmarks/overhead.py
+    python packages/capture/benchmarks/overhead.py [--markdown] [WORKLOAD ...]
 
 Both compile with a backend that keeps the first results of the graph and returns them: what is left is the hook, the
 guards and the wrapper. Processor time of the thread, medians of interleaved rounds, nanoseconds a call. ``guards``
@@ -14,9 +14,12 @@ import sys
 import time
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 import torch
+from result_tables import Table
 from torch import nn
 
 import fxstack_capture
@@ -172,7 +175,7 @@ def guards_of(fn, args):
     return native.entries(function.__code__)[0], function, arguments
 
 
-def measure(workload):
+def measure(workload, table):
     fn, args = workload.make()
     calls = 300 if workload.name == "200 blocks" else 3000
     torch._dynamo.reset()
@@ -186,16 +189,16 @@ def measure(workload):
     mine, other = (statistics.median(column) for column in zip(*rounds, strict=True))
     tree = check_time(guards_of(fn, args))
     guards = len(guards_of(fn, args)[0].tree.meta)
-    print(f"{workload.name:22} {mine:10,.0f} {other:10,.0f} {mine / other:7.3f} {tree:10,.0f} {guards:7}")
+    figures = f"{mine:,.0f}", f"{other:,.0f}", f"{mine / other:.3f}", f"{tree:,.0f}", f"{guards:,}"
+    table.row(workload.name, *figures)
 
 
 def main(*names):
     TENSOR_CHECKS.wait()
-    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}; nanoseconds a call")
-    print(f"{'':22} {'ours':>10} {'torch':>10} {'ratio':>7} {'guards':>10} {'number':>7}")
+    table = Table("workload", "fxstack ns", "torch.compile ns", "ratio", "guards ns", "number of guards")
     for workload in WORKLOADS:
         if not names or workload.name in names:
-            measure(workload)
+            measure(workload, table)
 
 
 if __name__ == "__main__":

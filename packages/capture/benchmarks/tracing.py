@@ -1,6 +1,6 @@
 """How long tracing takes: processor milliseconds per captured call, and whether it grows linearly.
 
-    python packages/capture/benchmarks/tracing.py
+    python packages/capture/benchmarks/tracing.py [--markdown]
 
 Three kinds of program: straight calls, calls in inlined functions, calls in modules. Each is traced once per size after
 a small one has warmed torch up; the backend does nothing. Processor time is little affected by other load.
@@ -8,8 +8,12 @@ a small one has warmed torch up; the backend does nothing. Processor time is lit
 
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import torch
+from result_tables import Table
 
 import fxstack_capture
 
@@ -78,16 +82,16 @@ def main():
     measure(modules(1), x)
     cases = [(fn.__name__, fn, n) for fn in (straight, inlined) for n in SIZES]
     cases += [("nested", nested, n) for n in DEPTHS]
-    print(f"{'program':10s} {'size':>6s} {'calls':>6s} {'ms':>9s} {'ms/call':>8s}")
+    table = Table("program", "size", "captured calls", "ms", "ms a call")
     for name, fn, n in cases:
-        report(name, n, *measure(fn, x, n))
+        report(table, name, n, *measure(fn, x, n))
     for n in MODULES:
-        report("modules", n, *measure(modules(n), x))
+        report(table, "modules", n, *measure(modules(n), x))
 
 
-def report(name, size, milliseconds, calls):
+def report(table, name, size, milliseconds, calls):
     per_call = milliseconds / max(calls, 1)
-    print(f"{name:10s} {size:6d} {calls:6d} {milliseconds:9.1f} {per_call:8.3f}", flush=True)
+    table.row(name, size, calls, f"{milliseconds:.1f}", f"{per_call:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the host program costs: ``python host.py``.
+"""What the host program costs: ``python packages/inductor/benchmarks/host.py [--markdown]``.
 
 Processor time of a call (so that other programs on the machine do not count), native and Python host, over graphs
 of 4 and of 68 steps on tensors of 4 x 4; what a step costs is the difference divided by 64. ``mm`` is beside the same
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 import torch
+from result_tables import Table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxstack_inductor as fi
@@ -82,13 +85,13 @@ def each_step(make: Callable[[int], Callable[..., torch.Tensor]], host: str) -> 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| a step of | native us | Python us | eager us |\n|---|---|---|---|")
+    table = Table("a step of", "native us", "Python us", "eager us")
     with torch.no_grad():
         whole = [microseconds(compiled(one_kernel, host)) for host in ("native", "python")]
-        print(f"| whole call of one kernel | {whole[0]:.2f} | {whole[1]:.2f} | |")
+        table.row("whole call of one kernel", *(f"{us:.2f}" for us in whole), "")
         for name, make in (("mm", products), ("mm and kernel", both), ("sort (calls back)", calls_back)):
             found = [each_step(make, host) for host in ("native", "python", "eager")]
-            print(f"| {name} | " + " | ".join(f"{us:.2f}" for us in found) + " |", flush=True)
+            table.row(name, *(f"{us:.2f}" for us in found))
 
 
 if __name__ == "__main__":

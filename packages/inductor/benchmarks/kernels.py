@@ -1,7 +1,7 @@
 """Forty kernels at three sizes: eager, torch.compile's code generator and this package's, alternating in one process.
 
     python packages/inductor/benchmarks/kernels.py [--only PATTERN] [--sizes small,middle,large] [--threads 1] [--rounds 7]
-        [--no-torch]
+        [--no-torch] [--markdown]
 
 Both code generators are given an ATen graph of the same function, each with its own decompositions, so that capture
 and guards play no part. With one thread the processor time of the calling thread is taken, which other work on the
@@ -17,8 +17,12 @@ import sys
 import time
 import warnings
 from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import torch
+from result_tables import Table
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -300,7 +304,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     ratios = {"torch": [], "eager": []}
-    print("| kernel | size | ours us | eager/ours | torch.compile/ours | GB/s |\n|---|---|---|---|---|---|")
+    table = Table("kernel", "size", "fxstack us", "eager/fxstack", "torch.compile/fxstack", "GB/s")
     for name in KERNELS:
         if not re.search(args.only, name):
             continue
@@ -310,14 +314,11 @@ def main():
             for who, seconds in times.items():
                 ratios[who].append(seconds / mine)
             beside = [f"{times[w] / mine:.2f}" if w in times else "" for w in ("eager", "torch")]
-            print(
-                f"| {name} | {size} | {mine * 1e6:.1f} | {beside[0]} | {beside[1]} | {moved / mine / 1e9:.1f} |",
-                flush=True,
-            )
+            table.row(name, size, f"{mine * 1e6:.1f}", *beside, f"{moved / mine / 1e9:.1f}")
     for who, values in ratios.items():
         if values:
             mean = math.exp(statistics.fmean(map(math.log, values)))
-            print(f"{who}/ours: geometric mean {mean:.2f} over {len(values)}, worst {min(values):.2f}")
+            print(f"\n{who}/fxstack: geometric mean {mean:.2f} over {len(values)}, worst {min(values):.2f}")
 
 
 if __name__ == "__main__":

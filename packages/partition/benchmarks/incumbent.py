@@ -1,6 +1,6 @@
 """Our partitioners and torch's on the corpus: saved bytes, simulated peak, recomputed operations, time.
 
-python incumbent.py [--budgets] [GRAPH ...]
+    python packages/partition/benchmarks/incumbent.py [--budgets] [--markdown] [GRAPH ...]
 
 torch's are its default, its min-cut, and (with ``--budgets``) its min-cut at activation memory budgets; ours are
 simulated and timed in the same way, on the same joint graphs.
@@ -12,7 +12,10 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
+from result_tables import Table
 from torch._functorch import config
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch.utils.flop_counter import flop_registry
@@ -38,8 +41,8 @@ def row(joint, name, options=PartitionOptions()):  # noqa: B008 - frozen
 def defaults(names: list[str]) -> None:
     torch_default = from_partition_fn(default_partition, check=False)
     torch_min_cut = from_partition_fn(min_cut_rematerialization_partition, check=False)
-    print("| graph | nodes | torch default | torch min-cut | save_all | min_cut | ours / better |")
-    print("|---|---|---|---|---|---|---|")
+    columns = "nodes", "torch default", "torch min-cut", "save_all", "min_cut", "fxstack / better of torch"
+    table = Table("graph", *columns)
     logs = []
     for name in names:
         joint = corpus.load(name)
@@ -50,7 +53,7 @@ def defaults(names: list[str]) -> None:
         ratio = rows[3].peak / min(rows[0].peak, rows[1].peak)
         logs.append(math.log(ratio))
         nodes = len(joint.graph_module.graph.nodes)
-        print("|", " | ".join([name, str(nodes), *cells, f"{ratio:.3f}"]), "|", flush=True)
+        table.row(name, nodes, *cells, f"{ratio:.3f}")
     print(f"\ngeometric mean of the peaks' ratios: {math.exp(sum(logs) / len(logs)):.3f}\n")
 
 
@@ -99,8 +102,7 @@ def ours(joint) -> list[Point]:
 
 def budgets(names: list[str]) -> None:
     """torch at each budget, and the lowest peak on our curve among points that recompute no more."""
-    print("| graph |", " | ".join(f"{budget:g}" for budget in BUDGETS), "|")
-    print("|---" * (len(BUDGETS) + 1) + "|")
+    table = Table("graph", *(f"{budget:g}" for budget in BUDGETS))
     logs, dominated = [], []
     for name in names:
         joint = corpus.load(name)
@@ -118,7 +120,7 @@ def budgets(names: list[str]) -> None:
             sizes = f"{theirs.saved / 1e6:.3f} / {theirs.peak / 1e6:.3f}"
             work = f"{theirs.products / 1e6:.0f}"
             cells.append(f"{sizes} / {work} → {lowest / 1e6:.3f} ({ratio:.3f})")
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+        table.row(name, *cells)
     print(f"\ngeometric mean of the ratios: {math.exp(sum(logs) / len(logs)):.3f}")
     print(f"{len(dominated)} of {len(logs)} where torch peaks lower with no less work: {dominated}")
 

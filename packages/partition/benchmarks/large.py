@@ -1,4 +1,4 @@
-"""Seconds and memory of whole partitions of large joint graphs: ``python large.py [NODES ...]``.
+"""Seconds and memory of whole partitions of large joint graphs: ``python large.py [--markdown] [NODES ...]``.
 
 The graphs are deep perceptrons with their backward, written node by node: tracing as many takes longer than cutting them.
 """
@@ -8,8 +8,12 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 import torch
+from result_tables import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
 
@@ -66,8 +70,7 @@ def perceptron(nodes: int) -> StageGraph:
 
 
 def main(sizes: list[int]) -> None:
-    print("| nodes | save_all s | min_cut s | budget s | peak MiB |")
-    print("|---|---|---|---|---|")
+    table = Table("nodes", "save_all s", "min_cut s", "budget s", "peak MiB")
     for nodes in sizes or SIZES:
         joint = perceptron(nodes)
         cells = [str(nodes)]
@@ -79,7 +82,7 @@ def main(sizes: list[int]) -> None:
             else:
                 cells.append("-")
         cells.append(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
-        print("|", " | ".join(cells), "|", flush=True)
+        table.row(*cells)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Seconds and memory of the minimum-cut solvers on random layered joint networks: ``python solvers.py [NODES ...]``."""
+"""Seconds and memory of the minimum-cut solvers on random layered joint networks:
+``python solvers.py [--markdown] [NODES ...]``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,11 @@ import random
 import resource
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
+
+from result_tables import Table
 
 from fxstack_partition.mincut.network import SINK, SOURCE, Edge, Network
 from fxstack_partition.mincut.solve import SOLVERS
@@ -38,8 +45,7 @@ def layered(nodes: int, seed: int = 0) -> Network:
 
 
 def main(sizes: list[int]) -> None:
-    print("| nodes | edges | scipy s | networkx s | peak MiB |")
-    print("|---|---|---|---|---|")
+    table = Table("nodes", "edges", "scipy s", "networkx s", "peak MiB")
     for nodes in sizes or SIZES:
         network = layered(nodes)
         seconds = {}
@@ -50,8 +56,7 @@ def main(sizes: list[int]) -> None:
             SOLVERS[name](network)
             seconds[name] = f"{time.perf_counter() - start:.3f}"
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        cells = (str(nodes), str(len(network.edges)), seconds["scipy"], seconds.get("networkx", "-"))
-        print("|", " | ".join(cells), f"| {peak} |", flush=True)
+        table.row(nodes, len(network.edges), seconds["scipy"], seconds.get("networkx", "-"), peak)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Every table of docs/results/partition.md, in its order: ``python tables.py [GRAPH ...]``.
+"""Every table of docs/results/training-memory.md, in its order, as Markdown.
+
+    python packages/partition/benchmarks/tables.py [GRAPH ...]
 
 Takes about half an hour on an idle machine, most of it in torch's budget solver; with names of graphs, only those of the corpus
 are compared. Each table is followed by the processor time that it took.
@@ -44,7 +46,7 @@ def main(graphs: list[str]) -> None:
             continue  # it needs the whole of fxstack, and has a test there
         print(f"\n## {heading}\n", flush=True)
         before = spent()
-        subprocess.run([sys.executable, str(script), *arguments], check=True)
+        subprocess.run([sys.executable, str(script), *arguments, "--markdown"], check=True)
         print(f"\n{spent() - before:.0f} s of processor time", flush=True)
     print(f"\n{spent():.0f} s of processor time in all", flush=True)
 

@@ -1,4 +1,5 @@
-"""``budget`` beside ``ilp``: estimated seconds of recomputation at equal budgets: ``python yardstick.py``.
+"""``budget`` beside ``ilp``: estimated seconds of recomputation at equal budgets:
+``python yardstick.py [--markdown]``.
 
 The graphs are the small programs of the tests and those of the corpus that ``ilp`` takes.
 """
@@ -14,11 +15,13 @@ from fxstack_partition import PartitionError, PartitionOptions, corpus, partitio
 from fxstack_partition.joint.work import WorkModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "testing"))
 
 from typing import TYPE_CHECKING
 
 from joint_programs import PROGRAMS
 from joints import trace_joint
+from result_tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +51,7 @@ def again(joint: StageGraph, name: str, budget: float) -> float | None:
 
 
 def main() -> None:
-    print("| graph |", " | ".join(f"{budget:g}" for budget in BUDGETS), "|")
-    print("|---" * (len(BUDGETS) + 1) + "|")
+    table = Table("graph", *(f"{budget:g}" for budget in BUDGETS))
     solved = within = better = 0
     for name, joint in graphs():
         cells = []
@@ -62,7 +64,7 @@ def main() -> None:
             within += ours <= 1.05 * best + 1e-12
             better += ours < best - 1e-12
             cells.append(f"{ours * 1e6:.2f} / {best * 1e6:.2f}")
-        print(f"| {name} |", " | ".join(cells), "|", flush=True)
+        table.row(name, *cells)
     print(f"\nmicroseconds of budget / ilp; within 5% in {within} of {solved}, better in {better}")
 
 

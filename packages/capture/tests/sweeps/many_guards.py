@@ -1,14 +1,18 @@
 """How long the guards of one dynamic model take: a program over N tensors, each with a size and four branches on it.
 
-    python packages/capture/tests/sweeps/many_guards.py [N ...]
+    python packages/capture/tests/sweeps/many_guards.py [--markdown] [N ...]
 
 Processor time of the first call in seconds, with a backend that runs the graph.
 """
 
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
+from result_tables import Table
 
 import fxstack_capture
 from fxstack_capture import native
@@ -30,7 +34,7 @@ def branches(tensors):
     return out
 
 
-def measure(count):
+def measure(count, table):
     tensors = [torch.ones(6 + 2 * i) for i in range(count)]
     fxstack_capture.reset()
     compiled = fxstack_capture.optimize(lambda graph, _: graph.forward, dynamic=True)(branches)
@@ -39,7 +43,7 @@ def measure(count):
     seconds = time.process_time() - started
     exact = all(map(torch.equal, found, branches(tensors)))
     guards = len(native.entries(branches.__code__)[0].tree.meta)
-    print(f"{count:5} tensors, {guards:5} guards, {seconds:6.1f} s, {'exact' if exact else 'WRONG'}")
+    table.row(f"{count:,}", f"{guards:,}", f"{seconds:.1f}", "exact" if exact else "WRONG")
     return exact
 
 
@@ -47,4 +51,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
         sys.argv[1:] = ["10"]
     counts = [int(count) for count in sys.argv[1:]] or [100, 400, 720]
-    sys.exit(not all([measure(count) for count in counts]))
+    table = Table("N", "guards", "first call s", "results")
+    sys.exit(not all([measure(count, table) for count in counts]))

@@ -1,6 +1,6 @@
-"""What the wrapper costs beside the compiled code: ours and the incumbent's, in the same run.
+"""What the wrapper costs beside the compiled code: fxstack's and that of torch's AOT layer, in the same run.
 
-    python sweeps/overhead.py
+    python packages/functionalize/tests/sweeps/overhead.py [--markdown]
 
 The compiled functions return at once what they made before, so that nothing but the wrappers is timed. The floor of a
 training forward is torch's own ``autograd.Function``, which here does nothing but save its inputs.
@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 from compare import as_graph
 from helpers import save_everything
+from result_tables import Table
 from torch._functorch.aot_autograd import aot_module_simplified
 
 from fxstack_functionalize import aot
@@ -70,7 +72,7 @@ class Saves(torch.autograd.Function):
         return torch.empty(4)
 
 
-def measure(name, fn, inputs):
+def measure(table, name, fn, inputs):
     graph = as_graph(fn, len(inputs))
     ours = aot(graph, inputs, fw_compiler=instant, partitioner=save_everything)
     theirs = aot_module_simplified(graph, inputs, fw_compiler=boxed_instant, bw_compiler=boxed_instant)
@@ -78,18 +80,19 @@ def measure(name, fn, inputs):
     results = (torch.empty(4),) * 20
     floor = microseconds(lambda: (torch.empty(4), *results[1:]))
     times = [microseconds(lambda f=f: f(*inputs)) - floor for f in (ours, theirs)]
-    line = f"{name}: ours {times[0]:.1f} us, the incumbent's AOT layer {times[1]:.1f} us"
+    own = None
     if inputs[0].requires_grad:
         apply = super(torch.autograd.Function, Saves).apply
         own = microseconds(lambda: apply(*inputs)) - microseconds(lambda: torch.empty(4))
-        line += f", of ours torch's autograd.Function {own:.1f} us"
-    print(line)
+    table.row(name, *("" if us is None else f"{us:.1f}" for us in (*times, own)))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--dry"]:  # seconds of it, for the tests
         sys.argv[1:] = []
         microseconds.__defaults__ = (5, 1)
-    measure("inference, 1 input", increment, [torch.randn(4)])
-    measure("training forward, 1 input", increment, [torch.randn(4, requires_grad=True)])
-    measure("training forward, 20 inputs", product, [torch.randn(4, requires_grad=True) for _ in range(20)])
+    table = Table("case", "fxstack us", "torch's AOT layer us", "of fxstack torch's autograd.Function us")
+    measure(table, "inference, 1 input", increment, [torch.randn(4)])
+    measure(table, "training forward, 1 input", increment, [torch.randn(4, requires_grad=True)])
+    many = [torch.randn(4, requires_grad=True) for _ in range(20)]
+    measure(table, "training forward, 20 inputs", product, many)

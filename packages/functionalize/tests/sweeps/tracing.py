@@ -1,8 +1,8 @@
-"""What a joint trace costs: beside the incumbent's AOT stage with the same decompositions, and against the graph's size.
+"""What a joint trace costs: beside torch's AOT stage with the same decompositions, and against the graph's size.
 
-    python sweeps/tracing.py [nodes ...]
+    python packages/functionalize/tests/sweeps/tracing.py [--markdown] [nodes ...]
 
-Processor seconds, the best of three. The incumbent's figure has its partitioner's least: a cut that saves everything.
+Processor seconds, the best of three. torch's figure includes its default partition.
 """
 
 import logging
@@ -12,10 +12,12 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 from compare import as_graph
 from helpers import run_graph
+from result_tables import Table
 from torch._decomp import core_aten_decompositions
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
@@ -63,9 +65,9 @@ def cost(function):
     return best
 
 
-def compare(name, graph, inputs):
-    table = core_aten_decompositions()
-    ours = cost(lambda: trace_joint(graph, inputs, decompositions=table))
+def compare(table, name, graph, inputs):
+    decompositions = core_aten_decompositions()
+    ours = cost(lambda: trace_joint(graph, inputs, decompositions=decompositions))
     theirs = cost(
         lambda: aot_module_simplified(
             graph,
@@ -73,10 +75,10 @@ def compare(name, graph, inputs):
             fw_compiler=run_graph,
             bw_compiler=run_graph,
             partition_fn=default_partition,
-            decompositions=table,
+            decompositions=decompositions,
         )
     )
-    print(f"{name}: ours {ours:.3f} s, the incumbent's AOT stage {theirs:.3f} s", flush=True)
+    table.row(name, f"{ours:.3f}", f"{theirs:.3f}")
 
 
 if __name__ == "__main__":
@@ -84,9 +86,12 @@ if __name__ == "__main__":
         sys.argv[1:], LAYERS = ["50"], (1,)
     warnings.simplefilter("ignore")
     logging.disable()
+    table = Table("graph", "fxstack s", "torch's AOT stage s")
     for count in LAYERS:
-        compare(f"{count} transformer layers", *layers(count))
+        compare(table, f"{count} transformer layers", *layers(count))
+    print()
+    table = Table("operators in a chain", "s", "us an operator")
     for length in [int(word) for word in sys.argv[1:]] or (1250, 5000, 20000):
         graph, inputs = chain(length)
         seconds = cost(lambda graph=graph, inputs=inputs: trace_joint(graph, inputs))
-        print(f"{length} operators: {seconds:.2f} s, {seconds / length * 1e6:.0f} us each", flush=True)
+        table.row(f"{length:,}", f"{seconds:.2f}", f"{seconds / length * 1e6:.0f}")

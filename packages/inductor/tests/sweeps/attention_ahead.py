@@ -1,6 +1,7 @@
 """Compile attention kernels ahead of time for GPUs that are not there, and tabulate the machine code.
 
     python packages/inductor/tests/sweeps/attention_ahead.py [--capabilities 80 90] [--dtypes bfloat16 float32]
+        [--markdown]
 
 Forward, gradients, and a forward with few queries, for rows of 32 to 256 elements: a causal block mask and a bias. Fails if a
 kernel does not compile.
@@ -13,9 +14,11 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 from machine_code import registers_and_spilled
+from result_tables import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -92,19 +95,16 @@ def main():
     parser.add_argument("--dtypes", nargs="*", default=["bfloat16", "float32"])
     parser.add_argument("--depths", nargs="*", type=int, default=[32, 64, 128, 256])
     args = parser.parse_args()
-    print("| dtype | row | kernel | sm | tile | registers | spilled | shared | instructions |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = "row", "kernel", "sm", "tile", "registers", "spilled", "shared", "instructions"
+    table = Table("dtype", *columns, packages=["triton"])
     spilling = large = 0
     with tempfile.TemporaryDirectory() as folder:
         for dtype, depth, what, sm, sizes, found in rows(args, Path(folder)):
             registers, spilled, shared, matrix = found
             spilling += spilled > 0
             large += shared > MOST_SHARED[sm] << 10
-            print(
-                f"| {dtype} | {depth} | {what} | {sm} | {sizes} | {registers} | {spilled} | {shared >> 10} KiB | {matrix} |",
-                flush=True,
-            )
-    print(f"{spilling} kernels spill, {large} need too much shared memory")
+            table.row(dtype, depth, what, sm, sizes, registers, spilled, f"{shared >> 10} KiB", matrix)
+    print(f"\n{spilling} kernels spill, {large} need too much shared memory")
     sys.exit(large > 0)
 
 

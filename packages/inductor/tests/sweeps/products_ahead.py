@@ -1,4 +1,7 @@
-"""Every tile size of matrix products, compiled for sm_80 and sm_90 without a GPU: what the machine code uses."""
+"""Every tile size of matrix products, compiled for sm_80 and sm_90 without a GPU: what the machine code uses.
+
+python packages/inductor/tests/sweeps/products_ahead.py [--markdown]
+"""
 
 import os
 import re
@@ -8,10 +11,12 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "0"
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 import triton
 from machine_code import registers_and_spilled
+from result_tables import Table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions, lower
@@ -44,15 +49,20 @@ def main():
     graph = make_fx(gelu, decomposition_table=decompositions(), tracing_mode="fake")(*inputs)
     (kernel,) = product_kernels(lower(graph, target="cuda:sm_90").plan)
     print(f"gelu(x @ w), bfloat16, 4096x4096x1024, Triton {triton.__version__}")
-    print(
-        "| tile | sm | shared memory | instructions | registers | bytes spilled | asynchronous copies | stores |"
+    columns = (
+        "sm",
+        "shared memory",
+        "instructions",
+        "registers",
+        "bytes spilled",
+        "asynchronous copies",
+        "stores",
     )
-    print("|---|---|---|---|---|---|---|")
+    table = Table("tile", *columns)
     with tempfile.TemporaryDirectory() as folder:
         for capability in (80, 90):
             for config in CONFIGS:
-                cells = row(kernel, config, capability, Path(folder))
-                print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                table.row(*row(kernel, config, capability, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 """Errors of the functions that kernels call, in units of the last place, beside eager's.
 
-    python packages/inductor/tests/sweeps/vector_math.py [--step 1999] [--points 3000]
+    python packages/inductor/tests/sweeps/vector_math.py [--step 1999] [--points 3000] [--markdown]
 
 Single precision: one number in ``--step`` of all that there are, against float64. Double precision: ``--points`` numbers of all
 exponents and as many of common size, against 40 digits (mpmath). Arguments are denormal, huge, infinite and NaN too; what
-eager gives for the last two has to be given. Prints a table in Markdown; fails above 4 units.
+eager gives for the last two has to be given. Fails above 4 units.
 """
 
 import argparse
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import mpmath
 import numpy as np
 import torch
+from result_tables import Table
 from scalars import kinds, trace, ulps
 
 import fxstack_inductor as fi
@@ -106,16 +110,16 @@ def main():
     parser.add_argument("--points", type=int, default=3000)
     args = parser.parse_args()
     bad = 0
-    print("| function | float32: ours | eager | at | special | float64: ours | eager | at | special |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = "eager", "at", "special"
+    table = Table("function", "float32: fxstack", *columns, "float64: fxstack", *columns)
     for name in (*UNARY, *BINARY):
         cells = []
         for make, size in ((singles, args.step), (doubles, args.points)):
             (ours, theirs), special, at = row(name, make, size)
             bad += ours > max(LIMIT, theirs) or special > 0
             cells += [f"{ours:.2f}", f"{theirs:.2f}", f"{at:.4g}", str(special)]
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    print(f"{bad} above {LIMIT} units and eager, or with other special results")
+        table.row(name, *cells)
+    print(f"\n{bad} above {LIMIT} units and eager, or with other special results")
     return 1 if bad else 0
 
 
