@@ -91,15 +91,23 @@ def functions(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
+def _executed(imported: str) -> list[str]:
+    """The modules that an import executes: the module and the folders around it, except the distribution's."""
+    parts = imported.split(".")
+    return [".".join(parts[:end]) for end in range(min(2, len(parts)), len(parts) + 1)]
+
+
 def circles() -> list[str]:
     """The modules of each import circle; imports for type checkers and inside functions count."""
     for source in SOURCES:
         sys.path.insert(0, str(source))
     graph = grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=False)
     imports = networkx.DiGraph(
-        (importer, imported)
+        (importer, name)
         for importer in graph.modules
         for imported in graph.find_modules_directly_imported_by(importer)
+        for name in _executed(imported)
+        if not f"{importer}.".startswith(f"{name}.") or name == imported
         # The extension module is no Python file, so grimp takes its package for it.
         if not (importer == "fxstack_capture.native" and imported == "fxstack_capture")
     )
@@ -214,7 +222,7 @@ MEASURES = [
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
     # A ratchet: the aim is 81,048. Lower the limit whenever the number falls.
-    Measure("lines", "lines of source", 94_000, None, lines),
+    Measure("lines", "lines of source", 91_500, None, lines),
 ]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
-from fxstack_capture.calls import classes, policy, polyfills, rehashing, scan
+from fxstack_capture.calls import classes, policy, rehashing, scan
 from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
@@ -21,10 +23,12 @@ from fxstack_capture.calls.marks.registered import registered
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
-from fxstack_capture.calls.rules import RULES
+from fxstack_capture.calls.polyfills.requests import REQUESTS, request
+from fxstack_capture.calls.rules.joined import RULES
 from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch.compiling import scripted
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
+from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.objects.constants import BUILTIN_METHOD
 from fxstack_capture.objects.instances import has_finalizer
@@ -32,15 +36,9 @@ from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+from fxstack_capture.trace.state import Objects, Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from fxstack_capture.calls.table import Rule, RuleTable
-    from fxstack_capture.trace.state import Objects, Trace
-
-    Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
+Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class CallDispatcher:
@@ -93,7 +91,7 @@ class CallDispatcher:
         return linked.call(self, fn, args, kwargs)
 
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
-        return polyfills.request(self, polyfills.REQUESTS[what], operands)
+        return request(self, REQUESTS[what], operands)
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return run(self.trace, fn, args, kwargs)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.c.module import c_source
 from fxstack_inductor.codegen.host.native import native_program
@@ -15,21 +16,12 @@ from fxstack_inductor.failures import about
 from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, plan
-from fxstack_inductor.targets.c_artifact import image_of, link
+from fxstack_inductor.targets.c_artifact import Compiled, image_of, link
 from fxstack_inductor.targets.lowered_c import Lowered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.options import InductorOptions
-
-    Compiled = Callable[..., tuple[Any, ...]]
-
 
 FEWEST_CALLS = 4
 """A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,13 +20,7 @@ from fxstack_capture.objects.protocols.descriptors import (
     raw_dict_or_none,
 )
 from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+from fxstack_capture.trace.state import Calls, Request
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:

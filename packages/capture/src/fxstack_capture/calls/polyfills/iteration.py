@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import method_of, special
 from fxstack_capture.calls.readers import behind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+from fxstack_capture.trace.state import Calls, Request
 
 
 def iterate(calls: Calls, value: object) -> Request | None:

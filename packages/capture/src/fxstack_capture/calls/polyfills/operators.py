@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,13 +15,7 @@ from fxstack_capture.calls.polyfills.finding import is_ours, is_symbol, method_o
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+from fxstack_capture.trace.state import Calls, Request
 
 
 def binary(calls: Calls, op: object, left: object, right: object) -> Request | None:

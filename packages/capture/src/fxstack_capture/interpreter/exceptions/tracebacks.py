@@ -8,14 +8,9 @@ a function that was called would keep its callers, and so all of the interpreter
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackType
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    _Stub = GeneratorType[None, None, None]
-
+from typing import cast
 
 # Limits: the frames of these tracebacks are stubs. f_locals is empty, f_lineno is the first line of the
 # function (tb_lineno is right), and columns are unknown.
@@ -34,7 +29,7 @@ class TracebackStub:
 
     def __init__(self, code: CodeType) -> None:
         self._names = (code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno)
-        self._generator: _Stub | None = None
+        self._generator: GeneratorType[None, None, None] | None = None
 
     @property
     def frame(self) -> FrameType:
@@ -46,7 +41,7 @@ class TracebackStub:
         stub = _never_started.__code__.replace(
             co_filename=file, co_name=name, co_qualname=qualname, co_firstlineno=line
         )
-        self._generator = cast("_Stub", FunctionType(stub, {})())
+        self._generator = cast("GeneratorType[None, None, None]", FunctionType(stub, {})())
         return cast("FrameType", self._generator.gi_frame)
 
 
