@@ -14,6 +14,7 @@ from fxstack.backends import (
     register_backend,
     set_default_backend,
 )
+from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack.settings import list_mode_options, list_options
@@ -88,7 +89,9 @@ __all__ = [
     "forbid_in_graph",
     "get_default_backend",
     "graph_break",
+    "install",
     "is_compiling",
+    "is_installed",
     "keep_portable_guards_unsafe",
     "keep_tensor_guards_unsafe",
     "list_backends",
@@ -120,5 +123,6 @@ __all__ = [
     "skip_guard_on_globals_unsafe",
     "skip_guard_on_inbuilt_nn_modules_unsafe",
     "substitute_in_graph",
+    "uninstall",
     "wrap_numpy",
 ]

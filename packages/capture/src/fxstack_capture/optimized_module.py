@@ -36,6 +36,25 @@ class OptimizedModule:
     def _orig_mod(self) -> Any:
         return self._fxstack_original
 
+    @_orig_mod.setter
+    def _orig_mod(self, module: Any) -> None:
+        """Compile ``module`` instead, by the same arguments: libraries so take a model out of another wrapper."""
+        if module is self._fxstack_original:
+            return
+        other = self._fxstack_again(module)
+        object.__setattr__(self, "__class__", type(other))
+        object.__setattr__(self, "__dict__", module.__dict__)
+        for slot in _SLOTS:
+            object.__setattr__(self, slot, getattr(other, slot))
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Any], Any]:
+        """What compiles another callable as this module is compiled; libraries compile parts of a model with it."""
+        return self._fxstack_again
+
+    def get_compiler_config(self) -> None:
+        """torch's modules return the settings of a backend that has some; backends here have none."""
+
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._fxstack_call(*args, **kwargs)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fxstack_capture.guards.filtering import GuardFilter
 
@@ -29,6 +31,22 @@ class CaptureOptions:
     """``tensor.item()`` becomes an unbacked symbol instead of a graph break."""
     capture_dynamic_output_shape_ops: bool = False
     """``nonzero`` and the like become unbacked sizes instead of graph breaks."""
+    automatic_dynamic: bool = True
+    """A size or number that changes becomes symbolic; False: only those that are marked or chosen are."""
+    specialize_int: bool = False
+    """Integers that the program passes are constants of the graph, also when they change."""
+    specialize_float: bool = False
+    """The same for floating-point numbers."""
+    disable: bool = False
+    """Run everything in plain Python."""
+    suppress_errors: bool = False
+    """A frame whose graph the backend refuses runs in plain Python, after a warning."""
+    reorderable_functions: frozenset[Callable[..., Any]] = frozenset()
+    """Functions such as ``print`` whose calls happen behind the graph instead of ending it."""
+    ignored_functions: frozenset[Callable[..., Any]] = frozenset()
+    """Functions whose calls do nothing in compiled code, and give None."""
+    only_compliant_operators: bool = False
+    """An operator without ``torch.Tag.pt2_compliant_tag`` ends the graph."""
     inline_limit: int = 400
     """Depth of inlined Python calls beyond which tracing gives up on the frame."""
     verify_correctness: bool = False

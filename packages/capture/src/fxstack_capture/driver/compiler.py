@@ -57,6 +57,7 @@ from fxstack_capture.driver.reports.recompiling import (
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.tracing import FrameTracing
+from fxstack_capture.dynamo_settings import with_environment, with_fullgraph, with_settings
 from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Emitted
@@ -97,7 +98,7 @@ class FrameCompiler:
     ) -> None:
         """``records``: where to write down what becomes of frames; None keeps nothing alive."""
         self.backend = backend
-        self._options = options
+        self._options = with_environment(options)
         self.owner = owner
         self.observer = observer
         self.root: Any = None
@@ -124,8 +125,8 @@ class FrameCompiler:
 
     @property
     def options(self) -> CaptureOptions:
-        """The options in force: those given, with the changes of ``patch_options``."""
-        return with_changes(self._options)
+        """The options in force: those given, with the settings of torch and the changes of ``patch_options``."""
+        return with_fullgraph(with_changes(with_settings(self._options)))
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """This compiler with another backend, and entries of its own."""

@@ -17,6 +17,7 @@ from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, Unsupported
 from fxstack_capture.driver.reports.signature import signature_of
+from fxstack_capture.dynamo_settings import with_environment, with_fullgraph, with_settings
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.frame import Emitted, draft_return
 from fxstack_capture.guards.explain import GuardFailure, first_failure
@@ -81,7 +82,9 @@ def capture_whole(
     agreed = None if contract is None else CallContract(contract, fn)
     bound = None if agreed is None else agreed.bind(frame)
     demand_general(bound)
-    trace = new_trace(options, program_table(), FrameHistory(), bound)
+    trace = new_trace(
+        with_fullgraph(with_settings(with_environment(options))), program_table(), FrameHistory(), bound
+    )
     trace.for_entry, trace.exporting = False, contract is not None
     try:
         with attempt(frame, trace) as done:

@@ -79,7 +79,7 @@ def plan_tensor(
 ) -> TensorPlan:
     """Observe a tensor and decide what of it is symbolic."""
     rank = real.dim()
-    if isinstance(real, torch.nn.Parameter) or options.dynamic is False:
+    if isinstance(real, torch.nn.Parameter) or is_static(options):
         sizes = [_STATIC] * rank
     else:
         sizes = [
@@ -101,8 +101,13 @@ def plan_tensor(
     ]
     place = offset_of(source)
     offset = real.storage_offset()
-    known = history.get(place) is not None and options.dynamic is not False
+    known = history.get(place) is not None and not is_static(options)
     return TensorPlan(tuple(sizes), tuple(strides), known and history.observe(place, offset) is DYNAMIC)
+
+
+def is_static(options: CaptureOptions) -> bool:
+    """Whether sizes and numbers that are not marked or chosen are constants, also when they change."""
+    return options.dynamic is False or not (options.dynamic or options.automatic_dynamic)
 
 
 def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOptions) -> SizePlan:
@@ -113,7 +118,7 @@ def _plan_size(history: FrameHistory, place: str, size: int, options: CaptureOpt
 
 def _plan_stride(history: FrameHistory, place: str, seen: int | Inferred, options: CaptureOptions) -> object:
     joined = history.observe(place, seen)
-    return DYNAMIC if joined is DYNAMIC and options.dynamic is not False else seen
+    return DYNAMIC if joined is DYNAMIC and not is_static(options) else seen
 
 
 def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
@@ -168,7 +173,9 @@ def plan_number(
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
     if choices.is_dynamic_number(source, value):
         return Kind.OWN
-    if options.dynamic is False:
+    if is_static(options) or (
+        options.specialize_float if isinstance(value, float) else options.specialize_int
+    ):
         return Kind.STATIC
     if history.observe(number_of(source), value) is DYNAMIC:
         return Kind.OWN

@@ -32,8 +32,34 @@ class Explanation:
     @property
     def operators(self) -> int:
         """Calls in all graphs."""
-        calls = ("call_function", "call_method", "call_module")
-        return sum(node.op in calls for graph in self.graphs for node in graph.graph.nodes)
+        return sum(len(_calls(graph)) for graph in self.graphs)
+
+    # The names that torch's explanations have, for programs that read them.
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def op_count(self) -> int:
+        return self.operators
+
+    @property
+    def ops_per_graph(self) -> list[list[Any]]:
+        """The targets of the calls in each graph."""
+        return [[node.target for node in _calls(graph)] for graph in self.graphs]
+
+    @property
+    def out_guards(self) -> tuple[Guard, ...]:
+        return self.guards
+
+    @property
+    def break_reasons(self) -> list[BreakReason]:
+        return [BreakReason(record.message, record.stack) for record in self.breaks]
 
     def __str__(self) -> str:
         head = (
@@ -41,6 +67,19 @@ class Explanation:
             f" {len(self.breaks)} graph break(s), {len(self.guards)} guard(s)"
         )
         return "\n".join([head, *(_frame(frame) for frame in self.frames)])
+
+
+@dataclass(frozen=True, slots=True)
+class BreakReason:
+    """A graph break as torch's explanations have it. ``user_stack`` has the program's frames, innermost last."""
+
+    reason: str
+    user_stack: tuple[tuple[str, int, str], ...]
+    graph_break: bool = True
+
+
+def _calls(graph: Any) -> list[Any]:
+    return [node for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module")]
 
 
 def _frame(frame: FrameRecord) -> str:

@@ -17,6 +17,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import Equals, TypeIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
+from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.sources import Converted
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
@@ -87,7 +88,7 @@ class Counters:
         source = Converted(tensor_source, torch.Tensor.item)
         with tracer.unrecorded():
             real = original.item()
-        if not can_be_symbolic(real) or tracer.trace.options.dynamic is False:
+        if not can_be_symbolic(real) or is_static(tracer.trace.options):
             tracer.trace.guard(source, Equals(real))
             return real, real, source
         tracer.trace.guard(source, TypeIs(float))

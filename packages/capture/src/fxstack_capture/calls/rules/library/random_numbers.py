@@ -17,6 +17,7 @@ from typing import Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.shapes.policy import is_static
 from fxstack_capture.trace.state import Args, Objects, Trace
 
 # Limits: choice and shuffle of objects, getstate, and shuffle of a list from outside end the graph.
@@ -42,7 +43,7 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[...,
         raise _refusal(fn)
     if fn.__name__ == "shuffle" and not _shuffles_new(objects, given):
         raise _refusal(fn)
-    if trace.options.dynamic is False:
+    if is_static(trace.options):
         raise graph_break("unsupported-call", f"random.{fn.__name__} under dynamic=False")
     plain = tuple(_plain(trace, fn, value) for value in given)
     named = {name: _plain(trace, fn, value) for name, value in kwargs.items()}

@@ -1,0 +1,160 @@
+"""Functions of fxstack with the names and signatures that torch's compiler has.
+
+Arguments that torch has and fxstack follows in another way are translated; an argument that changes nothing is
+reported once, at the user's line.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+import fxstack_capture
+from fxstack import api
+from fxstack.pipeline import Backend
+from fxstack_capture.driver.reports.explanation import Explanation
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: object = None,
+) -> Any:
+    """``torch.compile`` on fxstack: see ``fxstack.compile``.
+
+    Raises:
+        RuntimeError: if both ``mode`` and ``options`` are given, as in torch.
+    """
+    if mode is not None and options is not None:
+        raise RuntimeError(
+            "Either mode or options can be specified, but both can't be specified at the same time."
+        )
+    if torch.compiler.is_exporting():
+        warnings.warn("torch.compile is ignored when called inside torch.export region", stacklevel=2)
+        return model if model is not None else _unchanged
+    chosen = dict(options or {})
+    if recompile_limit is not None:
+        chosen["recompile_limit"] = recompile_limit
+    if chosen.pop("use_aoti", False):
+        _has_no_effect("options={'use_aoti': True}", "compiled programs are stored on disk by themselves")
+    if name is not None:
+        _has_no_effect(f"name={name!r}", "compile_log and explain name the functions of the program")
+    if shapes_spec is not None:
+        _has_no_effect("shapes_spec", "fxstack.compile takes a contract as dynamic_shapes")
+    del isolate_recompiles  # every compiled callable has entries of its own
+    return api.compile(
+        model,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=chosen or None,
+        disable=disable,
+    )
+
+
+def _unchanged(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn
+
+
+def optimize(
+    backend: str | Backend = "inductor",
+    *,
+    nopython: bool = False,
+    error_on_graph_break: bool | None = None,
+    guard_export_fn: object = None,
+    guard_fail_fn: object = None,
+    guard_filter_fn: object = None,
+    disable: bool = False,
+    dynamic: bool | None = None,
+    package: object = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: object = None,
+) -> Callable[[Any], Any]:
+    """``torch._dynamo.optimize`` on fxstack: a decorator that compiles by ``backend``."""
+    for hook, label in ((guard_export_fn, "guard_export_fn"), (guard_fail_fn, "guard_fail_fn")):
+        if hook is not None:
+            _has_no_effect(label, "explain and the logger fxstack_capture tell of guards and recompilations")
+    if package is not None:
+        _has_no_effect("package", "compiled programs are stored on disk by themselves")
+    options = {} if guard_filter_fn is None else {"guard_filter_fn": guard_filter_fn}
+    decorate = compile(
+        fullgraph=nopython,
+        dynamic=dynamic,
+        backend=backend,
+        options=options or None,
+        disable=disable,
+        recompile_limit=recompile_limit,
+        isolate_recompiles=isolate_recompiles,
+        shapes_spec=shapes_spec,
+    )
+    if not error_on_graph_break:
+        return decorate
+
+    def strict(fn: Callable[..., Any]) -> Any:
+        return fxstack_capture.error_on_graph_break(True)(decorate(fn))
+
+    return strict
+
+
+def optimize_assert(backend: str | Backend, **keywords: Any) -> Callable[[Any], Any]:
+    """``torch._dynamo.optimize_assert`` on fxstack: ``optimize`` for one whole graph."""
+    known = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}
+    return optimize(backend, nopython=True, **known)
+
+
+_OF_OPTIMIZE = frozenset({"dynamic", "package", "recompile_limit", "isolate_recompiles", "shapes_spec"})
+
+
+def explain(f: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    """``torch._dynamo.explain`` on fxstack: ``explain(f)(*args)`` returns an ``Explanation``."""
+    explained: Callable[..., Explanation] = fxstack_capture.explain(f)
+    return explained(*args, **kwargs) if args or kwargs else explained
+
+
+def reset() -> None:
+    """``torch._dynamo.reset`` on fxstack: forget everything that was compiled."""
+    fxstack_capture.reset()
+
+
+def _has_no_effect(argument: str, because: str) -> None:
+    text = f"torch.compile on fxstack: {argument} has no effect: {because}."
+    frame = _caller()
+    key = (text, frame.f_code.co_filename, frame.f_lineno)
+    if key not in _REPORTED:
+        _REPORTED.add(key)
+        warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
+_REPORTED: set[tuple[str, str, int]] = set()
+
+
+def _caller() -> FrameType:
+    """Return the nearest frame that belongs neither to fxstack nor to torch."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in {
+        "fxstack",
+        "torch",
+    }:
+        frame = frame.f_back
+    return frame
+
+
+functools.update_wrapper(compile, torch.compile, assigned=("__module__", "__qualname__"), updated=())
+del compile.__wrapped__

@@ -1,0 +1,100 @@
+"""``install`` puts fxstack in the place of torch's compiler; ``uninstall`` undoes it.
+
+Only what compiles is replaced. What a program says to the compiler (``disable``, ``mark_dynamic``,
+``allow_in_graph``, ``set_stance`` and so on) leaves marks that capture reads, so torch's own functions stay.
+Callables that torch's compiler made before stay with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+from fxstack import artifacts, backends
+from fxstack.dropin import entrances, module_class
+from fxstack.dropin.loading import AfterImport, Change
+
+_MISSING: Final = object()
+
+
+class _Installation:
+    """The replaced attributes with the objects that they had."""
+
+    def __init__(self) -> None:
+        self._originals: list[tuple[ModuleType, str, object]] = []
+        self._made: dict[str, tuple[object, object]] = {}
+        self._after_import = AfterImport({name: self._changer(name) for name in _REPLACEMENTS})
+
+    def start(self) -> None:
+        self._after_import.start()
+
+    def undo(self) -> None:
+        self._after_import.stop()
+        for module, name, original in reversed(self._originals):
+            setattr(module, name, original)
+        self._originals.clear()
+
+    def _changer(self, of: str) -> Change:
+        def change(module: ModuleType) -> None:
+            for name, replacement in _REPLACEMENTS[of].items():
+                found = getattr(module, name, _MISSING)
+                if found is _MISSING:
+                    continue
+                # A package imports what its submodules define, which may be replaced there already.
+                original, made = self._made.get(name, (found, None))
+                if found is not made:
+                    original, made = self._made[name] = found, replacement(found)
+                self._originals.append((module, name, original))
+                setattr(module, name, made)
+
+        return change
+
+
+def _by(replacement: object) -> Callable[[object], object]:
+    return lambda _original: replacement
+
+
+_COMPILING: Final[dict[str, Callable[[Any], object]]] = {
+    "optimize": _by(entrances.optimize),
+    "optimize_assert": _by(entrances.optimize_assert),
+    "explain": _by(entrances.explain),
+    "OptimizedModule": module_class.both,
+}
+
+_REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
+    "torch": {"compile": _by(entrances.compile)},
+    "torch.compiler": {
+        "reset": _by(entrances.reset),
+        "list_backends": _by(lambda exclude_tags=("debug", "experimental"): list(backends.list_backends())),  # noqa: ARG005
+        "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
+        "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
+    },
+    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset)},
+    "torch._dynamo.eval_frame": _COMPILING,
+}
+"""For each module of torch the names that are replaced, with what makes the replacement from the original."""
+
+_INSTALLED: list[_Installation] = []
+
+
+def install() -> None:
+    """Let ``torch.compile`` and all that compiles in torch mean fxstack, for the whole process.
+
+    Calling it again does nothing. ``FXSTACK=1`` in the environment does the same when torch is imported.
+    """
+    if not _INSTALLED:
+        made = _Installation()
+        made.start()
+        _INSTALLED.append(made)
+
+
+def uninstall() -> None:
+    """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
+    if _INSTALLED:
+        _INSTALLED.pop().undo()
+
+
+def is_installed() -> bool:
+    """Return whether ``torch.compile`` means fxstack."""
+    return bool(_INSTALLED)

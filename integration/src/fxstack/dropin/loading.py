@@ -1,0 +1,62 @@
+"""Change a module of torch when it is imported, without importing it.
+
+``torch._dynamo`` takes a second to import, and no package of fxstack imports it. A finder at the head of
+``sys.meta_path`` waits for the modules that are to be changed; where nobody imports one, nothing happens.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Change = Callable[[ModuleType], None]
+
+
+class AfterImport(MetaPathFinder):
+    """Calls a function with each of some modules as soon as the module has been executed."""
+
+    def __init__(self, changes: dict[str, Change]) -> None:
+        self._changes = changes
+        self._finding: set[str] = set()
+
+    def start(self) -> None:
+        """Change the modules that are loaded already, and wait for the others."""
+        for name, change in self._changes.items():
+            module = sys.modules.get(name)
+            if module is not None:
+                change(module)
+        sys.meta_path.insert(0, self)
+
+    def stop(self) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the module by the other finders; its loader calls the function of the module in addition."""
+        if fullname not in self._changes or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            _extend(spec.loader, self._changes[fullname])
+        return spec
+
+
+def _extend(loader: Any, change: Change) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # a reload executes the module alone
+        execute(module)
+        change(module)
+
+    loader.exec_module = exec_module
