@@ -1,10 +1,10 @@
-"""Who each input and output of a stage graph is.
+"""The signature of a stage graph: the role of each input and output.
 
-A stage hands on a ``torch.fx.GraphModule`` together with one frozen ``GraphSignature``. Placeholders of
-the graph and ``signature.inputs`` correspond one to one, in order; so do the elements of the graph's
-(flat, tuple) output and ``signature.outputs``.
+A stage passes on a ``torch.fx.GraphModule`` together with one frozen ``GraphSignature``. The placeholders of
+the graph and ``signature.inputs`` correspond one to one, in order. The elements of the graph's output (a flat
+tuple) and ``signature.outputs`` correspond in the same way.
 
-Vocabulary follows ``torch.export.graph_signature`` where it has a word.
+Names follow ``torch.export.graph_signature`` where it defines a name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch.fx import GraphModule
 
 
 class Stage(StrEnum):
-    """Which point of the pipeline a graph comes from; decides which invariants ``verify`` checks."""
+    """The point of the pipeline that a graph comes from.
+
+    The stage decides which invariants ``verify`` checks.
+    """
 
     CAPTURED = "captured"
     """Torch-level operators, as the user called them; may mutate and alias."""
@@ -61,11 +64,11 @@ class OutputKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One placeholder. ``name`` is the placeholder node's name.
+    """One placeholder. ``name`` is the name of the placeholder node.
 
-    ``target`` is the fully qualified name of a parameter or buffer, the symbol that a SYMBOL input binds,
-    the forward output that a TANGENT or SAVED input belongs to, else None. ``source`` says in words (a
-    Python expression) where the caller finds the value; it is for people.
+    ``target`` is the fully qualified name of a parameter or buffer, the symbol that a SYMBOL input binds, or
+    the forward output that a TANGENT or SAVED input belongs to. For other inputs it is None. ``source`` is a
+    Python expression that says where the caller finds the value. It is only for people.
     """
 
     kind: InputKind
@@ -76,7 +79,10 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """One element of the graph's output tuple. ``name`` is the producing node's, or None for a constant."""
+    """One element of the graph's output tuple.
+
+    ``name`` is the producing node's name, or None for a constant.
+    """
 
     kind: OutputKind
     name: str | None
@@ -85,9 +91,9 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class SymbolSpec:
-    """One symbolic integer: its name in expressions, the value seen at capture, its inclusive range, source.
+    """One symbolic integer: name in expressions, value seen at capture, inclusive range, source.
 
-    ``upper`` is None when unbounded.
+    ``upper`` is None if the range has no upper bound.
     """
 
     name: str
@@ -115,16 +121,18 @@ class GraphSignature:
 
 @dataclass(frozen=True, slots=True)
 class StageGraph:
-    """A graph and its signature: what every stage takes and returns.
+    """A graph and its signature. Every stage takes a ``StageGraph`` and returns one.
 
-    Conventions of the flat tuples, by stage:
+    The order of the flat tuples depends on the stage:
 
     - CAPTURED, FUNCTIONAL: inputs as captured; outputs: MUTATED_INPUT first, then user outputs and aliases.
-    - JOINT: inputs are the primals (everything of the forward), then the TANGENTs; outputs are those of the
-      forward, then one GRADIENT per primal that can need one (the value is None where it gets none; over
-      wrapper subclasses one for each plain tensor that the gradient wraps).
-    - FORWARD: the joint's primals; outputs those of the forward, then SAVED tensors, then SAVED symbols.
-    - BACKWARD: SAVED tensors, SAVED symbols, TANGENTs; outputs the GRADIENTs.
+    - JOINT: inputs: the primals (all inputs of the forward), then the TANGENTs; outputs: the outputs of the
+      forward, then one GRADIENT for each primal that can need a gradient. The value is None where the primal
+      gets no gradient. A primal that is a wrapper subclass has one GRADIENT for each plain tensor that its
+      gradient wraps.
+    - FORWARD: inputs: the primals of the joint graph; outputs: the outputs of the forward, then SAVED
+      tensors, then SAVED symbols.
+    - BACKWARD: inputs: SAVED tensors, SAVED symbols, TANGENTs; outputs: the GRADIENTs.
     """
 
     graph_module: GraphModule
@@ -133,7 +141,10 @@ class StageGraph:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A joint graph cut in two. ``reasons`` maps names of its nodes to why they are saved or recomputed."""
+    """A joint graph that is cut into forward and backward.
+
+    ``reasons`` maps the names of joint graph nodes to the reason why each node is saved or recomputed.
+    """
 
     forward: StageGraph
     backward: StageGraph
