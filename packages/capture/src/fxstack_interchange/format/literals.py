@@ -1,4 +1,4 @@
-"""The types of the immutable values that may stand in a graph as they are."""
+"""The types of immutable values that may occur in a graph without an encoding."""
 
 from __future__ import annotations
 
