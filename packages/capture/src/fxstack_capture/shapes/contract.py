@@ -100,7 +100,7 @@ class ShapeContract:
         """Compare the contract with a call. ``arguments`` maps parameter names to values and their sources.
 
         Raises:
-            ShapeContractError: the contract does not describe the arguments, or their sizes violate the contract.
+            ShapeContractError: the contract does not describe the arguments, or their sizes violate it.
         """
         bound = Bound()
         for name, spec in self._by_name(list(arguments)).items():

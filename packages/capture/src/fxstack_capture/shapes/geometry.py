@@ -159,8 +159,7 @@ class Geometry:
         return NamedSymbol(expr, made, solved)
 
     def number(self, value: int, source: Source) -> Number:
-        """Make a symbol for an integer that may be zero, one or negative (a stride, an offset, an argument).
-        """
+        """Make a symbol for an integer that may be 0, 1 or negative: a stride, an offset, an argument."""
         return self._bound(self._free_symbol(value, source), value, source)
 
     def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
