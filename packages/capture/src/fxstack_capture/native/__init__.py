@@ -75,7 +75,7 @@ is a Python function. Its frame takes the place of the first frame in tracebacks
 
 **Iterators**::
 
-    upcoming(iterator, k)         # the item after k others (iterators of list, tuple, range, dict); IndexError
+    upcoming(iterator, k)         # the item after k others (list, tuple, range, dict iterators); IndexError
 
 **Caches**::
 
