@@ -9,7 +9,7 @@ from fxstack_capture.guards.filtering import GuardFilter
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Options of one ``optimize``/``capture`` call; immutable and comparable."""
+    """The options of one ``optimize`` or ``capture`` call. The record is immutable and comparable."""
 
     fullgraph: bool = False
     """Raise instead of breaking the graph."""
