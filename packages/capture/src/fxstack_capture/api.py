@@ -73,13 +73,11 @@ def optimize(
         options: More options. If given, ``fullgraph`` and ``dynamic`` are taken from it, and not from the
             arguments above.
         observer: An object that is notified of every trace and graph break.
-        profile: The observations of earlier processes (``profile_of``). Sizes and numbers that changed in
-            them are symbolic from the start.
+        profile: Observations of earlier processes (``profile_of``). Changed numbers are symbolic at once.
         dynamic_shapes: A contract about the sizes of the arguments, in the form of ``torch.export``.
             ``ShapeContractError`` is raised by a call that violates the contract, and by a program that does
             not work for all sizes of the contract.
-        named_backend: Maps the argument of ``set_stance(force_backend=...)`` to a backend. The default knows
-            ``"eager"``.
+        named_backend: Maps ``force_backend`` of ``set_stance`` to a backend. The default knows ``"eager"``.
         again: The function that compiles a copy of a module. It is pickled with the module, and compiles the
             module in the process that loads it. The default calls ``optimize`` with the same arguments.
     """

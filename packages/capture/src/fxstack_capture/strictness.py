@@ -24,9 +24,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
     ``fullgraph=True`` allows no break, whatever this setting says.
     """
 
-    __module__ = (
-        "fxstack_capture"  # the program's, not a part of the compiler: it is made again behind a break
-    )
+    __module__ = "fxstack_capture"  # Not a module of the compiler: code after a break makes the object again.
 
     def __init__(self, error: bool) -> None:
         self._error = error
