@@ -49,19 +49,22 @@ class GraphBreak(BaseException):
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
         self.error: Exception | None = None
-        """Raised to the caller of the compiled code instead of breaking the graph."""
+        """If set, the compiled code raises this exception in its caller instead of breaking the graph."""
         self.earlier: int | None = None
-        """A step of the root frame before which the graph has to end, though the trouble comes later."""
+        """A step of the root frame before which the graph must end. The cause of the break comes later."""
         self.path: tuple[int, ...] = ()
-        """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
+        """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
         self.below_c_code = False
-        """Whether it has left a frame that C code called, which cannot be continued."""
+        """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
         self.until: Guard | None = None
-        """The frame runs in plain Python, with all that it calls, for as long as this holds."""
+        """The frame, with everything that it calls, runs in plain Python as long as this guard holds."""
         self.is_error = False
-        """Whether the program said that a break there is one (``error_on_graph_break``)."""
+        """Whether the program declared a graph break at this place an error (``error_on_graph_break``)."""
         self.whole: object = None
-        """The frame of a function that has to run in plain Python as a whole, with all that it calls on the way here."""
+        """The frame of a function that must run in plain Python as a whole.
+
+        This includes every call of the function up to the break.
+        """
 
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
         """Record that the break leaves ``frame`` at step ``step``.

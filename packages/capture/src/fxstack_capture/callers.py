@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 CALLERS: set[CodeType] = set()
-"""The code of such functions. Filled by the decorator alone."""
+"""The code objects of these functions. Only the decorator ``calls_program`` adds code objects."""
 
 
 def calls_program(fn: _F) -> _F:

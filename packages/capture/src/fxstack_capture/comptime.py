@@ -42,9 +42,9 @@ class ComptimeVar:
 
     held: Any
     source: str | None = None
-    """Where it comes from, as an expression; None if it was made in the traced code."""
+    """The source of the value as an expression; None if the traced code made the value."""
     enter: Callable[[DeferredLocal], Any] | None = None
-    """Brings a variable in that was not read yet."""
+    """The function that wraps a deferred local."""
 
     @property
     def value(self) -> Any:

@@ -299,7 +299,7 @@ class Cached(Step):
     key: object = field(compare=False, repr=False)
     call: str
     at: int
-    """The address of ``key``, which its records compare: there is one key object for equal keys."""
+    """The address of ``key``, which equality compares. Equal keys have one key object."""
 
     def _named(self) -> str:
         return f"{self.of.name}({self.call})"

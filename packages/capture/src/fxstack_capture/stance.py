@@ -34,9 +34,9 @@ class Stance:
 
     name: str = "default"
     backend: Any = None
-    """The one that is used instead of their own."""
+    """The backend that replaces the functions' own backends."""
     is_warm: bool = False
-    """``skip_guard_eval_unsafe``: nothing more will have to be compiled."""
+    """``skip_guard_eval_unsafe``: no further compilation will be necessary."""
 
     @property
     def forbids_compiling(self) -> str:

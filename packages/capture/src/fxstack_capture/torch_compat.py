@@ -156,7 +156,10 @@ bind(globals(), NAMES)
 
 _APPLY: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
-"""What ``Function.apply`` calls: a Python function, from torch 2.14 on a class method written in C."""
+"""The function that ``Function.apply`` calls.
+
+It is a Python function before torch 2.14, and a class method written in C since torch 2.14.
+"""
 
 
 def may_trace_by_fx() -> bool:

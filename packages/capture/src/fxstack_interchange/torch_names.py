@@ -19,10 +19,13 @@ from typing import Any
 import torch
 
 Names = Mapping[str, Mapping[str, str]]
-"""For each feature the modules or classes that have its names, with the names, separated by spaces."""
+"""Maps each feature to the modules or classes that hold its names.
+
+The value is the names, separated by spaces.
+"""
 
 HIDDEN: set[str] = set()
-"""Paths that are taken for missing: tests put names there."""
+"""Paths that ``find`` treats as missing. Tests add paths here."""
 
 
 class MissingTorchNameError(RuntimeError):
@@ -59,7 +62,7 @@ class Absent(type):
 
 
 FIRST, LAST = "2.11", "2.15"
-"""The releases of torch that the tests run on."""
+"""The first and the last release of torch that the tests run on."""
 
 
 def warn_of_untested(version: str = torch.__version__) -> None:

@@ -137,7 +137,10 @@ _OUTPUT_KINDS: dict[Stage, frozenset[OutputKind]] = {
 
 
 _LATE = {(_IN.TANGENT, True): 2, (_IN.TANGENT, False): 2, (_IN.RNG_STATE, True): 3}
-"""Place of inputs that a joint graph's backward gets when it runs, by kind and whether their target is ``"backward"``."""
+"""Sort rank of the inputs that the backward of a joint graph receives when it runs.
+
+The key is the kind, and whether the target is ``"backward"``.
+"""
 
 
 def _kinds(facts: Facts) -> Found:
@@ -302,7 +305,7 @@ CORRESPONDENCE: tuple[Rule, ...] = (
     Rule("outputs", ALL_STAGES, _output_specs),
     Rule("symbol-descriptions", ALL_STAGES, _declared),
 )
-"""What every file must satisfy to be read."""
+"""The rules that a graph must satisfy before it can be saved or loaded."""
 
 RULES: tuple[Rule, ...] = (
     *CORRESPONDENCE,

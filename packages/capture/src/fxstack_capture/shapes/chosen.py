@@ -25,7 +25,7 @@ _WITH_DIMENSION: Final = re.compile(r"(.+):(\d+)")
 _WHITESPACE: Final = re.compile(r"\s")
 
 Entry = tuple[str, int | None]
-"""A pattern, and the dimension that it is about; None for all."""
+"""A pattern, and the dimension that the entry is restricted to; None for all dimensions."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -45,7 +45,10 @@ class Choices:
     unbacked: tuple[Entry, ...] = ()
     values: frozenset[str] = frozenset()
     parameters: Mapping[Source, Source] = field(default_factory=dict)
-    """The names that the program has for arguments, where the frame has others: those of ``forward`` in a call of a module."""
+    """Maps sources of the frame to the names that the program uses for the same arguments.
+
+    The names differ in a call of a module, where the program's names are the parameters of ``forward``.
+    """
 
     def is_dynamic(self, source: Source, dim: int, size: int) -> bool:
         """Whether a size is chosen, by its source or by its value."""

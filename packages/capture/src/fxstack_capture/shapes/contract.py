@@ -58,9 +58,12 @@ class Bound:
     numbers: dict[Source, Hint | None] = field(default_factory=dict)
     roots: dict[str, Solved] = field(default_factory=dict)
     names: dict[Source, str] = field(default_factory=dict)
-    """What the user calls the tensors, where the frame has another name for them (a module's call passes ``args``)."""
+    """The names that the user gives to the tensors.
+
+    They differ from the frame's names in a call of a module, which passes ``args``.
+    """
     alive: list[torch.Tensor] = field(default_factory=list)
-    """Keeps the tensors, whose ids are keys."""
+    """Keeps the tensors alive, because their ids are keys of ``tensors``."""
 
 
 @dataclass(frozen=True, slots=True)

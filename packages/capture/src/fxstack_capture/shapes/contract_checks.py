@@ -22,7 +22,7 @@ from fxstack_capture.shapes.symbolic.words import at_line, readable
 # that none of these values violates stays a guard, so a call that violates the guard compiles again.
 
 _ENOUGH = 2**47
-"""No tensor has more elements than there are addresses: an upper bound beyond that keeps nobody out."""
+"""No tensor has more elements than there are addresses. A greater upper bound excludes no tensor."""
 _NEAR = 40
 _SUGGESTED = 16
 _COMBINATIONS = 400

@@ -38,7 +38,7 @@ class Marks:
     static: frozenset[int]
     unbacked: dict[int, DimRange]
     shape_ids: dict[int, str]
-    """Unbacked dimensions with one id are of one size."""
+    """Unbacked dimensions with the same id have the same size."""
 
 
 def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None) -> None:

@@ -29,9 +29,9 @@ class Kind(enum.Enum):
 
     STATIC = "static"
     DUCK = "duck"
-    """Symbolic; numbers with equal values share a symbol."""
+    """Symbolic. Numbers with equal values share a symbol."""
     OWN = "own"
-    """Symbolic with a symbol of its own."""
+    """Symbolic, with its own symbol."""
     UNBACKED = "unbacked"
     NAMED = "named"
     """A formula of the symbol of a named dimension."""
@@ -42,11 +42,11 @@ class SizePlan:
     kind: Kind
     bounds: DimRange | Range | None = None
     strict: bool = False
-    """Whether it is an error if the program needs this number to be one value."""
+    """Whether it is an error if the program needs one specific value of this number."""
     named: Named | None = None
     solved: Solved | None = None
     shape_id: str | None = None
-    """Unbacked sizes with one id are equal."""
+    """Unbacked sizes with the same id are equal."""
 
 
 _STATIC = SizePlan(Kind.STATIC)

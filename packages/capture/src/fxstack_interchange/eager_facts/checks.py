@@ -30,13 +30,13 @@ _SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn", "_foreach", "_fused")
-"""Kernels that believe what their callers say, or do much."""
+"""Kernels that do not check their arguments, or that are expensive."""
 _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
-"""Kernels of gradients that compare sizes and dtypes before they read anything."""
+"""Gradient kernels that compare sizes and dtypes before they read any element."""
 _UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
-"""Operators whose tensors have to agree in their elements."""
+"""Operators whose tensors must have consistent elements. Made-up elements do not satisfy this condition."""
 _FEW = 1 << 14
-"""Elements of a call that is made as it is."""
+"""Maximum number of elements of a call that runs with its own sizes at once."""
 _MANY = 1 << 22
 _SHORT = 4
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -178,9 +178,9 @@ def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
 
 
 _ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, which the program may have replaced."""
+"""Not ``torch.zeros``, because the program may have replaced it."""
 _FILLS: tuple[Callable[..., Tensor], ...] = (_ZEROS, torch.ops.aten.ones.default, _identity)
-"""What makes the elements that are tried."""
+"""The functions that make the elements of the test calls."""
 
 
 def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:

@@ -45,23 +45,29 @@ _CHECKED = frozenset(
     nll_loss_forward nll_loss2d_forward multi_margin_loss
     normal bernoulli binomial poisson""".split()  # noqa: SIM905 - names
 )
-"""Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
+"""Operators that check all sizes before they read any element, and refuse sizes that do not fit.
+
+Pointwise operators and reductions are not listed.
+"""
 _WRONG_IN_HALVES = frozenset(
     {
         torch.ops.aten._native_batch_norm_legit_functional.default,
         torch.ops.aten._batch_norm_with_update_functional.default,
     }
 )
-"""Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
+"""Operators for which torch's fake kernels give the new statistics another dtype than the old statistics."""
 _NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
-"""Operators that believe what other arguments say of the sizes of tensors: asked in the sizes of the program alone."""
+"""Operators that take the sizes of tensors from other arguments without checking them.
+
+They are called only with the program's sizes.
+"""
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
 _ENOUGH = 1 << 16
-"""Elements of a call that is made with the sizes that the program has."""
+"""Maximum number of elements of a call with the program's sizes."""
 
 Dtypes = tuple[torch.dtype | None, ...]
-"""None stands for a result that is not asked for."""
+"""None stands for a result whose dtype is not needed."""
 Answer = Dtypes | Exception | None
 _ANSWERS: dict[tuple[Any, ...], Answer] = {}
 _CAPACITY = 1 << 14
@@ -282,7 +288,7 @@ def _call(
 
 
 _ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, which the program may have replaced: answers are kept."""
+"""Not ``torch.zeros``, because the program may have replaced it and ``_ANSWERS`` keeps the result."""
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:

@@ -21,7 +21,10 @@ from fxstack_interchange.torch_compat import (
 )
 
 BUILTIN = frozenset({"aten", "prim", "prims"})
-"""Namespaces whose operators return nothing only to check something, unless they are registered."""
+"""Namespaces whose operators return nothing only if they check something.
+
+Operators with an effect that torch has registered are an exception.
+"""
 
 _KNOWN = BUILTIN | {
     *(
@@ -37,9 +40,12 @@ _KNOWN = BUILTIN | {
     ),
     *("quantized_decomposed", "_quantized", "torchvision", "torchaudio", "sparse"),
 }
-"""Namespaces whose operators do nothing but give results, as far as they are not ordered."""
+"""Namespaces whose operators have no effects, except operators for which ``is_ordered`` is true."""
 _FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
-"""What stands for an operator that writes to its arguments, the first argument."""
+"""Operators that wrap an operator which writes to its arguments.
+
+The wrapped operator is their first argument.
+"""
 
 
 _BATCH_NORMS = frozenset(
@@ -49,7 +55,7 @@ _BATCH_NORMS = frozenset(
         torch.ops.aten.miopen_batch_norm.default,
     }
 )
-"""Operators that write to running statistics without saying so."""
+"""Operators that write to running statistics although their schema does not declare it."""
 
 
 def is_ordered(target: object) -> bool:

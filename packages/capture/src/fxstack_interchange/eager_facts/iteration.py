@@ -16,7 +16,7 @@ from torch import Tensor
 
 CHANNELS_LAST = (0, 2, 3, 1)
 _RANKS = (4, 5)
-"""Of batches of images and of volumes."""
+"""Ranks of batches of images and of volumes."""
 
 
 class Operand(NamedTuple):

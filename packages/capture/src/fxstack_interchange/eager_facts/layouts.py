@@ -39,7 +39,10 @@ _ATEN = torch.ops.aten
 
 Strides = tuple[Any, ...]
 Given = list[Strides | None]
-"""For each result of an operator, the strides that eager gives it; None where they are those that it has."""
+"""The strides that eager gives each result of an operator.
+
+None means that the result already has these strides.
+"""
 
 
 def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> Given | None:
@@ -376,13 +379,13 @@ _COPIES = frozenset(
 _CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
 _NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
 _SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
-"""Overloads for numbers which do not make tensors of them."""
+"""Overloads for numbers that do not convert the number to a tensor."""
 
 
 _VIEW = _ATEN.view.default
 _AS_STRIDED = _ATEN.as_strided.default
 _ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
-"""Operators whose rule is about all of their results."""
+"""Operators whose rule applies to all of their results."""
 _RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
     _ATEN.angle.default: _angle,

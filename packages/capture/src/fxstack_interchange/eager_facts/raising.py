@@ -42,7 +42,7 @@ DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
         for name in sorted({*_INT, *_FLOAT, *_BOOL})
     }
 )
-"""Names of ATen operators, and the kinds of the tensors whose elements they refuse."""
+"""Maps names of ATen operators to the kinds of tensors for which the operator refuses some elements."""
 
 
 def kind_of_dtype(dtype: torch.dtype) -> str:

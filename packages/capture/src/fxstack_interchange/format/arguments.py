@@ -146,7 +146,7 @@ CODECS: tuple[Codec, ...] = (
         _member(torch.memory_format, _torch_members(torch.memory_format)),
     ),
 )
-"""Tried in order on saving; the first whose types match writes the value."""
+"""``encode`` tries the codecs in order. The first codec whose types match encodes the value."""
 
 _BY_TAG = {codec.tag: codec for codec in CODECS}
 

@@ -53,7 +53,7 @@ _NAMESPACES: dict[str, Any] = {
     "operator": operator,
     "math": math,
 }
-"""Where ordinary functions live; searched in this order when a function is given a name."""
+"""The namespaces of ordinary functions. ``name_of`` uses the first namespace that holds the function."""
 
 _EXTRA_TORCH = _words("""
     set_autocast_enabled set_autocast_dtype set_autocast_cpu_enabled set_autocast_cpu_dtype
@@ -62,7 +62,7 @@ _EXTRA_TORCH = _words("""
     sym_fresh_size _check _check_is_size tensor as_tensor asarray scalar_tensor manual_seed seed initial_seed
     is_grad_enabled is_tensor numel Size
 """)
-"""Names of ``torch`` itself that are allowed besides its tensor functions."""
+"""Allowed names of ``torch`` besides its tensor functions."""
 
 _EXTRA_C = _words("""
     _set_grad_enabled _set_deterministic_algorithms _set_cublas_allow_tf32 _set_default_dtype

@@ -19,7 +19,7 @@ from fxstack_interchange.operators.flex import attention_strides
 Modifier = Callable[..., Tensor]
 
 POSITIONS = 4
-"""Batch, head, query and key, in this order."""
+"""The number of position arguments: batch, head, query and key, in this order."""
 
 
 def dense_attention(  # noqa: PLR0917 - the operator's own order

@@ -20,7 +20,7 @@ from fxstack_interchange.operators.kernels import NAMESPACE, KernelLaunch, run, 
 from fxstack_interchange.torch_compat import OpOverload
 
 Same = tuple[tuple[int, ...], ...]
-"""Groups of positions of arguments that are one tensor, which is written to."""
+"""Groups of argument positions. The arguments of a group are one tensor, and the kernel writes to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 NAMESPACE: Final = "fxstack_triton"
 TYPES: Final = MappingProxyType({"tensor": "Tensor", "integer": "SymInt", "number": "Scalar"})
-"""How kinds of arguments are written in a schema; a ``descriptor`` is a tensor, its shape and its strides."""
+"""Maps kinds of arguments to schema types. A ``descriptor`` becomes a tensor, its shape and its strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class KernelArgument:
     name: str
     kind: str
     value: Any = None
-    """Of a descriptor: how the program makes one from a tensor, its shape and its strides."""
+    """For a descriptor: the function that makes the descriptor from a tensor, its shape and its strides."""
 
 
 @dataclass(frozen=True, slots=True)

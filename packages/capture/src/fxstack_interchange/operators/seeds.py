@@ -44,11 +44,11 @@ def _fake_state() -> torch.Tensor:
 
 
 STATE_SIZE: Final = torch.get_rng_state().numel()
-"""Bytes of a state."""
+"""Number of bytes of a generator state."""
 
 MANUAL_SEED: Final = _define("manual_seed(SymInt seed) -> ()", _manual_seed, _no_result)
-"""``torch.manual_seed``: the generators of all devices."""
+"""``torch.manual_seed``, which seeds the generators of all devices."""
 GET_STATE: Final = _define("get_state() -> Tensor", torch.get_rng_state, _fake_state)
-"""``torch.get_rng_state``: a tensor of bytes."""
+"""``torch.get_rng_state``, which returns a tensor of bytes."""
 SET_STATE: Final = _define("set_state(Tensor state) -> ()", _set_state, _no_result)
 """``torch.set_rng_state``."""

@@ -59,7 +59,7 @@ class CaptureShapeEnv(ShapeEnv):
     def __init__(self, user_stack: Callable[[], UserStack], **settings: object) -> None:
         self.answers: dict[Any, Any] = {}
         self.replaced = 0
-        """How often a symbol has been given a value; torch counts it from 2.12 on."""
+        """The number of replacements so far. torch keeps this count itself since version 2.12."""
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
@@ -73,7 +73,7 @@ class CaptureShapeEnv(ShapeEnv):
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
         self.drawn: set[sympy.Symbol] = set()
-        """Numbers that differ from run to run: nothing may be decided by them."""
+        """Numbers that differ from run to run. No decision may depend on them."""
 
     def depends_on_drawn(self, expr: sympy.Basic) -> bool:
         """Whether ``expr`` is computed from numbers that differ from run to run."""

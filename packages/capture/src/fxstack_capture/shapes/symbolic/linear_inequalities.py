@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import sympy
 
 Line: TypeAlias = tuple[sympy.Symbol | None, int, int]
-"""symbol, slope, offset"""
+"""symbol, slope, offset."""
 
 RELATIONS: Mapping[str, Any] = {
     "gt": sympy.Gt,
