@@ -1,9 +1,9 @@
-"""Python functions over tensors as guarded FX graphs.
+"""Captures Python functions over tensors as guarded FX graphs.
 
-``api`` holds what users call; ``driver`` compiles a frame; ``trace`` is the state of one attempt, which
-``interpreter``, ``objects``, ``calls`` and ``torch_side`` share; ``guards`` and ``emit`` turn its outcome
-into an entry of the frame hook (``native``). The package imports ``fxstack_interchange`` and no other stage.
-Begin with ``driver.compiler``.
+``api`` holds the functions that users call. ``driver`` compiles a frame. ``trace`` is the state of one
+attempt to compile a frame; ``interpreter``, ``objects``, ``calls`` and ``torch_side`` share it. ``guards``
+and ``emit`` convert the result of the trace into an entry of the frame hook (``native``). The package imports
+``fxstack_interchange`` and no other stage. Begin with ``driver.compiler``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program says to the compiler: leave this alone, end the graph here, am I being compiled?"""
+"""Annotations by which a program controls compilation, such as ``disable`` and ``graph_break``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ DISABLED = "_fxstack_disable"
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """``fn`` as it is: never compiled, nor anything that it calls. Also a decorator; modules are changed in place.
+    """Return ``fn`` as a callable that is never compiled. Functions that it calls are not compiled either.
+
+    ``disable`` is also a decorator. A module is changed in place.
 
     Args:
-        fn: A function, method or module; None gives a decorator.
-        recursive: False: only ``fn`` itself is left alone, what it calls is compiled; compiling the result compiles ``fn``.
-        reason: For people: why. Shown by ``explain`` where the graph breaks.
+        fn: A function, method or module. None returns a decorator.
+        recursive: If False, only ``fn`` itself is not compiled. The functions that it calls are compiled.
+            Compiling the result compiles ``fn``.
+        reason: The reason, for people. ``explain`` shows it at the graph break.
     """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
@@ -52,7 +55,7 @@ def _disabled_alone(fn: Callable[..., Any], reason: str | None) -> Any:
 
 
 def skip(fn: F) -> F:
-    """``fn`` itself is not compiled; the functions that it calls are. Returns ``fn``."""
+    """Do not compile ``fn`` itself. Compile the functions that it calls. Returns ``fn``."""
     check_callable(fn, "skip")
     if isinstance(fn, torch.nn.Module):
         fn.forward = skip(fn.forward)
@@ -72,13 +75,16 @@ def check_callable(fn: object, name: str) -> None:
 
 
 def graph_break(msg: str = "") -> None:
-    """End the graph here; ``msg`` says why where breaks are shown. Does nothing in plain Python."""
+    """End the graph here. ``msg`` is the reason in reports of graph breaks. Does nothing in plain Python."""
 
 
 def skip_frame(msg: str = "") -> None:
-    """Run the function that calls this in plain Python; what it calls is compiled. Does nothing in plain Python."""
+    """Run the calling function in plain Python, and compile the functions that it calls.
+
+    Does nothing in plain Python.
+    """
 
 
 def is_compiling() -> bool:
-    """True in code that is being compiled, False in plain Python."""
+    """Return True in compiled code, False in plain Python."""
     return False

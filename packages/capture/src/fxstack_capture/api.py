@@ -1,4 +1,4 @@
-"""The functions that users call: ``optimize``, ``capture``, ``explain``, ``reset``."""
+"""The functions that users call: ``optimize``, ``capture``, ``export``, ``explain``, ``reset``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile
 
-# Only for ``reset``: it forgets what living compilers have compiled.
+# Only ``reset`` uses this set: it discards the entries of all living compilers.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()
 
 
@@ -62,22 +62,24 @@ def optimize(
     named_backend: Callable[[Any], Backend] | None = None,
     again: Callable[[Any], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator: the function, method or module with its torch operations captured and compiled.
+    """Return a decorator that captures and compiles the torch operations of a function, method or module.
 
     Args:
         backend: ``(GraphModule, example_inputs) -> callable``; ``example_inputs`` are fake tensors and
-            ``SymInt``s. The default runs the captured graph as it is.
-        fullgraph: Raise ``Unsupported`` where the graph would break, or the call would run in plain Python for any reason.
-        dynamic: True: sizes and numbers are symbolic from the start; False: never; None: once they change.
-        options: More options; ``fullgraph`` and ``dynamic`` are taken from the arguments above unless given here.
-        observer: Told of every trace and graph break.
-        profile: What earlier processes saw (``profile_of``): sizes and numbers that changed then are
-            symbolic at once.
-        dynamic_shapes: A contract about the sizes of the arguments, as ``torch.export`` takes it. A call that is not
-            in it, and a program that does not work for all of it, raise ``ShapeContractError``.
-        named_backend: The backend for what ``set_stance(force_backend=...)`` is given; the default knows ``"eager"``.
-        again: What compiles a copy of a module, and what is pickled with it to compile it where it is loaded. The
-            default calls this function with the same arguments.
+            ``SymInt``s. The default runs the captured graph unchanged.
+        fullgraph: Raise ``Unsupported`` at a graph break, or if the call would run in plain Python for any
+            reason.
+        dynamic: True: sizes and numbers are symbolic from the start; False: never; None: when they change.
+        options: More options. If given, ``fullgraph`` and ``dynamic`` are taken from it, and not from the
+            arguments above.
+        observer: An object that is notified of every trace and graph break.
+        profile: Observations of earlier processes (``profile_of``). Changed numbers are symbolic at once.
+        dynamic_shapes: A contract about the sizes of the arguments, in the form of ``torch.export``.
+            ``ShapeContractError`` is raised by a call that violates the contract, and by a program that does
+            not work for all sizes of the contract.
+        named_backend: Maps ``force_backend`` of ``set_stance`` to a backend. The default knows ``"eager"``.
+        again: The function that compiles a copy of a module. It is pickled with the module, and compiles the
+            module in the process that loads it. The default calls ``optimize`` with the same arguments.
     """
     contract = None if dynamic_shapes is None else ShapeContract(dynamic_shapes)
     chosen = options or CaptureOptions(fullgraph=fullgraph, dynamic=dynamic)
@@ -144,13 +146,17 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[
     compiler.first = first_frame_of(entered)
     made = run(entered)
     functools.update_wrapper(made, fn)
-    if isinstance(fn, MethodType):  # a copy of the object that holds it is to call the copy's
+    # A copy of the object that holds the method must call the method of the copy.
+    if isinstance(fn, MethodType):
         made.__deepcopy__ = lambda memo: again(copy.deepcopy(fn, memo))
     return made
 
 
 def _name_of(compiled: object) -> str:
-    """What ``pickle`` keeps of a compiled function: where to find it, as of any function. Copies of it are itself."""
+    """Return the name by which ``pickle`` finds a compiled function, like any function.
+
+    A copy of a compiled function is the function itself.
+    """
     name: str = getattr(compiled, "__qualname__", type(compiled).__qualname__)
     return name
 
@@ -159,10 +165,11 @@ copyreg.pickle(native.Optimized, _name_of)
 
 
 def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
-    """A function of Python for one of C (``torch.sin``, a partial of it), or of a library whose frames run plainly.
+    """Return a Python function that calls ``fn``, if ``fn`` has no frame that the hook compiles.
 
-    Only frames are compiled. ``torch.vmap(f)``, say, is such a function of a library, which is traced where it is called.
-    ``always``: whatever is called has to be compiled.
+    Such a callable is a C function (``torch.sin``, or a partial of it), or a library function whose frame
+    runs in plain Python, for example ``torch.vmap(f)``. The calling frame traces it. ``always`` says that
+    every call must be compiled.
     """
     inner = fn.func if isinstance(fn, functools.partial) else fn
     code = first_frame_of(fn)
@@ -176,7 +183,7 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     def call(*args: object, **kwargs: object) -> Any:
         return fn(*args, **kwargs)
 
-    # Frames of this package are its own and never compiled, so this one must not look like one of them.
+    # The hook does not compile frames of this package. Another file name makes this frame eligible.
     code = call.__code__.replace(co_filename="<string>")
     return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
 
@@ -200,9 +207,10 @@ _WITHOUT_FRAME = (
 
 
 def profile_of(compiled: object) -> ShapeProfile:
-    """What a function or module returned by ``optimize`` has seen of sizes and numbers.
+    """Return the sizes and numbers that a function or module returned by ``optimize`` has seen.
 
-    Save it, and pass it to ``optimize`` in the next process; ``merged`` joins the profiles of several ranks.
+    Save the profile and pass it to ``optimize`` in the next process. ``merged`` joins the profiles of several
+    ranks.
 
     Raises:
         TypeError: ``compiled`` was not made by ``optimize``.
@@ -215,12 +223,12 @@ def profile_of(compiled: object) -> ShapeProfile:
 
 
 def capture(fn: Callable[..., Any], *args: object, **kwargs: object) -> Captured:
-    """One whole graph of ``fn(*args, **kwargs)``, with guards and signature.
+    """Return one whole graph of ``fn(*args, **kwargs)``, with guards and signature.
 
-    Calls of the result check the guards, and raise ``GuardError`` where one of them does not hold.
+    A call of the result checks the guards, and raises ``GuardError`` if a guard fails.
 
     Raises:
-        Unsupported: the call cannot be one graph; the text and ``record`` say where and why.
+        Unsupported: the call cannot be one graph. The message and ``record`` say where and why.
     """
     return capture_whole(fn, args, kwargs, CaptureOptions(fullgraph=True))
 
@@ -232,24 +240,28 @@ def export(
     *,
     dynamic_shapes: object = None,
 ) -> Captured:
-    """One whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows; torch.export's convention.
+    """Return one whole graph of ``fn(*args, **kwargs)`` for all sizes that ``dynamic_shapes`` allows.
 
-    Without ``dynamic_shapes`` all sizes are those of the arguments. Calls of the result are checked.
+    The convention is that of torch.export. Without ``dynamic_shapes``, all sizes are those of the arguments.
+    A call of the result checks its arguments.
 
     Raises:
         Unsupported: the call cannot be one graph.
-        ShapeContractError: the arguments are not in the contract, or the program works for fewer sizes than it allows.
+        ShapeContractError: the arguments violate the contract, or the program works for fewer sizes than the
+            contract allows.
     """
-    made = getattr(dynamic_shapes, "dynamic_shapes", None)  # a torch.export.ShapesCollection
+    # ``dynamic_shapes`` may be a torch.export.ShapesCollection.
+    made = getattr(dynamic_shapes, "dynamic_shapes", None)
     spec = dynamic_shapes if made is None else made(fn, args, kwargs)
     options = CaptureOptions(fullgraph=True)
     return capture_whole(fn, args, kwargs or {}, options, ShapeContract(spec or {}))
 
 
 def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Explanation]:
-    """``explain(fn)(*args)`` runs the call and says what was captured: graphs, guards, graph breaks.
+    """Return a function that runs a call and returns a report: ``explain(fn)(*args)``.
 
-    Without the C extension the call is traced up to its first graph break and not run.
+    The report lists graphs, guards and graph breaks. Without the C extension, the call is traced up to its
+    first graph break and does not run.
     """
 
     def explained(*args: object, **kwargs: object) -> Explanation:
@@ -267,7 +279,7 @@ def explain(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[
 
 
 def reset() -> None:
-    """Forget everything that was compiled: the next calls compile anew."""
+    """Discard all compiled code. The next calls compile again."""
     for compiler in list(_COMPILERS):
         compiler.reset()
 

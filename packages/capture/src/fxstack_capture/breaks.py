@@ -1,7 +1,8 @@
-"""Why a graph ends: the registry of reasons, and the exception that carries one.
+"""The reasons of graph breaks: a registry, and the exception that carries a reason.
 
-Every reason has an id (stable, documented in ``docs/errors/``), what happened, why it ends the graph, and
-what to do about it. Raise one with ``graph_break("data-dependent-branch", detail=...)``.
+Every reason has an id (stable, documented in ``docs/errors/``), a description of the event, an explanation
+why the event ends the graph, and advice. Raise a reason with ``graph_break("data-dependent-branch",
+detail=...)``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fxstack_capture.guards.records import Guard
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A kind of graph break. ``what`` may hold ``{detail}``."""
+    """A kind of graph break. ``what`` may contain ``{detail}``."""
 
     id: str
     what: str
@@ -23,7 +24,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
-    """One graph break that happened: the reason and the user's frames (file, line, function), innermost last."""
+    """One graph break: the reason and the user's frames (file, line, function), innermost last."""
 
     reason: Reason
     detail: str
@@ -37,7 +38,10 @@ class BreakRecord:
 
 
 class GraphBreak(BaseException):
-    """Leaves the interpreter up to the driver; user code cannot catch it, as it cannot GeneratorExit."""
+    """The exception that unwinds the interpreter up to the driver.
+
+    User code cannot catch it. It is a BaseException, so that ``except Exception`` does not catch it either.
+    """
 
     def __init__(
         self, reason: Reason, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()
@@ -45,22 +49,28 @@ class GraphBreak(BaseException):
         super().__init__(reason.id, detail)
         self.record = BreakRecord(reason, detail, stack)
         self.error: Exception | None = None
-        """Raised to the caller of the compiled code instead of breaking the graph."""
+        """If set, the compiled code raises this exception in its caller instead of breaking the graph."""
         self.earlier: int | None = None
-        """A step of the root frame before which the graph has to end, though the trouble comes later."""
+        """A step of the root frame before which the graph must end. The cause of the break comes later."""
         self.path: tuple[int, ...] = ()
-        """Where to stop before it: a step of the root frame, of the frame that this step calls, and so on."""
+        """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
         self.below_c_code = False
-        """Whether it has left a frame that C code called, which cannot be continued."""
+        """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
         self.until: Guard | None = None
-        """The frame runs in plain Python, with all that it calls, for as long as this holds."""
+        """The frame, with everything that it calls, runs in plain Python as long as this guard holds."""
         self.is_error = False
-        """Whether the program said that a break there is one (``error_on_graph_break``)."""
+        """Whether the program declared a graph break at this place an error (``error_on_graph_break``)."""
         self.whole: object = None
-        """The frame of a function that has to run in plain Python as a whole, with all that it calls on the way here."""
+        """The frame of a function that must run in plain Python as a whole.
+
+        This includes every call of the function up to the break.
+        """
 
     def leave(self, frame: object, step: int, *, is_linked: bool) -> None:
-        """Note that it leaves a frame at its step number ``step``; see ``interpreter.stopping`` for ``is_linked``."""
+        """Record that the break leaves ``frame`` at step ``step``.
+
+        ``interpreter.stopping`` explains ``is_linked``.
+        """
         inside = self.whole is not None
         if frame is self.whole:
             self.whole = None
@@ -193,5 +203,5 @@ REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
 
 
 def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:
-    """What to raise for a registered reason: call this with its id, and say what it was about."""
+    """Return the exception to raise for a registered reason. ``detail`` describes the present case."""
     return GraphBreak(REASONS[reason_id], detail, stack)

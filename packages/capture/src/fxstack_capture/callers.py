@@ -1,7 +1,7 @@
-"""The functions of the compiler in which an exception may be raised that is the program's: those that call what it calls.
+"""The functions of the compiler that call code of the program, and may therefore raise its exceptions.
 
-Everything else in the compiler calls on its own behalf, and what is raised there is a failure of its own
-(``interpreter.exceptions.origins``).
+All other functions of the compiler make calls on behalf of the compiler. An exception in them is a failure of
+the compiler (``interpreter.exceptions.origins``).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 CALLERS: set[CodeType] = set()
-"""The code of such functions. Filled by the decorator alone."""
+"""The code objects of these functions. Only the decorator ``calls_program`` adds code objects."""
 
 
 def calls_program(fn: _F) -> _F:
-    """A decorator: what the function itself calls may raise exceptions of the program."""
+    """Decorator: a call that ``fn`` itself makes may raise exceptions of the program."""
     CALLERS.add(fn.__code__)
     return fn
 
 
 @calls_program
 def plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The call that the program makes, for its result or its exception."""
+    """Make a call of the program. Return its result or raise its exception."""
     return fn(*args, **kwargs)

@@ -1,8 +1,9 @@
-"""Code that runs while its surroundings are being traced: look at locals, stack, graph and guards, stop in a debugger.
+"""Code that runs while the surrounding code is traced: it inspects locals, stack, graph and guards.
 
-In compiled code ``comptime(fn)`` calls ``fn`` with a ``ComptimeContext`` at that point of the trace, and the short forms
-(``comptime.print_graph()``) do what the method of the context of that name does. In plain Python nothing happens.
-Comptime code leaves no trace in the graph, and runs once per attempt to trace the frame, not once per call.
+In compiled code ``comptime(fn)`` calls ``fn`` with a ``ComptimeContext`` at this point of the trace. The
+short forms (``comptime.print_graph()``) call the context method of the same name. In plain Python nothing
+happens. Comptime code adds nothing to the graph. It runs once per attempt to trace the frame, not once per
+call.
 """
 
 from __future__ import annotations
@@ -35,57 +36,57 @@ T = TypeVar("T")
 class ComptimeVar:
     """A value of the traced program: a fake tensor, a symbolic number, or a Python object.
 
-    A variable that the program has not read yet enters the trace, with the guards that this takes, when ``value``
-    is asked for; its type and its text are those of the real object and guard nothing.
+    A deferred local is wrapped, which adds its guards, when ``value`` is read. Its type and its text are
+    those of the real object and add no guards.
     """
 
     held: Any
     source: str | None = None
-    """Where it comes from, as an expression; None if it was made in the traced code."""
+    """The source of the value as an expression; None if the traced code made the value."""
     enter: Callable[[DeferredLocal], Any] | None = None
-    """Brings a variable in that was not read yet."""
+    """The function that wraps a deferred local."""
 
     @property
     def value(self) -> Any:
-        """What the program would compute with."""
+        """The value that the program computes with."""
         if self.enter is not None and type(self.held) is DeferredLocal:
             return self.enter(self.held)
         return self.held
 
     @property
     def seen(self) -> Any:
-        """The value as far as it is known without entering the trace."""
+        """The value without wrapping: a deferred local gives the real object."""
         return self.held.value if type(self.held) is DeferredLocal else self.held
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether its value is not known while tracing."""
+        """Whether the value is unknown while tracing."""
         return isinstance(self.value, torch.Tensor) or _is_open(self.value)
 
     def python_type(self) -> type:
-        """The class that the program sees."""
+        """Return the class that the program sees."""
         return _SHOWN.get(type(self.seen), type(self.seen))
 
     def as_python_constant(self) -> Any:
-        """The value. Raises ValueError if it is symbolic."""
+        """Return the value. Raises ValueError if it is symbolic."""
         if self.is_symbolic:
             raise ValueError(f"{self} is not known while tracing")
         kind = _SHOWN.get(type(self.value))
         return self.value if kind is None else kind(self.value.node.expr)
 
     def is_python_constant(self) -> bool:
-        """Whether ``as_python_constant`` gives a value."""
+        """Whether ``as_python_constant`` returns a value."""
         return not self.is_symbolic
 
     def as_fake(self) -> Any:
-        """The fake tensor or symbolic number."""
+        """Return the fake tensor or symbolic number."""
         return self.value
 
     def size(self, dim: int | None = None) -> Any:
         return self.value.size() if dim is None else self.value.size(dim)
 
     def is_dynamic(self) -> bool:
-        """Whether it is a symbolic number, or a tensor with a symbolic size."""
+        """Whether the value is a symbolic number, or a tensor with a symbolic size."""
         if isinstance(self.value, torch.Tensor):
             return any(map(_is_open, self.value.shape))
         return self.is_symbolic
@@ -102,7 +103,7 @@ class ComptimeVar:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether it is a symbolic number that may have another value in another call."""
+    """Whether ``value`` is a symbolic number that may have another value in another call."""
     return type(value) in _SHOWN and len(value.node.expr.free_symbols) > 0
 
 
@@ -110,7 +111,7 @@ _SHOWN: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymB
 
 
 class ComptimeContext:
-    """What comptime code sees. ``file`` arguments default to standard output."""
+    """The argument of comptime code. ``file`` arguments default to standard output."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -118,35 +119,35 @@ class ComptimeContext:
     # --- data ------------------------------------------------------------------------------------
 
     def get_local(self, name: str, *, stacklevel: int = 0) -> ComptimeVar:
-        """A variable of the frame ``stacklevel`` above; KeyError if it is not bound."""
+        """Return a variable of the frame ``stacklevel`` levels up. Raises KeyError if it is not bound."""
         return self._variable(self._frame(stacklevel).peek()[name])
 
     def locals(self, *, stacklevel: int = 0) -> dict[str, ComptimeVar]:
-        """The bound variables of a frame. Listing them guards nothing."""
+        """Return the bound variables of a frame. Listing them adds no guards."""
         values = self._frame(stacklevel).peek()
         return {name: self._variable(value) for name, value in values.items()}
 
     def stack(self, *, stacklevel: int = 0) -> tuple[ComptimeVar, ...]:
-        """The value stack of a frame, the top last."""
+        """Return the value stack of a frame, the top last."""
         return tuple(self._variable(value) for value in self._frame(stacklevel).stack)
 
     def graph(self) -> Graph:
-        """The graph so far. Look, but do not change it."""
+        """Return the graph so far. The caller must not change it."""
         builder: Any = self._trace.torch
         return builder.builder.graph
 
     def guards(self) -> tuple[Guard, ...]:
-        """The guards so far."""
+        """Return the guards so far."""
         return tuple(self._trace.guards)
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """(file, line, function) of the traced frames, innermost last."""
+        """Return (file, line, function) of the traced frames, innermost last."""
         return self._trace.interp.user_stack()
 
     # --- showing ---------------------------------------------------------------------------------
 
     def print(self, value: object, *, file: TextIO | None = None) -> None:
-        """A value of the traced program, or a ComptimeVar."""
+        """Print a value of the traced program, or a ComptimeVar."""
         shown = value if isinstance(value, ComptimeVar) else self._variable(value)
         builtins.print(shown, file=file or sys.stdout)
 
@@ -166,12 +167,12 @@ class ComptimeContext:
             builtins.print(f"{guard.source.name}: {guard.check}", file=file or sys.stdout)
 
     def print_bt(self, *, file: TextIO | None = None) -> None:
-        """The traced frames, as a traceback shows them."""
+        """Print the traced frames in the form of a traceback."""
         for name, line, function in self.user_stack():
             builtins.print(f'  File "{name}", line {line}, in {function}', file=file or sys.stdout)
 
     def print_disas(self, *, file: TextIO | None = None, stacklevel: int = 0) -> None:
-        """The bytecode of a frame, with an arrow where it is."""
+        """Print the bytecode of a frame, with an arrow at the present instruction."""
         frame = self._frame(stacklevel)
         here = frame.program.offsets[frame.pc]
         builtins.print(dis.Bytecode(frame.code, current_offset=here).dis(), file=file or sys.stdout)
@@ -183,24 +184,24 @@ class ComptimeContext:
         raise graph_break("user-break", message)
 
     def sleep(self, seconds: float) -> None:
-        """Wait: a profiler then shows where the trace is."""
+        """Sleep, so that a profiler shows the present place of the trace."""
         time.sleep(seconds)
 
     def breakpoint(self) -> None:
-        """Stop in the debugger; ``ctx`` of this frame is ``self``."""
-        builtins.breakpoint()  # noqa: T100 - what the method is for
+        """Stop in the debugger. ``self`` of this frame is the context."""
+        builtins.breakpoint()  # noqa: T100 - the purpose of the method
 
     def assume(self, condition: object) -> None:
-        """Add a fact about symbols: a guard, or a run-time assertion where the symbol is data-dependent."""
+        """Add a fact about symbols: a guard, or a run-time assertion if the symbol is data-dependent."""
         torch_compat.check(condition.value if isinstance(condition, ComptimeVar) else condition)
 
     def force_static(self, value: object) -> Any:
-        """The plain number behind a symbolic one; guarded, so other values compile anew."""
+        """Return the plain number of a symbolic number, and guard it. Other values compile again."""
         given = value.value if isinstance(value, ComptimeVar) else value
         return self._trace.torch.specialize(given) if self._trace.torch.is_symbolic(given) else given
 
     def assert_static(self, value: object) -> None:
-        """Raises ValueError if ``value`` is symbolic."""
+        """Raise ValueError if ``value`` is symbolic."""
         shown = value if isinstance(value, ComptimeVar) else self._variable(value)
         if shown.is_dynamic():
             raise ValueError(f"expected a static value, got {shown}")
@@ -238,18 +239,18 @@ class _Comptime:
         fn: Callable[[ComptimeContext], Any],  # noqa: ARG002 - the rule for tracing takes it
         fallback_fn: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Call ``fn`` with the context, where this is traced; in plain Python call ``fallback_fn``."""
+        """Call ``fn`` with the context if the call is traced. In plain Python call ``fallback_fn``."""
         return fallback_fn()
 
     def print(self, value: object) -> None:
-        """See ``ComptimeContext.print``; so the others."""
+        """See ``ComptimeContext.print``. The other methods correspond in the same way."""
 
     def print_locals(self) -> None: ...
 
     def print_value_stack(self) -> None: ...
 
     def print_value_stack_and_return(self, value: T) -> T:
-        """Can be put around an expression."""
+        """Print the value stack and return ``value``, so that the call can wrap an expression."""
         return value
 
     def print_disas(self) -> None: ...
@@ -278,7 +279,10 @@ def _called(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Non
 
 
 def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
-    """What comptime code raises is nothing that the traced program could catch: it goes to the caller."""
+    """Run comptime code. Its exception goes to the caller of the compiled code.
+
+    The traced program cannot catch this exception.
+    """
     try:
         fn(*args, **kwargs)
     except Exception as error:
@@ -289,7 +293,7 @@ def _run(fn: Callable[..., Any], *args: object, **kwargs: object) -> None:
 
 
 def _outside(trace: Trace, fn: object) -> Any:
-    """Comptime code works on the real objects around the traced code, not on what stands for them in the trace."""
+    """Return ``fn`` over the original objects. Comptime code sees these, not the proxies of the trace."""
     if not isinstance(fn, FunctionType):
         return trace.objects.original_of(fn)
     cells = tuple(trace.objects.original_of(cell) for cell in fn.__closure__ or ()) or None

@@ -1,4 +1,4 @@
-"""What a program says about its callables: one node of the graph, never in a graph, a constant."""
+"""Marks of a program on its callables: one node of the graph, never in a graph, a constant, and others."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def allow_in_graph(fn: object) -> Any:
-    """Calls of ``fn`` become one node of the graph: it is not looked into. Also takes a list; returns what it gets.
+    """Record each call of ``fn`` as one node of the graph, without tracing into ``fn``.
 
-    ``fn`` must be a function of its tensor arguments alone, and run on fake tensors.
+    ``fn`` must depend only on its tensor arguments, and must run on fake tensors. Also takes a list. Returns
+    its argument.
     """
     return _each(fn, "allow_in_graph", lambda f: register(f, as_one_node(f)))
 
 
 def nonstrict_trace(fn: F) -> F:
-    """A function like ``fn`` whose calls are in the graph as the operators that they come to. ``fn`` itself is as it was.
+    """Return a function like ``fn`` whose calls are recorded as the operators that they execute.
 
-    Its Python is not captured: it runs whenever the graph is traced, on tensors without data, so its effects are not those
-    of a call, and nothing is guarded but its arguments. Arguments and results are tensors and plain values, in containers
-    and in classes that are registered with ``torch.utils._pytree`` (arguments only).
+    ``fn`` itself does not change. Its Python code is not captured: it runs whenever the graph is traced, on
+    tensors without data. Therefore its side effects do not happen once per call, and only its arguments are
+    guarded. Arguments and results are tensors and plain values, in containers and in classes that are
+    registered with ``torch.utils._pytree`` (arguments only).
     """
     check_callable(fn, "nonstrict_trace")
 
@@ -47,19 +49,25 @@ def nonstrict_trace(fn: F) -> F:
 
 
 def disallow_in_graph(fn: object) -> Any:
-    """Calls of ``fn`` end the graph and run in plain Python. Also takes a list; returns what it gets."""
+    """End the graph at each call of ``fn``, and run the call in plain Python.
+
+    Also takes a list. Returns its argument.
+    """
     return _each(fn, "disallow_in_graph", lambda f: register(f, ending_the_graph(f, "disallowed")))
 
 
 def forbid_in_graph(fn: object) -> Any:
-    """A call of ``fn`` in compiled code is an error (``Unsupported``). Also takes a list; returns what it gets."""
+    """Make a call of ``fn`` in compiled code an error (``Unsupported``).
+
+    Also takes a list. Returns its argument.
+    """
     return _each(fn, "forbid_in_graph", lambda f: register(f, ending_the_graph(f, "forbidden")))
 
 
 def assume_constant_result(fn: F) -> F:
-    """``fn`` is called once, while tracing; its result is a constant of the compiled code. Returns ``fn``.
+    """Call ``fn`` once, while tracing, and make its result a constant of the compiled code. Returns ``fn``.
 
-    Nothing guards that the result stays the same: that is the caller's promise.
+    No guard checks that the result stays the same. The caller must ensure it.
     """
     check_callable(fn, "assume_constant_result")
     register(fn, called_once(fn))
@@ -67,12 +75,13 @@ def assume_constant_result(fn: F) -> F:
 
 
 def substitute_in_graph(original: object) -> Callable[[F], F]:
-    """A decorator: the function is traced wherever compiled code calls ``original``; plain Python calls the original.
+    """Return a decorator for a function that is traced in place of ``original`` in compiled code.
 
-    For functions in C, which cannot be traced: the substitute says in Python what they do.
+    Plain Python calls ``original``. The decorator is for C functions, which cannot be traced: the substitute
+    implements the same behaviour in Python.
 
     Raises:
-        TypeError: the two take different parameters.
+        TypeError: the two functions take different parameters.
     """
     check_callable(original, "substitute_in_graph")
 
@@ -88,7 +97,7 @@ def substitute_in_graph(original: object) -> Callable[[F], F]:
 def _check_parameters(original: Any, substitute: Any) -> None:
     try:
         expected = inspect.signature(original)
-    except ValueError:  # many functions in C have none
+    except ValueError:  # Many C functions have no signature.
         return
     found = inspect.signature(substitute)
     names, others = ([(p.name, p.kind) for p in s.parameters.values()] for s in (expected, found))

@@ -1,8 +1,8 @@
-"""A module whose calls are compiled, sharing everything else with the original.
+"""A module whose calls are compiled. It shares everything else with the original module.
 
-The wrapper is an instance of a subclass of the original's class and has the very same ``__dict__``:
-parameters, buffers, submodules, hooks, ``training`` and every other attribute are one and the same. What
-belongs to the wrapper alone is kept in slots.
+The wrapper is an instance of a subclass of the original's class, and its ``__dict__`` is the original's
+``__dict__``. Therefore both share parameters, buffers, submodules, hooks, ``training`` and every other
+attribute. State of the wrapper alone is in slots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PREFIX = "_orig_mod."
 
 
 class OptimizedModule:
-    """Mixed into the class of the original; ``_orig_mod`` is the original."""
+    """A mixin for a subclass of the original's class. ``_orig_mod`` is the original module."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class OptimizedModule:
     _fxstack_again: Callable[[Any], Any]
 
     def __init_subclass__(cls) -> None:
-        """What the original's class does with its subclasses is not meant for this one."""
+        """Do nothing: the ``__init_subclass__`` of the original's class must not see the wrapper class."""
 
     @property
     def _orig_mod(self) -> Any:
@@ -62,7 +62,10 @@ class OptimizedModule:
         return self._fxstack_forward(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict[str, Any], *args: object, **kwargs: object) -> Any:
-        """As the original's; names as torch.compile's modules save them (``_orig_mod.weight``) are understood too."""
+        """Load as the original does.
+
+        Also accept the names that torch.compile's modules save (``_orig_mod.weight``).
+        """
         if state_dict and all(name.startswith(_PREFIX) for name in state_dict):
             state_dict = copy.copy(state_dict)
             if hasattr(state_dict, "_metadata"):
@@ -77,9 +80,10 @@ class OptimizedModule:
         return self._fxstack_again(copy.copy(self._fxstack_original))
 
     def __reduce_ex__(self, _protocol: object) -> Any:
-        """Pickled as the original and how it is compiled, which happens where it is loaded: compiled code does not travel.
+        """Pickle the original and the function that compiles it again. Compiled code is not pickled.
 
-        Where that cannot be pickled (a backend without a name of its own), the original alone comes back.
+        If the function cannot be pickled (for example because a backend has no importable name), unpickling
+        returns the original without compiling it.
         """
         again = self._fxstack_again
         try:
@@ -97,7 +101,10 @@ _SLOTS = ("_fxstack_original", "_fxstack_call", "_fxstack_forward", "_fxstack_ag
 
 
 def _forward_like(cls: type) -> dict[str, Any]:
-    """A ``forward`` that has the signature and the globals of the original's, which torch.export and FX look at."""
+    """Return a ``forward`` with the signature and globals of the original's.
+
+    torch.export and FX read them.
+    """
     own = getattr(cls, "forward", None)
     if not isinstance(own, types.FunctionType):
         return {}
@@ -113,7 +120,10 @@ def wrap(
     run: Callable[[Callable[..., Any]], Callable[..., Any]],
     again: Callable[[Any], Any],
 ) -> Any:
-    """``module`` with calls through ``run``; ``again`` optimises a copy of it, and one from a pickle, the same way."""
+    """Return ``module`` as a wrapper whose calls go through ``run``.
+
+    ``again`` compiles a copy of the module, or an unpickled module, in the same way.
+    """
     cls = type(module)
     namespace = {
         "__slots__": _SLOTS,

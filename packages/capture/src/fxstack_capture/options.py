@@ -11,26 +11,27 @@ from fxstack_capture.guards.filtering import GuardFilter
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """Options of one ``optimize``/``capture`` call; immutable and comparable."""
+    """The options of one ``optimize`` or ``capture`` call. The record is immutable and comparable."""
 
     fullgraph: bool = False
-    """Raise instead of breaking the graph."""
+    """Raise an error instead of breaking the graph."""
     dynamic: bool | None = None
-    """True: sizes and numbers are symbolic from the start; False: never; None: once they change."""
+    """True: sizes and numbers are symbolic from the start; False: never; None: when they change."""
     recompile_limit: int = 8
-    """Entries per code object, backend and state of torch (grad mode, autocast); beyond it new kinds of arguments run in
-    plain Python.
+    """Maximum number of entries per code object, backend and torch state (grad mode, autocast).
+
+    Beyond the limit, new kinds of arguments run in plain Python.
     """
     accumulated_recompile_limit: int = 256
-    """The same, counting entries that have died since."""
+    """The same limit for a count that includes removed entries."""
     fail_on_recompile_limit: bool = False
-    """Raise instead, when a limit is reached; so does ``fullgraph``."""
+    """Raise an error when a limit is reached. ``fullgraph`` has the same effect."""
     error_on_recompile: bool = False
-    """Raise ``RecompileError``, which says why, instead of compiling a function again."""
+    """Raise ``RecompileError`` with the reason instead of compiling a function again."""
     capture_scalar_outputs: bool = False
     """``tensor.item()`` becomes an unbacked symbol instead of a graph break."""
     capture_dynamic_output_shape_ops: bool = False
-    """``nonzero`` and the like become unbacked sizes instead of graph breaks."""
+    """Results of ``nonzero`` and similar operators get unbacked sizes instead of a graph break."""
     automatic_dynamic: bool = True
     """A size or number that changes becomes symbolic; False: only those that are marked or chosen are."""
     specialize_int: bool = False
@@ -48,16 +49,28 @@ class CaptureOptions:
     only_compliant_operators: bool = False
     """An operator without ``torch.Tag.pt2_compliant_tag`` ends the graph."""
     inline_limit: int = 400
-    """Depth of inlined Python calls beyond which tracing gives up on the frame."""
+    """Maximum depth of inlined Python calls. Beyond the limit, tracing gives up the frame."""
     verify_correctness: bool = False
-    """Run every graph beside its compiled code, and raise ``WrongResultError`` where they differ."""
+    """Run every graph beside its compiled code, and raise ``WrongResultError`` if the results differ."""
     assume_checks: bool = True
-    """Trace past ``if`` and ``assert`` on tensors of which one side only raises, and look at them when the graph has run."""
+    """Trace past an ``if`` or ``assert`` on a tensor if one side only raises.
+
+    The condition is checked after the graph has run.
+    """
     leave_unprofitable: bool = False
-    """Time calls of a callable with graph breaks, compiled and plain; where plain ones are faster it runs in plain Python."""
+    """Time compiled and plain calls of a callable with graph breaks.
+
+    If plain calls are faster, the callable runs in plain Python.
+    """
     guard_filter_fn: GuardFilter | None = None
-    """Which guards of an entry are kept (``guards.filtering``): the program answers for those that are not."""
+    """Selects the guards that an entry keeps (``guards.filtering``).
+
+    The program is responsible for the removed guards.
+    """
     dynamic_sources: str = ""
-    """Names of tensors and numbers, with commas, that are symbolic from the start (``shapes.chosen``): ``"L['x'], L['y']:0"``."""
+    """Names of tensors and numbers that are symbolic from the start (``shapes.chosen``).
+
+    Commas separate the names: ``"L['x'], L['y']:0"``.
+    """
     unbacked_sources: str = ""
-    """The same for sizes that nothing may look at, as after ``mark_unbacked``."""
+    """The same for unbacked sizes, as after ``mark_unbacked``."""

@@ -1,12 +1,12 @@
-"""Where a pre-existing value was found: frozen provenance records.
+"""Sources: frozen records of the place where a pre-existing value was found.
 
-A source is the path from what a frame can see when it starts (arguments, free variables, globals, pinned
-objects) to a value. From it come the native guard path, the expression that reloads the value in emitted
-code, and the value's name in messages. A source is attached when a value enters the trace and never
-changes.
+A source is the path to a value from the objects that a frame can access when it starts (arguments, free
+variables, globals, pinned objects). The native guard path, the expression that reloads the value in emitted
+code, and the value's name in messages all derive from the source. A source is attached when a value is
+wrapped, and never changes.
 
-Every class states one *primitive* access: none of them runs user code when it is followed
-(``InstanceDict`` + ``Key`` rather than ``getattr``), so that guards and reloads have no side effects.
+Every class is one *primitive* access. An access never runs user code (``InstanceDict`` + ``Key`` rather than
+``getattr``), so guards and reloads have no side effects.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from functools import cache
 
 @cache
 def _compared(cls: type) -> tuple[str, ...]:
-    """Names of the fields that make a record of ``cls`` what it is."""
+    """Return the names of the fields that define equality of records of ``cls``."""
     return tuple(f.name for f in fields(cls) if f.compare)
 
 
 class _Remembering:
-    """Remembers its hash and its name: sources are keys of every table of a trace, and a path is as long as a model is deep."""
+    """Caches the hash and the name of a source.
+
+    Sources are keys of every table of a trace. A source path is as long as the module nesting of a model is
+    deep, so computing the hash each time is expensive.
+    """
 
     __slots__ = ("_hash", "_name")
     _hash: int
@@ -45,7 +49,7 @@ class _Remembering:
 
 @dataclass(frozen=True, slots=True)
 class Source(_Remembering):
-    """Base of all sources; ``name`` is a Python-like expression for people."""
+    """Base class of all sources. ``name`` is a Python-like expression for people."""
 
     @property
     def base(self) -> Source | None:
@@ -53,7 +57,7 @@ class Source(_Remembering):
 
     @property
     def name(self) -> str:
-        """The expression; made once."""
+        """The expression. It is computed once."""
         try:
             return self._name
         except AttributeError:
@@ -69,7 +73,7 @@ class Source(_Remembering):
 
 @dataclass(frozen=True, slots=True)
 class Local(Source):
-    """An argument of the root frame, as it is when the frame starts."""
+    """An argument of the root frame, with its value when the frame starts."""
 
     local: str
 
@@ -89,7 +93,7 @@ class Free(Source):
 
 @dataclass(frozen=True, slots=True)
 class FreeCell(Source):
-    """The cell object itself of a free variable of the root frame."""
+    """The cell object of a free variable of the root frame."""
 
     local: str
 
@@ -107,9 +111,9 @@ class Globals(Source):
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Source):
-    """A definite object, kept alive by the compiled entry: a class, a module's globals, a function.
+    """A specific object that the compiled entry keeps alive: a class, a module's globals, a function.
 
-    Compared by identity of the object.
+    Records are compared by the identity of the object.
     """
 
     value: object = field(compare=False, hash=False, repr=False)
@@ -126,7 +130,10 @@ def pinned(value: object, label: str) -> Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Drawn(Source):
-    """What the ``index``-th call that the frame makes before everything else returns; no guard can speak of it."""
+    """The result of the ``index``-th call that the frame makes before everything else.
+
+    No guard can depend on it.
+    """
 
     index: int
     label: str
@@ -140,7 +147,7 @@ class Drawn(Source):
 
 @dataclass(frozen=True, slots=True)
 class Step(Source):
-    """A source reached from another by one primitive access."""
+    """A source that is reached from another source by one primitive access."""
 
     of: Source
 
@@ -151,7 +158,7 @@ class Step(Source):
 
 @dataclass(frozen=True, slots=True)
 class InstanceDict(Step):
-    """``object.__getattribute__(of, "__dict__")`` of an instance, class-level descriptors bypassed."""
+    """``object.__getattribute__(of, "__dict__")`` of an instance, bypassing class-level descriptors."""
 
     def _named(self) -> str:
         return f"{self.of.name}.__dict__"
@@ -180,7 +187,10 @@ class SlotAttr(Step):
 
 @dataclass(frozen=True, slots=True)
 class BuiltinAttr(Step):
-    """``getattr(of, attr)`` where it is known to run no user code (functions, methods, partials, tensors' ``grad``)."""
+    """``getattr(of, attr)`` that is known to run no user code.
+
+    Examples are functions, methods, partials, and ``grad`` of tensors.
+    """
 
     attr: str
 
@@ -190,7 +200,7 @@ class BuiltinAttr(Step):
 
 @dataclass(frozen=True, slots=True)
 class ClassAttr(Step):
-    """``attr`` looked up raw (no descriptor call) along the MRO of the class ``of``."""
+    """The raw value of ``attr`` (no descriptor call) along the MRO of the class ``of``."""
 
     attr: str
 
@@ -208,7 +218,7 @@ class TypeOf(Step):
 
 @dataclass(frozen=True, slots=True)
 class Item(Step):
-    """Item ``index`` of a list, tuple or deque (or a subclass), by the C-level access."""
+    """Item ``index`` of a list, tuple or deque (or a subclass), by C-level access."""
 
     index: int
 
@@ -218,7 +228,7 @@ class Item(Step):
 
 @dataclass(frozen=True, slots=True)
 class ItemAt(Step):
-    """The item of a list, tuple or deque whose index is found at ``at``, by the C-level access."""
+    """The item of a list, tuple or deque whose index is the value of the source ``at``, by C-level access."""
 
     at: Source
 
@@ -228,7 +238,7 @@ class ItemAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class Key(Step):
-    """Value of a constant key in a dict (or a subclass), by the C-level access."""
+    """The value of a constant key in a dict (or a subclass), by C-level access."""
 
     key: object
 
@@ -248,7 +258,7 @@ class KeyAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class ValueAt(Step):
-    """The ``index``-th value of a dict in iteration order (for keys that are not constants)."""
+    """The ``index``-th value of a dict in iteration order, for keys that are not constants."""
 
     index: int
 
@@ -258,7 +268,10 @@ class ValueAt(Step):
 
 @dataclass(frozen=True, slots=True)
 class Upcoming(Step):
-    """What an iterator will give after ``index`` others; it is not advanced."""
+    """The item that an iterator gives after ``index`` other items.
+
+    The access does not advance the iterator.
+    """
 
     index: int
 
@@ -268,7 +281,7 @@ class Upcoming(Step):
 
 @dataclass(frozen=True, slots=True)
 class Converted(Step):
-    """``by(of)``: another form of the same value, made by a C function that runs no Python code."""
+    """``by(of)``: another form of the same value. ``by`` is a C function that runs no Python code."""
 
     by: Callable[[object], object]
 
@@ -278,12 +291,15 @@ class Converted(Step):
 
 @dataclass(frozen=True, slots=True)
 class Cached(Step):
-    """What the ``functools.lru_cache`` ``of`` holds for a key of its dictionary; ``native.NOT_CACHED`` where it holds nothing."""
+    """The result that the ``functools.lru_cache`` ``of`` holds for a key of its dictionary.
+
+    The value is ``native.NOT_CACHED`` if the cache holds no result.
+    """
 
     key: object = field(compare=False, repr=False)
     call: str
     at: int
-    """The address of ``key``, which its records compare: there is one key object for equal keys."""
+    """The address of ``key``, which equality compares. Equal keys have one key object."""
 
     def _named(self) -> str:
         return f"{self.of.name}({self.call})"
@@ -327,7 +343,10 @@ class StorageOffset(Step):
 
 @dataclass(frozen=True, slots=True)
 class Affine(Step):
-    """The number ``n`` for which ``scale * n + offset`` is the number ``of``; not there where it is no whole number."""
+    """The number ``n`` for which ``scale * n + offset`` equals the number ``of``.
+
+    Missing if ``n`` is not an integer.
+    """
 
     scale: int
     offset: int

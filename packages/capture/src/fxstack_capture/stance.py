@@ -1,7 +1,7 @@
-"""What compiled functions do meanwhile: compile as needed, never, only what is compiled already; and options to try.
+"""Stances, which control when compiled functions compile, and temporary options.
 
-``set_stance`` and ``patch_options`` are for one thread and can be nested. Both are read when a frame is compiled or
-a compiled function is called, never while a graph runs.
+``set_stance`` and ``patch_options`` affect one thread and can be nested. Both are read when a frame is
+compiled or a compiled function is called, never while a graph runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from fxstack_capture.options import CaptureOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Limits: under skip_guard_eval_unsafe guards are evaluated. A call that needs a guard which torch would skip
-# raises an error, instead of a result that may be wrong. aot_eager_then_compile is eager_then_compile.
+# Limits: skip_guard_eval_unsafe still evaluates guards. A call that needs a guard which torch would skip
+# raises an error, instead of returning a result that may be wrong. aot_eager_then_compile is the same as
+# eager_then_compile.
 
 STANCES: Final = (
     *("default", "force_eager", "eager_on_recompile", "fail_on_recompile"),
@@ -29,17 +30,17 @@ STANCES: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stance:
-    """What compiled functions do; the words are those of ``set_stance``."""
+    """The behaviour of compiled functions. The names are those of ``set_stance``."""
 
     name: str = "default"
     backend: Any = None
-    """The one that is used instead of their own."""
+    """The backend that replaces the functions' own backends."""
     is_warm: bool = False
-    """``skip_guard_eval_unsafe``: nothing more will have to be compiled."""
+    """``skip_guard_eval_unsafe``: no further compilation will be necessary."""
 
     @property
     def forbids_compiling(self) -> str:
-        """What to call the stance in the error; "" where it is none to compile."""
+        """The name of the stance in the error; "" if the stance allows compiling."""
         if self.name == "fail_on_recompile":
             return "the stance 'fail_on_recompile'"
         return "a stance with skip_guard_eval_unsafe" if self.is_warm else ""
@@ -57,12 +58,18 @@ _STATE: Final = _State()
 
 
 def current_stance() -> Stance:
-    """The stance of this thread; where none was set, the one that ``torch.compiler.set_stance`` has set for all."""
+    """Return the stance of this thread.
+
+    If the thread has set none, return the stance that ``torch.compiler.set_stance`` has set for all threads.
+    """
     return _told_torch() if _STATE.stance == _DEFAULT else _STATE.stance
 
 
 def _told_torch() -> Stance:
-    """``force_eager`` is not asked for here: ``native.Optimized`` looks itself, at every call."""
+    """Return the stance that torch has set.
+
+    ``force_eager`` is not read here, because ``native.Optimized`` reads it at every call.
+    """
     told = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     if told is None:
         return _DEFAULT
@@ -72,12 +79,12 @@ def _told_torch() -> Stance:
 
 
 def with_changes(options: CaptureOptions) -> CaptureOptions:
-    """``options`` with what ``patch_options`` blocks of this thread say."""
+    """Return ``options`` with the changes of this thread's ``patch_options`` blocks."""
     return dataclasses.replace(options, **dict(_STATE.changes)) if _STATE.changes else options
 
 
 class _Scope:
-    """A change of the state that has happened already, and ends with a ``with`` block (or call) if it has one."""
+    """A change of the state that is already in effect. A ``with`` block or a decorated call limits it."""
 
     def __init__(self, before: tuple[Stance, tuple[tuple[str, Any], ...]], undo: Any) -> None:
         self._before = before
@@ -92,7 +99,7 @@ class _Scope:
         _enter(*self._before)
 
     def __call__(self, fn: F) -> F:
-        """Decorator: the state while ``fn`` runs."""
+        """Decorator: the change is in effect while ``fn`` runs."""
         _enter(*self._before)
         again = self._undo
 
@@ -120,22 +127,22 @@ def set_stance(
     skip_guard_eval_unsafe: bool = False,
     force_backend: str | Callable[..., Any] | None = None,
 ) -> _Scope:
-    """Say what compiled functions do from now on in this thread; also a context manager and a decorator.
+    """Set the behaviour of compiled functions in this thread. Also a context manager and a decorator.
 
-    - ``default``: compile what is new; with ``force_backend`` by that one, for as long as the stance is in force. What
-      each backend has compiled is kept apart.
+    - ``default``: compile new code. With ``force_backend``, compile by that backend while the stance is in
+      effect. The entries of each backend are kept separately.
     - ``force_eager``: run everything in plain Python.
-    - ``eager_on_recompile``: use what is compiled, run everything else in plain Python.
-    - ``fail_on_recompile``: use what is compiled; raise ``RecompileError`` for anything else.
-    - ``eager_then_compile``: run the first call of each function in plain Python, and compile the next with what both show of
-      sizes: those that differ are symbolic at once.
+    - ``eager_on_recompile``: use existing entries, and run everything else in plain Python.
+    - ``fail_on_recompile``: use existing entries, and raise ``RecompileError`` for everything else.
+    - ``eager_then_compile``: run the first call of each function in plain Python, and compile the next call.
+      Sizes that differ between both calls are symbolic from the start.
 
-    ``skip_guard_eval_unsafe`` says that everything was compiled that will be needed. Guards are evaluated nevertheless: they
-    are cheap, and a call that nothing fits raises ``RecompileError``, as torch does where those guards fail by which its
-    entries differ.
+    ``skip_guard_eval_unsafe`` declares that all necessary entries exist. Guards are still evaluated, because
+    they are cheap. A call that no entry fits raises ``RecompileError``, as torch does if the guards that
+    distinguish the entries fail.
 
     Raises:
-        ValueError: an unknown stance.
+        ValueError: unknown stance.
         RuntimeError: ``force_backend`` with another stance than the default.
     """
     if stance not in STANCES:
@@ -156,7 +163,7 @@ def patch_options(**changes: Any) -> _Scope:
     """Compile with other options while a ``with`` block or a decorated function runs.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option does not exist.
     """
     known = {field.name for field in dataclasses.fields(CaptureOptions)}
     unknown = sorted(changes.keys() - known)
@@ -168,7 +175,7 @@ def patch_options(**changes: Any) -> _Scope:
 
 
 def run(fn: F) -> F:
-    """``fn`` with what is compiled already; whatever is not runs in plain Python."""
+    """Return ``fn`` with existing entries only. Calls without an entry run in plain Python."""
 
     @functools.wraps(fn)
     def running(*args: Any, **kwargs: Any) -> Any:

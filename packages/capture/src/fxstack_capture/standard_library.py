@@ -1,6 +1,7 @@
-"""Whether a file is one of the standard library.
+"""Whether a file belongs to the standard library.
 
-Packages are installed below it, in directories of this interpreter's and of others that a virtual environment shows.
+Installed packages are in directories below it. These directories belong to this interpreter, and to other
+interpreters that a virtual environment exposes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""``error_on_graph_break``: parts of a program in which a graph break is an error, and parts of these in which it is none.
+"""``error_on_graph_break``: makes graph breaks errors in a part of a program.
 
-What is in force is plain state of the thread. Compiled code reads and writes it like any other, so a trace knows what it
-is at every call, and code behind a break what it was there.
+A nested part can allow graph breaks again.
+
+The setting is plain state of the thread. Compiled code reads and writes it like any other state. Therefore a
+trace knows the setting at every call, and code after a break has the right setting.
 """
 
 from __future__ import annotations
@@ -16,15 +18,13 @@ STATE: Final = threading.local()
 
 
 class error_on_graph_break(contextlib.ContextDecorator):
-    """Raise ``Unsupported`` where a graph breaks in a ``with`` block or a decorated function; False: break there.
+    """Raise ``Unsupported`` at a graph break in a ``with`` block or a decorated function. False: break there.
 
-    Has its effect when code is compiled, inside of compiled functions and around their calls. ``fullgraph=True`` allows
-    no break, whatever this says.
+    The setting takes effect when code is compiled, inside compiled functions and around their calls.
+    ``fullgraph=True`` allows no break, whatever this setting says.
     """
 
-    __module__ = (
-        "fxstack_capture"  # the program's, not a part of the compiler: it is made again behind a break
-    )
+    __module__ = "fxstack_capture"  # Not a module of the compiler: code after a break makes the object again.
 
     def __init__(self, error: bool) -> None:
         self._error = error
@@ -40,7 +40,7 @@ class error_on_graph_break(contextlib.ContextDecorator):
 
 
 def is_error(trace: Trace) -> bool:
-    """Whether a graph break is an error where ``trace`` is now."""
+    """Whether a graph break is an error at the present place of ``trace``."""
     objects = trace.objects
     state = objects.instances.get(id(STATE))
     seen = {} if state is None else state.proxy

@@ -1,6 +1,7 @@
-"""The private names of torch that ``fxstack_capture`` uses, by what they are for (``fxstack_interchange.torch_names``).
+"""The private names of torch that ``fxstack_capture`` uses, grouped by feature.
 
-No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+``fxstack_interchange.torch_names`` binds them. No other module of the package reads a private name of torch.
+If a release of torch renames one, only this module changes.
 """
 
 from __future__ import annotations
@@ -155,15 +156,21 @@ bind(globals(), NAMES)
 
 _APPLY: Any = vars(torch.autograd.Function)["apply"]
 FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
-"""What ``Function.apply`` calls: a Python function, from torch 2.14 on a class method written in C."""
+"""The function that ``Function.apply`` calls.
+
+It is a Python function before torch 2.14, and a class method written in C since torch 2.14.
+"""
 
 
 def may_trace_by_fx() -> bool:
-    """Whether FX traces: in this thread from torch 2.14 on, in any thread before."""
+    """Whether FX is tracing: in this thread since torch 2.14, in any thread before."""
     asked = getattr(_symbolic_trace, "_get_is_fx_tracing", None)
     return bool(_symbolic_trace._is_fx_tracing_flag if asked is None else asked())
 
 
 def dual_level() -> int:
-    """The level of forward-mode AD that is entered last, which changes all the time; -1 outside of all."""
+    """Return the innermost entered level of forward-mode AD, or -1 outside all levels.
+
+    It changes frequently.
+    """
     return int(getattr(forward_ad, "_current_level", -1))

@@ -1,9 +1,9 @@
-"""The FX-graph interchange format: what the stages hand to each other, in memory and as files.
+"""The interchange format of FX graphs: the stages exchange graphs in this format, in memory and as files.
 
-``signature`` and ``format.metadata`` are the contract, ``verify`` checks it, ``format`` writes and reads
-files, ``show`` prints. ``operators`` holds operators of ours that may stand in a graph, ``eager_facts`` what
-eager's kernels do and fake kernels do not say. The package imports torch.fx and the standard library. Begin
-with ``signature``.
+``signature`` and ``format.metadata`` define the contract. ``verify`` checks it. ``format`` writes and reads
+files. ``show`` prints a graph. ``operators`` holds the operators of fxstack that may occur in a graph between
+stages. ``eager_facts`` describes eager kernels where torch's fake kernels differ from them. The package
+imports torch.fx and the standard library. Begin with ``signature``.
 """
 
 from fxstack_interchange.errors import InterchangeError, LoadError, SaveError, VerificationError, Violation

@@ -1,7 +1,8 @@
-"""Python's cyclic garbage collector, paused while a compiler runs.
+"""A pause of Python's cyclic garbage collector while a compiler runs.
 
-A compilation makes hundreds of thousands of objects and hardly any garbage cycles, beside a program that may hold millions of
-objects: the collector would walk them all several times for nothing (0.2 of 1.1 seconds for a small BERT).
+A compilation makes hundreds of thousands of objects and almost no garbage cycles. The program may hold
+millions of other objects. Without a pause, the collector traverses all of these objects several times and
+frees almost nothing (0.2 of 1.1 seconds for a small BERT).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _enabled_before = False
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """No automatic collection until the outermost pause of all threads ends; a collector that was off stays off."""
+    """Disable automatic collection until the outermost pause of all threads ends.
+
+    A collector that was disabled before stays disabled.
+    """
     global _pauses, _enabled_before  # noqa: PLW0603 - the collector is the process's, and so is this
     with _CHANGING:
         if _pauses == 0:

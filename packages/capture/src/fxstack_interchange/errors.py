@@ -1,4 +1,4 @@
-"""The errors of the format: what is wrong, where, and what to do about it."""
+"""The errors of the format. Each message says what is wrong, where it is, and how to correct it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 
 class InterchangeError(ValueError):
-    """Base of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
 
 class SaveError(InterchangeError):
-    """A graph holds something the format has no word for; the message names the node and the value."""
+    """A graph holds a value that the format cannot express. The message names the node and the value."""
 
 
 class LoadError(InterchangeError):
-    """A file is damaged, hostile or of another version; the message names the defect."""
+    """A file is damaged, malicious or of another version. The message names the defect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule: where, which, how, and the line of the user's program it comes from."""
+    """One violation of a rule: the node, the rule, the message, and the line of the user's program."""
 
     node: str | None
     rule: str
@@ -33,7 +33,7 @@ class Violation:
 
 
 class VerificationError(InterchangeError):
-    """A stage graph breaks rules of its stage; ``violations`` lists them all."""
+    """A stage graph violates rules of its stage. ``violations`` lists all violations."""
 
     def __init__(self, stage: str, violations: tuple[Violation, ...]) -> None:
         self.violations = violations

@@ -1,8 +1,10 @@
-"""Graph modules whose source text goes when they go.
+"""Graph modules whose source text is freed together with them.
 
-torch keeps the text of every graph's generated code, for tracebacks, under a name that is used once: in a table of its
-own and in ``linecache``. Nothing ever takes it out, so a process that compiles for long grows. ``make_graph_module`` makes the
-same module and takes the text out when its code object is gone (a traceback keeps that alive).
+torch keeps the source text of the generated code of every graph, for tracebacks. It keeps the text under a
+file name that no other graph uses, in a table of its own and in ``linecache``. torch never removes the text,
+so the memory of a long-running process that compiles many graphs grows. ``make_graph_module`` makes the same
+module and removes the text when the module's code object is freed. A traceback keeps the code object alive,
+so it keeps the text too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from fxstack_interchange import torch_compat
 def make_graph_module(
     root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
 ) -> GraphModule:
-    """``GraphModule(root, graph, class_name)``."""
+    """Return ``GraphModule(root, graph, class_name)``.
+
+    Its source text is removed together with its code object.
+    """
     made = GraphModule(root, graph, class_name)
     code = type(made).forward.__code__
     weakref.finalize(code, _forget, code.co_filename).atexit = False

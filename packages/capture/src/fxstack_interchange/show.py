@@ -29,7 +29,7 @@ _DTYPES = {
 
 
 def show(graph: StageGraph) -> str:
-    """Return the graph as text; for people, not for parsing."""
+    """Return the graph as text. The text is for people; no function parses it."""
     lines = [*_header(graph), *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, "")]
     for path, child in _subgraphs(graph.graph_module):
         lines += ["", f"# subgraph {path}", *_body(child, (), (), path)]
@@ -123,7 +123,7 @@ def _statement(node: Node) -> str:
 
 
 def target_text(target: object) -> str:
-    """Return an operator's name as people write it."""
+    """Return the name of an operator as a program spells it."""
     if isinstance(target, OpOverload):
         return str(target).removesuffix(".default")
     if isinstance(target, HigherOrderOperator):
@@ -136,7 +136,7 @@ def target_text(target: object) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value's dtype and shape, ``f32[s0, 5]``; its device when it is not the CPU."""
+    """Return dtype and shape of a value, for example ``f32[s0, 5]``, and its device unless it is the CPU."""
     if isinstance(value, torch.Tensor):
         dtype = _DTYPES.get(value.dtype, str(value.dtype).removeprefix("torch."))
         device = "" if value.device.type == "cpu" else f" {value.device}"

@@ -1,6 +1,7 @@
-"""The private names of torch that ``fxstack_interchange`` uses, by what they are for (``fxstack_interchange.torch_names``).
+"""The private names of torch that ``fxstack_interchange`` uses, grouped by feature (see ``torch_names``).
 
-No other module of the package reads one: a release of torch that has renamed it is adapted to here.
+No other module of the package reads a private name of torch. If a release of torch renames one, only this
+module changes.
 """
 
 from __future__ import annotations

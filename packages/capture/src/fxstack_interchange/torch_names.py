@@ -1,9 +1,9 @@
-"""Private names of torch: how a package's ``torch_compat`` looks them up, and what stands for one that is gone.
+"""Private names of torch: how a package's ``torch_compat`` binds them and handles missing names.
 
-A release of torch may rename or drop any of them. So each is looked up in one place, once, when the package is imported. Where
-one is missing an ``Absent`` takes its place, which can be imported, subclassed, put into tables and asked whether something is
-an instance of it (nothing is). What cannot be done without it raises ``MissingTorchNameError``, which names it, when somebody
-calls it.
+A release of torch may rename or drop any private name. Therefore ``torch_compat`` looks up each name once,
+when the package is imported. For a missing name it binds an ``Absent`` class. A program can import an
+``Absent``, subclass it, put it into a table and use it in ``isinstance``, which returns False. Calling an
+``Absent`` raises ``MissingTorchNameError``, which names the missing name.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from typing import Any
 import torch
 
 Names = Mapping[str, Mapping[str, str]]
-"""For each feature the modules or classes that have its names, with the names, separated by spaces."""
+"""Maps each feature to the modules or classes that hold its names.
+
+The value is the names, separated by spaces.
+"""
 
 HIDDEN: set[str] = set()
-"""Paths that are taken for missing: tests put names there."""
+"""Paths that ``find`` treats as missing. Tests add paths here."""
 
 
 class MissingTorchNameError(RuntimeError):
-    """A private name of torch that this feature needs is not there in the torch that runs."""
+    """The running torch lacks a private name that a feature needs."""
 
 
 class Absent(type):
-    """A class that stands for a name that torch does not have. Its attributes are absent, too."""
+    """A class that represents a name that torch does not have. Its attributes are ``Absent`` too."""
 
     path: str
     feature: str
@@ -41,7 +44,8 @@ class Absent(type):
         return absent(f"{cls.path}.{name}", cls.feature)
 
     def __call__(cls, *_args: object, **_kwargs: object) -> Any:
-        if _is_importing():  # a decorator, or a record in a table: what it makes is as absent
+        # A module body may use the name as a decorator, or for a record in a table. The result is absent too.
+        if _is_importing():
             return absent(cls.path, cls.feature)
         raise cls.error()
 
@@ -58,11 +62,11 @@ class Absent(type):
 
 
 FIRST, LAST = "2.11", "2.15"
-"""The releases of torch that the tests run on."""
+"""The first and the last release of torch that the tests run on."""
 
 
 def warn_of_untested(version: str = torch.__version__) -> None:
-    """Say once that ``version`` is newer than what was tested: it works as far as it can."""
+    """Warn if ``version`` is newer than the last tested release. fxstack still runs with such a release."""
     release = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if release > tuple(map(int, LAST.split("."))):
         warnings.warn(
@@ -80,7 +84,10 @@ def absent(path: str, feature: str) -> Any:
 
 
 def _is_importing() -> bool:
-    """Whether a module of ours is being imported further up, which a missing name must not end."""
+    """Whether a module of fxstack is being imported further up the stack.
+
+    A missing name must not abort the import.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "<module>":
@@ -90,14 +97,14 @@ def _is_importing() -> bool:
 
 
 def bind(namespace: dict[str, Any], names: Names) -> None:
-    """Put each of ``names`` into ``namespace``, without leading underscores or as ``name=alias`` says."""
+    """Bind each of ``names`` in ``namespace``, without its leading underscores or as ``name=alias`` says."""
     for path, alias, feature in entries(names):
         found = find(path)
         namespace[alias] = absent(path, feature) if found is _NOTHING else found
 
 
 def entries(names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield for each name where it is in torch, what we call it, and what it is for."""
+    """Yield for each name its path in torch, its alias in fxstack, and the feature that needs it."""
     for feature, holders in names.items():
         for holder, listed in holders.items():
             for entry in listed.split():
@@ -109,7 +116,7 @@ _NOTHING = object()
 
 
 def find(path: str) -> Any:
-    """Return what ``path`` leads to, importing modules on the way."""
+    """Return the object at ``path``. Import the modules on the path if necessary."""
     if path in HIDDEN:
         return _NOTHING
     *holders, last = path.split(".")
@@ -121,7 +128,10 @@ def find(path: str) -> Any:
 
 
 def _module(package: object, path: str) -> Any:
-    """A module below a package. It comes before an object of its name (``invoke_subgraph``)."""
+    """Return the module at ``path`` below a package; None if there is none.
+
+    A module takes precedence over an attribute of the same name (``invoke_subgraph``).
+    """
     if not hasattr(package, "__path__"):
         return None
     try:

@@ -1,4 +1,7 @@
-"""What must hold of a stage graph, as a table of named rules; every package verifies at its edges."""
+"""The invariants of a stage graph, as a table of named rules.
+
+Every package verifies the graphs at its boundary.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ATEN_STAGES = ALL_STAGES - {Stage.CAPTURED}
 
 @dataclass(frozen=True)
 class Facts:
-    """A graph taken apart once for all rules."""
+    """The parts of a graph. They are computed once for all rules."""
 
     module: GraphModule
     signature: GraphSignature
@@ -33,7 +36,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One invariant: its name in messages, the stages it holds for, and what finds violations."""
+    """One invariant: its name in messages, its stages, and the function that finds violations."""
 
     name: str
     stages: frozenset[Stage]
@@ -52,7 +55,7 @@ def verify(graph: StageGraph, rules: tuple[Rule, ...] | None = None) -> None:
 
 
 def violations(graph: StageGraph, rules: tuple[Rule, ...]) -> Iterator[Violation]:
-    """Yield every broken rule."""
+    """Yield every violation of ``rules``."""
     nodes = tuple(graph.graph_module.graph.nodes)
     placeholders = tuple(node for node in nodes if node.op == "placeholder")
     facts = Facts(graph.graph_module, graph.signature, nodes, placeholders, _outputs(nodes))
@@ -134,7 +137,10 @@ _OUTPUT_KINDS: dict[Stage, frozenset[OutputKind]] = {
 
 
 _LATE = {(_IN.TANGENT, True): 2, (_IN.TANGENT, False): 2, (_IN.RNG_STATE, True): 3}
-"""Place of inputs that a joint graph's backward gets when it runs, by kind and whether their target is ``"backward"``."""
+"""Sort rank of the inputs that the backward of a joint graph receives when it runs.
+
+The key is the kind, and whether the target is ``"backward"``.
+"""
 
 
 def _kinds(facts: Facts) -> Found:
@@ -148,7 +154,7 @@ def _kinds(facts: Facts) -> Found:
 
 
 def _targets(facts: Facts) -> Found:
-    """Check that specifications which refer to an input or output refer to one that exists."""
+    """Check that each input or output that a specification refers to exists."""
     inputs = {s.name for s in facts.signature.inputs} | {s.target for s in facts.signature.inputs}
     outputs = {s.name for s in facts.signature.outputs}
     stage = facts.signature.stage
@@ -169,7 +175,7 @@ def _targets(facts: Facts) -> Found:
 
 
 def _groups(facts: Facts) -> Found:
-    """Check the order of inputs and outputs that StageGraph prescribes."""
+    """Check the order of inputs and outputs that ``StageGraph`` prescribes."""
     inputs = facts.signature.inputs
     outputs = facts.signature.outputs
     stage = facts.signature.stage
@@ -207,7 +213,7 @@ def _sorted(names: list[str | None], ranks: list[Any], group: str) -> Found:
 
 
 def _declared(facts: Facts) -> Found:
-    """Check that the symbols of the signature and the symbol inputs name each other."""
+    """Check that the signature describes each symbol once, with a range that is not empty."""
     declared = Counter(spec.name for spec in facts.signature.symbols)
     for name, count in declared.items():
         if count > 1:
@@ -218,10 +224,7 @@ def _declared(facts: Facts) -> Found:
 
 
 def _symbols(facts: Facts) -> Found:
-    """Check that an explicit input, or a node with a data-dependent result, binds every symbol.
-
-    A tangent's size may be one that the forward finds in its data.
-    """
+    """Check that an explicit input, or a node with a data-dependent result, binds every symbol."""
     bound: set[str] = set()
     tangents = {spec.name for spec in facts.signature.inputs_of(_IN.TANGENT)}
     found_later = {str(symbol) for node in facts.nodes for symbol in node.meta.get("unbacked_bindings") or ()}
@@ -236,6 +239,7 @@ def _symbols(facts: Facts) -> Found:
         bound.update(str(symbol) for symbol in node.meta.get("unbacked_bindings") or ())
         for symbol, _ in symbols_in(node.meta.get("val")):
             name = str(symbol)
+            # The size of a tangent may be an unbacked symbol that the forward computes from data.
             if node.name in tangents and name in found_later:
                 continue
             if name not in bound and name not in reported:
@@ -279,7 +283,7 @@ def _shown(target: object) -> str:
 
 
 def _functional(facts: Facts) -> Found:
-    """Check that nothing is mutated but inputs, by ``copy_`` after everything that reads them."""
+    """Check that a graph mutates only inputs, by ``copy_``, after every other node that reads the input."""
     for index, node in enumerate(facts.nodes):
         if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
             continue
@@ -301,7 +305,7 @@ CORRESPONDENCE: tuple[Rule, ...] = (
     Rule("outputs", ALL_STAGES, _output_specs),
     Rule("symbol-descriptions", ALL_STAGES, _declared),
 )
-"""What every file must satisfy to be read."""
+"""The rules that a graph must satisfy before it can be saved or loaded."""
 
 RULES: tuple[Rule, ...] = (
     *CORRESPONDENCE,

@@ -1,42 +1,44 @@
-"""The frame hook and the guard engine: typed doors to the C extension ``fxstack_capture._native``.
+"""The frame hook and the guard engine: typed access to the C extension ``fxstack_capture._native``.
 
-Importing this module never fails. Without the extension ``AVAILABLE`` is False, ``WHY_MISSING`` says
-why and what to install, and everything below raises ``NativeMissingError`` when called (``SKIP`` and
-``RUN`` exist always).
+Importing this module never fails. Without the extension ``AVAILABLE`` is False, ``WHY_MISSING`` says why and
+what to install, and every function and class below raises ``NativeMissingError`` when called. ``SKIP`` and
+``RUN`` always exist.
 
-**Compile mode** (per thread, on only while one of these calls runs)::
+**Compile mode** is a state of a thread. It is on only while one of these calls runs::
 
     run_with(callback, owner, fn, args=(), kwargs=None)   # fn(*args, **kwargs) with compile mode on
-    Optimized(fn, callback, owner)   # a callable that does the same; binds as a method, has a
+    Optimized(fn, callback, owner)   # a callable that does the same; it binds as a method, has a
                                      # __dict__ (functools.update_wrapper works) and weak references
-    Optimized.trial                  # None, or what has begin(optimized) -> 0 (compiled), 1 (compiled, timed) or 2
-                                     # (plain, timed), and, for timed calls that raise nothing,
+    Optimized.trial                  # None, or an object with the methods
+                                     # begin(optimized) -> 0 (compiled), 1 (compiled, timed)
+                                     # or 2 (plain, timed), and, for timed calls that do not raise,
                                      # end(optimized, plain, nanoseconds, result)
-    Optimized.plain_calls            # how many calls run plainly before the trial is asked
+    Optimized.plain_calls            # number of calls that run in plain Python before the trial is asked
     Disabled(fn)                     # a callable that runs fn with every mode off
-    Watched(fn, told)                # a callable that runs fn, and calls told() if it raises nothing
-    bypass(on) -> bool               # Optimized callables of this thread run plainly; gives what was
-    use_redirect(function)           # function(optimized, *args, **kwargs) makes redirected calls, once and for all
-    redirect()                       # Optimized callables of this thread are redirected, until bypass(...)
-    mode() -> "off" | "compile" | "intercept"   # of this thread, now
+    Watched(fn, told)                # a callable that runs fn, and calls told() if fn does not raise
+    bypass(on) -> bool               # run Optimized callables of this thread plainly; returns the old state
+    use_redirect(function)           # redirected calls call function(optimized, *args, **kwargs)
+    redirect()                       # redirect Optimized callables of this thread, until bypass(...)
+    mode() -> "off" | "compile" | "intercept"   # the present mode of this thread
 
-``owner`` is an instance of ``Owner`` (subclass it as you like); entries belong to one owner and die
-with it. For a fresh frame of a function (not generators, coroutines, class bodies, modules) whose
-entries for this owner all miss, the hook calls, with all modes off and tracing (sys.settrace,
-sys.setprofile) suspended::
+``owner`` is an instance of ``Owner`` or of a subclass. An entry belongs to one owner and is freed together
+with it. The hook calls the callback for a new frame of a function if all entries of the function for this
+owner miss. It does not call the callback for generators, coroutines, class bodies and modules. During the
+callback all modes are off and tracing (sys.settrace, sys.setprofile) is suspended::
 
     callback(func: FunctionType, code: CodeType, locals: dict[str, object], cells: tuple[CellType, ...])
 
-``locals`` holds the arguments as the frame sees them (``*args`` as one tuple, ``**kwargs`` as one
-dict), ``cells`` is the closure. It returns
+``locals`` holds the arguments as the frame sees them (``*args`` as one tuple, ``**kwargs`` as one dict).
+``cells`` is the closure. The callback returns
 
-- an ``Entry``: it is installed for ``code`` (unless it already is), its guards are checked, and the
-  frame runs it (should its guards reject the very frame it was made for, the frame runs plainly);
-- ``SKIP``: this code is never offered to this owner again and runs plainly (calls inside of it are
-  still hooked);
-- ``RUN``: this frame runs plainly, ask again next time (calls inside of it are still hooked).
+- an ``Entry``: the hook installs it for ``code`` (unless it is installed), checks its guards, and runs it
+  in place of the frame. If the guards reject this frame, the frame runs in plain Python;
+- ``SKIP``: the hook never calls the callback of this owner for this code again. The code runs in plain
+  Python; calls inside it are still hooked;
+- ``RUN``: this frame runs in plain Python. The hook calls the callback again next time. Calls inside the
+  frame are still hooked.
 
-What the callback raises, the frame raises.
+An exception of the callback becomes an exception of the frame.
 
 **Entries**::
 
@@ -44,63 +46,66 @@ What the callback raises, the frame raises.
                               # .owner .tree .code .installed .hits (settable)
     install(code, entry)      # code: the original code object; tree None: no guards
     remove(code, entry)
-    entries(code, owner=None) -> list[Entry]   # in the order in which they are tried
-    skip(code, owner=None)                     # as the answer SKIP; owner None: for everybody
+    entries(code, owner=None) -> list[Entry]   # in the order in which the hook tries them
+    skip(code, owner=None)                     # like the answer SKIP; owner None: for all owners
     is_skipped(code, owner=None) -> bool
-    reset(code, owner=None)                    # forget entries and skips
-    Owner().clear()                            # forget everything of this owner
+    reset(code, owner=None)                    # remove entries and skips
+    Owner().clear()                            # remove all entries and skips of this owner
 
-The most recently hit entry is tried first. ``Entry.code`` must take the same arguments and have the
-same free variables in the same order as the original (``install`` checks; its ValueError says what
-differs); its globals are the original function's. With ``takes_inputs`` the first local
-variable of ``code`` behind the arguments holds, when the frame starts, the tuple of values that the tree was
-told to collect. An entry is held by its owner alone: it goes when
-the owner goes, when the original code object goes, when ``remove`` or ``reset`` says so, or when an
-object goes that one of its guards refers to weakly. One tree belongs to one entry.
+The hook tries the most recently hit entry first. ``Entry.code`` must take the same arguments as the original
+code, and have the same free variables in the same order. ``install`` checks this, and its ValueError names
+the difference. The globals of ``Entry.code`` are the globals of the original function. With ``takes_inputs``,
+the first local variable of ``code`` after the arguments holds, when the frame starts, the tuple of values
+that the tree collects. Only its owner holds an entry. The entry is removed when the owner is freed, when the
+original code object is freed, when ``remove`` or ``reset`` is called, or when an object is freed that one of
+its guards refers to weakly. One tree belongs to one entry.
 
-**Going on elsewhere**::
+**Continuations**::
 
-    use_continuation(type)    # a subclass of tuple, once and for all
-    hide_file(name)           # the co_filename of code whose frames no traceback shows
+    use_continuation(type)    # set the type of continuations, a subclass of tuple, for the process
+    hide_file(name)           # set the co_filename of code whose frames no traceback shows
 
-A replacement may return a continuation ``type((function, arguments))``: when its frame is gone, the hook
-calls ``function(*arguments)`` in its place, and so on until something else is returned. ``function`` is
-a Python function; its frame takes the place of the first one in tracebacks and on the stack.
+A replacement may return a continuation ``type((function, arguments))``. After its frame is gone, the hook
+calls ``function(*arguments)`` in its place, and repeats this until a call returns another value. ``function``
+is a Python function. Its frame takes the place of the first frame in tracebacks and on the stack.
 
 **Finalizers**::
 
-    mark_finalized(obj) -> bool   # its __del__ will never run; False: it cannot be kept from running
+    mark_finalized(obj) -> bool   # obj.__del__ will never run; False: the hook cannot prevent it
 
 **Iterators**::
 
-    upcoming(iterator, k)         # what an iterator of a list, tuple, range or dict gives after k more; IndexError
+    upcoming(iterator, k)         # the item after k others (list, tuple, range, dict iterators); IndexError
 
 **Caches**::
 
-    cached(wrapper, key)          # what a functools.lru_cache holds for a key of its dictionary, or NOT_CACHED; counts no hit
-    use_caches(...) -> bool       # how such wrappers lie in memory, once and for all; see world.caches
+    cached(wrapper, key)          # the result that a functools.lru_cache holds for a key of its dictionary,
+                                  # or NOT_CACHED; does not count as a hit
+    use_caches(...) -> bool       # find the memory layout of lru_cache wrappers, for the process; see
+                                  # objects.cache_keys
 
-**Intercept mode** (per thread, while the call runs)::
+**Intercept mode** is also a state of a thread. It is on while the call runs::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
 
-calls ``fn(*args, **kwargs)`` for real; every Python frame that starts meanwhile in this thread is not
-executed: ``callback(func, args: tuple, kwargs: dict)`` is called in its place, with all modes off, and
-its result (or exception) is the call's. This includes lambdas and *calls of* generator functions,
-coroutine functions and async generator functions (the callback returns the generator-like object).
-Executed for real with intercept mode staying on: class bodies and module code, code marked with
-``never_intercept(code)``, resumptions of real generators. Executed for real with every mode off until
-they return: frames whose file name starts with one of the prefixes of
-``passthrough = Passthrough(("/x/torch/_ops", ...), excepted=(code, ...))`` (make one and keep it: the decision is cached per
-code object); ``excepted`` is intercepted all the same.
+calls ``fn(*args, **kwargs)`` for real. A Python frame that starts in this thread during the call is not
+executed. Instead the hook calls ``callback(func, args: tuple, kwargs: dict)`` with all modes off, and its
+result (or exception) is the result of the frame. This includes lambdas and *calls of* generator functions,
+coroutine functions and async generator functions; the callback returns the generator-like object.
 
-**Limits of the technique.** While a mode is on in any thread, CPython does not inline Python-to-Python
-calls: a caller then keeps the arguments of a running call alive until it returns. Greenlets must not
-switch inside of a call that turns a mode on.
+Some frames are executed for real with intercept mode on: class bodies and module code, code marked with
+``never_intercept(code)``, and resumptions of real generators. Frames whose file name starts with a prefix of
+``passthrough = Passthrough(("/x/torch/_ops", ...), excepted=(code, ...))`` are executed for real with every
+mode off until they return. ``excepted`` lists code that is intercepted nevertheless. Make one ``Passthrough``
+and keep it, because its decisions are cached per code object.
 
-**Guards**: see ``guards.tree``; ``Tree`` is made there. ``Tree.failing(func, arguments)`` is -1, or the
-index of a guard that does not hold; ``Tree.meta`` what its maker attached; ``Tree.dead`` whether
-something that it refers to weakly is gone.
+**Limits of the technique.** While a mode is on in any thread, CPython does not inline Python-to-Python calls.
+A caller then keeps the arguments of a running call alive until the call returns. Greenlets must not switch
+inside a call that turns a mode on.
+
+**Guards**: ``guards.tree`` makes a ``Tree`` and documents it. ``Tree.failing(func, arguments)`` is -1, or the
+index of a guard that fails. ``Tree.meta`` is an object that the maker of the tree attached. ``Tree.dead``
+says whether an object that the tree refers to weakly was freed.
 """
 
 from __future__ import annotations
@@ -110,7 +115,7 @@ from typing import Any, NoReturn
 
 
 class NativeMissingError(RuntimeError):
-    """The C extension is needed and not there."""
+    """The C extension is required but not installed."""
 
 
 try:
@@ -144,12 +149,12 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _class(name: str) -> Any:
-    """The native class, or one that can be subclassed but not instantiated."""
+    """Return the native class, or a class that can be subclassed but not instantiated."""
     return getattr(_native, name) if AVAILABLE else type(name, (), {"__new__": _missing})
 
 
 class _Answer(str):
-    """SKIP or RUN where there is no extension."""
+    """SKIP, RUN or NOT_CACHED if the extension is missing."""
 
     __slots__ = ()
 

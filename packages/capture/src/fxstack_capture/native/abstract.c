@@ -1,11 +1,13 @@
-/* What abstract classes (abc.ABC) say of other classes: registering a class with one changes answers that were given before.
+/* Subclass checks of abstract base classes (abc.ABC). Registering a class with an abstract base class
+ * changes earlier answers.
  *
- * `_abc` counts the registrations of the process. While the count is as it was, all answers are those that were found; where it moved,
- * the class is asked again, as a program would ask it. Only then may Python code run (a __subclasshook__), with the hook off. */
+ * `_abc` counts the registrations in the process. While the count is unchanged, all earlier answers are
+ * valid. If the count has changed, the check asks the class again, as a program would. Only then can
+ * Python code run (a __subclasshook__), with the hook off. */
 #include "tree.h"
 
 static PyObject *count_registrations, *subclass_check;
-const uint64_t *registrations_word; /* where _abc counts, or NULL: ask it */
+const uint64_t *registrations_word; /* Address of the counter of _abc. NULL: call _abc.get_cache_token. */
 
 static uint64_t registrations(void) {
     if (likely(registrations_word != NULL)) return *registrations_word;
@@ -37,7 +39,7 @@ int check_subclass_is(Test *t, const Value *v) {
     if (likely(t->other == v->object && (uint64_t)t->number2 == now)) return 1;
     PyObject *cls = t->weak ? weak_target(t->object) : t->object;
     if (cls == Py_None || !ask_again(cls, v->object, t->number != 0)) return 0;
-    t->other = v->object; /* compared only */
+    t->other = v->object; /* Only compared, never dereferenced. */
     t->number2 = (int64_t)now;
     return 1;
 }
@@ -51,7 +53,8 @@ int build_subclass(Tree *tree, Test *t, PyObject *args) {
     return t->object && t->number >= 0 ? 0 : -1;
 }
 
-/* The state of `_abc` is {type, count} in CPython 3.11 to 3.13; believed only where the number agrees. */
+/* The module state of `_abc` is {type, count} in CPython 3.11 to 3.13. It is used only if the count agrees
+ * with get_cache_token. */
 static const uint64_t *find_word(PyObject *module) {
     struct { PyObject *type; uint64_t count; } *state = PyModule_GetState(module);
     PyModuleDef *definition = PyModule_GetDef(module);

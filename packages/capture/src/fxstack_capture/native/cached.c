@@ -1,10 +1,14 @@
-/* What a functools.lru_cache holds, read without asking it: that would count a hit, move the key to the end, or call the function.
+/* The results in a functools.lru_cache, read without calling the cache. A call would count a hit, move the
+ * key to the end, or call the function.
  *
- * CPython has no API for it. In 3.11 to 3.13 the wrapper has a dictionary from keys to results, or, where the size is limited, to links
- * of a list that hold them. Where these pointers lie is found out from two caches of known content; without them, nothing is read. */
+ * CPython has no API for this. In 3.11 to 3.13 the wrapper has a dictionary from keys to results. If the
+ * size is limited, the dictionary maps keys to links of a list, and the links hold the results.
+ * use_caches() finds the offsets of these pointers from two caches with known content. Without the
+ * offsets, nothing is read. */
 #include "native.h"
 
-static Py_ssize_t dict_at, result_at; /* bytes from the start of a wrapper, and of a link; 0: unknown */
+/* Offsets in bytes from the start of a wrapper, and of a link. 0: unknown. */
+static Py_ssize_t dict_at, result_at;
 static PyTypeObject *wrapper_type, *link_type;
 
 static PyObject *word_at(PyObject *object, Py_ssize_t offset) {
@@ -18,7 +22,8 @@ static Py_ssize_t find_word(PyObject *object, PyObject *value) {
     return 0;
 }
 
-/* Borrowed: what `wrapper` holds for `key`; NULL where it holds nothing (or an exception was raised by a comparison). */
+/* The result that `wrapper` holds for `key`, borrowed. NULL: there is none, or a comparison raised an
+ * exception. */
 static PyObject *held(PyObject *wrapper, PyObject *key) {
     PyObject *dict = dict_at && Py_IS_TYPE(wrapper, wrapper_type) ? word_at(wrapper, dict_at) : NULL;
     PyObject *found = dict && PyDict_CheckExact(dict) ? PyDict_GetItemWithError(dict, key) : NULL;
@@ -36,7 +41,8 @@ static PyObject *py_cached(PyObject *module, PyObject *const *args, Py_ssize_t c
     return Py_XNewRef(cached_result(args[0], args[1]));
 }
 
-/* (limited, limited's dictionary, its only result, unlimited, unlimited's dictionary) of two caches that hold one result each */
+/* Arguments: (limited, limited's dictionary, its only result, unlimited, unlimited's dictionary), from two
+ * caches that hold one result each. */
 static PyObject *py_use_caches(PyObject *module, PyObject *args) {
     PyObject *limited, *links, *result, *unlimited, *results, *key;
     (void)module;

@@ -1,4 +1,4 @@
-/* The checks of records.py that look at one value. */
+/* The checks of records.py that test one value. */
 #include "object_compat.h"
 #include "tree.h"
 #include <string.h>
@@ -33,7 +33,8 @@ static int check_length_is(Test *t, const Value *v) {
 
 /* --- keys ---------------------------------------------------------------------------------------- */
 
-/* Keys are held as (key or weak reference, how): constants by value, others by identity. */
+/* The tree holds keys as pairs (key or weak reference, how). Constants are compared by value, other keys
+ * by identity. */
 enum { KEY_CONSTANT, KEY_IDENTITY, KEY_WEAK, KEY_ABSENT };
 
 static inline int key_holds(PyObject *keys, Py_ssize_t i, PyObject *key) {
@@ -95,14 +96,14 @@ static int check_has_key(Test *t, const Value *v) {
     PyObject *o = v->object, *key = t->weak ? weak_target(t->object) : t->object;
     Py_ssize_t hint = 0;
     int has;
-    if (key == Py_None && t->weak) return 0; /* a class that is gone */
+    if (key == Py_None && t->weak) return 0; /* The class was freed. */
     if (o != NULL && PyDict_Check(o)) has = dict_find(o, key, t->number2, &hint) != NULL;
     else if (o != NULL && PyAnySet_Check(o)) has = set_has(o, key, t->number2);
     else return 0;
     return has == t->number;
 }
 
-/* HasKey of an instance dictionary, asked of the instance: the dictionary need not be made. */
+/* HasKey of an instance dictionary, tested on the instance, so that the dictionary need not be created. */
 static int check_has_attr(Test *t, const Value *v) {
     if (v->object == NULL) return 0;
     Node step = {.object = t->object, .hash = t->number2, .hint = 0};
@@ -112,7 +113,8 @@ static int check_has_attr(Test *t, const Value *v) {
 
 static inline int is_empty_dict(PyObject *object) { return PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
 
-/* Names of an instance dictionary: the first t->number are not there, the others are empty dicts. */
+/* Tests names in an instance dictionary. The first t->number names must be absent. The values of the other
+ * names must be empty dicts. */
 static int look_at_members(Test *t, const Value *v, int note) {
     Node *names = t->program;
     if (v->object == NULL) return 0;
@@ -128,7 +130,8 @@ static int look_at_members(Test *t, const Value *v, int note) {
 static int check_members_are(Test *t, const Value *v) { return look_at_members(t, v, 0); }
 static int note_members(Test *t, const Value *v) { return look_at_members(t, v, 1); }
 
-/* The members are the objects that were noted: are the tables among them still empty? */
+/* The members are the objects that note_members recorded. Test only whether the dicts among them are still
+ * empty. */
 static int check_members_again(Test *t, const Value *v) {
     Node *names = t->program;
     (void)v;
@@ -149,8 +152,9 @@ static int is_within(PyObject *marks, PyObject *allowed) {
     return within;
 }
 
-/* Of each attribute of a tensor that t->program names: it is not there, or a set of integers of which the one in t->object at its place has all.
- * What has no attributes has no marks. */
+/* For each attribute that t->program names: the tensor lacks the attribute, or its value is a set of
+ * integers that is a subset of the corresponding set in t->object. A tensor without instance attributes
+ * has no marks. */
 static int check_marks_within(Test *t, const Value *v) {
     if (likely(v->object != NULL && is_bare_instance(v->object))) return 1;
     if (!is_tensor(v->object)) return 0;
@@ -194,7 +198,8 @@ static int check_range_is(Test *t, const Value *v) {
            range_field(v->object, "step", PyTuple_GET_ITEM(t->object, 2));
 }
 
-/* Behind the values: the class and its bases in their order, or nothing where they were not asked for. */
+/* After the values, `held` contains the MRO: the class and its bases, in order. It is empty if the guard
+ * does not check the MRO. */
 static int has_bases(PyTypeObject *type, PyObject *held, Py_ssize_t first) {
     Py_ssize_t count = PyTuple_GET_SIZE(held) / 2 - first;
     if (count == 0) return 1;
@@ -207,7 +212,8 @@ static int has_bases(PyTypeObject *type, PyObject *held, Py_ssize_t first) {
     return 1;
 }
 
-/* The version tag changes with any change to the class or its bases. Same tag: nothing to look up. */
+/* Any change to the class or its bases changes the version tag. With an unchanged tag, no lookup is
+ * necessary. */
 static int check_class_unchanged(Test *t, const Value *v) {
     if (v->object == NULL || !PyType_Check(v->object)) return 0;
     PyTypeObject *type = (PyTypeObject *)v->object;
@@ -223,12 +229,14 @@ static int check_class_unchanged(Test *t, const Value *v) {
         }
     }
     if (!has_bases(type, t->other, PyTuple_GET_SIZE(t->object))) return 0;
-    t->number = type->tp_version_tag; /* the lookups have assigned a tag, unless CPython ran out of them (then 0) */
+    /* The lookups have assigned a tag. The tag is 0 if CPython ran out of tags. */
+    t->number = type->tp_version_tag;
     t->number2 = (int64_t)(intptr_t)type;
     return 1;
 }
 
-/* Its class is asked once whether it is one of tensors: no class stops being one, since its instances' layout would be another. */
+/* The check tests only once whether the class is a tensor class. A class never stops being a tensor class,
+ * because the layout of its instances would change. */
 static int check_tensor_is(Test *t, const Value *v) {
     if (v->object == NULL || !holds_object(t->object, t->weak, (PyObject *)Py_TYPE(v->object))) return 0;
     if (unlikely(!t->tensor->resolved) && !(is_tensor(v->object) && tensors->resolve(t->tensor))) return 0;
@@ -237,7 +245,7 @@ static int check_tensor_is(Test *t, const Value *v) {
 
 /* --- torch state --------------------------------------------------------------------------------- */
 
-/* Of an expected class any instance will do. */
+/* If the expected value is a class, every instance of the class is accepted. */
 static int is_expected(PyObject *expected, PyObject *value) {
     return PyType_Check(expected) ? (PyObject *)Py_TYPE(value) == expected : same_constant(expected, value);
 }
@@ -261,7 +269,8 @@ static int getters_agree(PyObject *getters, PyObject *modes, PyObject *mode_at) 
     return 1;
 }
 
-/* Equal numbers mean equal states where the numbers say all; else the getters decide, and the numbers are remembered. */
+/* If `exact` is set, equal numbers mean equal states. Otherwise the getters decide, and the check records
+ * the new numbers. */
 static int check_torch_state(Test *t, const Value *v) {
     (void)v;
     TorchNumbers now;
@@ -279,7 +288,7 @@ static int check_torch_state(Test *t, const Value *v) {
 
 /* --- building ------------------------------------------------------------------------------------ */
 
-/* Dict keys: constants by value, others by identity, weakly where possible. */
+/* Holds a dict key: a constant by value, another key by identity, weakly if possible. */
 static PyObject *hold_key(Tree *tree, PyObject *key, int *how) {
     int weak = 0;
     *how = KEY_CONSTANT;
@@ -289,7 +298,7 @@ static PyObject *hold_key(Tree *tree, PyObject *key, int *how) {
     return held;
 }
 
-/* Class attributes: (value,) by identity, weakly where possible; None stands for no such attribute. */
+/* Holds a class attribute: (value,) by identity, weakly if possible. None stands for a missing attribute. */
 static PyObject *hold_attribute(Tree *tree, PyObject *item, int *how) {
     int weak = 0;
     *how = KEY_ABSENT;
@@ -356,7 +365,7 @@ static int build_has_key(Tree *tree, Test *t, PyObject *args) {
     return t->object ? 0 : -1;
 }
 
-/* Attributes to look up, as nodes in t->program; freed with the test. */
+/* The attributes to look up, as nodes in t->program. They are freed with the test. */
 static Node *make_names(Test *t, int64_t count) {
     t->program = PyMem_Calloc(count + 1, sizeof(Node));
     return t->program ? t->program : (Node *)PyErr_NoMemory();
@@ -382,7 +391,7 @@ static int build_members(Tree *tree, Test *t, PyObject *args) {
     return names && fill_names(names, absent) == 0 && fill_names(names + t->number, empty) == 0 ? 0 : -1;
 }
 
-/* (names, sets): two tuples of one length */
+/* Arguments: (names, sets), two tuples of equal length. */
 static int build_marks(Tree *tree, Test *t, PyObject *args) {
     PyObject *names = PyTuple_GET_ITEM(args, 0), *sets = PyTuple_GET_ITEM(args, 1);
     if (!PyTuple_Check(names) || !PyTuple_Check(sets) || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(sets))
@@ -411,7 +420,8 @@ static int fill_numbers(PyObject *source, int64_t *out) {
     return 0;
 }
 
-/* (cls, keyset, dtype, device, layout, requires_grad, sizes, strides or None, offset or None, is_leaf or None) */
+/* Arguments: (cls, keyset, dtype, device, layout, requires_grad, sizes, strides or None, offset or None,
+ * is_leaf or None). */
 static int build_tensor(Tree *tree, Test *t, PyObject *args) {
     TensorDemand *d = t->tensor = PyMem_Calloc(1, sizeof *d);
     if (d == NULL) return PyErr_NoMemory(), -1;
@@ -451,9 +461,11 @@ static int build_state(Tree *tree, Test *t, PyObject *args) {
     return t->numbers && t->object ? 0 : -1;
 }
 
-/* What is asked of the object alone, and never changes: who it is, the value of a constant, a class that objects cannot leave. */
+/* Whether the test depends only on the object and never changes its result: identity, the value of a
+ * constant, a class that objects cannot leave. */
 static int is_of_constant(const Test *t) {
-    if (t->run == check_type_is && (t->weak || t->object == (PyObject *)&PyModule_Type)) return 0; /* modules may change theirs */
+    /* Modules may change their class. */
+    if (t->run == check_type_is && (t->weak || t->object == (PyObject *)&PyModule_Type)) return 0;
     if (t->run == check_type_is) return !(((PyTypeObject *)t->object)->tp_flags & Py_TPFLAGS_HEAPTYPE);
     return t->run == check_identity_is || t->run == check_equals || t->run == check_word_is;
 }

@@ -1,28 +1,32 @@
-/* Numbers for the states of dictionaries (version_skips.c): CPython's own, asked once whether they can be relied upon.
+/* Version numbers of dictionaries (version_skips.c). CPython's own numbers are tested once for
+ * reliability.
  *
- * CPython gives a dictionary a new number (ma_version_tag) at every change. From 3.13 on there is a gap: the dictionary of an object
- * shares the object's inline values, and storing an attribute changes them without the number. Such a dictionary is given a table of
- * its own, as CPython does when an object gets many attributes; from then on storing an attribute changes the dictionary. Nothing of
- * this can be seen from Python: the dictionary is the same object, with the same items in the same order. */
+ * CPython changes the number of a dictionary (ma_version_tag) with every change of the dictionary. Since
+ * 3.13 there is a gap: the dictionary of an object shares the object's inline values, and storing an
+ * attribute changes these values without changing the number. Therefore such a dictionary gets its own
+ * table, as CPython does when an object gets many attributes. After that, storing an attribute changes the
+ * dictionary. Python code cannot observe this: the dictionary is the same object, with the same items in
+ * the same order. */
 #include "object_compat.h"
 #include "tree.h"
 
 int dict_states_reliable;
 
 #if FXSTACK_314
-/* --- numbers of our own --------------------------------------------------------------------------
+/* --- version numbers on 3.14 --------------------------------------------------------------------
  *
- * 3.14 has no ma_version_tag. A dictionary that is asked for its number gets a cell, and is watched: the watcher is called before
- * each change, and when the dictionary goes. Numbers are given once, so a cell can serve another dictionary afterwards: whoever
- * remembers the old number finds another one. Cells are never freed, because guards hold their addresses. */
+ * 3.14 has no ma_version_tag. A dictionary whose number is requested gets a cell and a watcher. CPython
+ * calls the watcher before each change, and when the dictionary is freed. Each number is used once, so a
+ * cell can serve another dictionary later: a guard that recorded the old number finds another number.
+ * Cells are never freed, because guards hold their addresses. */
 typedef struct Cell {
     PyObject *dict;
     uint64_t number;
-    struct Cell *next; /* in its bucket, or of the free ones */
+    struct Cell *next; /* The next cell of the bucket, or of the free list. */
 } Cell;
 
 static Cell **buckets, *unused;
-static size_t bucket_count, cell_count; /* the former a power of two */
+static size_t bucket_count, cell_count; /* bucket_count is a power of two. */
 static uint64_t last_number;
 static int watcher = -1;
 
@@ -82,7 +86,7 @@ const uint64_t *dict_state_at(PyObject *dict) {
 }
 #endif
 
-/* `popitem` makes a table of its own before it takes the last item, which is put back. */
+/* `popitem` creates the dictionary's own table before it removes the last item. The item is put back. */
 int give_own_table(PyObject *dict) {
     if (PyDict_GET_SIZE(dict) == 0) return 0;
     PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
@@ -92,7 +96,7 @@ int give_own_table(PyObject *dict) {
     return ok && ((PyDictObject *)dict)->ma_values == NULL;
 }
 
-/* --- asking CPython ------------------------------------------------------------------------------ */
+/* --- testing CPython ----------------------------------------------------------------------------- */
 
 static const char *preparation = "class C: pass\n"
                                  "def store(o):\n"
@@ -133,7 +137,7 @@ static int tells_of_all(void) {
 void dict_states_init(void) {
 #if FXSTACK_314
     watcher = PyDict_AddWatcher(dict_changes);
-    if (watcher < 0) PyErr_Clear(); /* all are taken: no dictionary has a number */
+    if (watcher < 0) PyErr_Clear(); /* No watcher is free, so no dictionary has a number. */
 #endif
     dict_states_reliable = 1;
     dict_states_reliable = tells_of_all();

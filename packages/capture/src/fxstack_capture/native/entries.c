@@ -1,17 +1,19 @@
-/* Compiled entries: which replacement code runs for which code object, and for how long.
+/* Compiled entries: the replacement code of each code object, and its lifetime.
  *
- * An owner holds groups, a group holds the entries of that owner for one code object. The code object's
- * co_extra points to its groups without owning them, because co_extra is invisible to the garbage collector. */
+ * An owner holds groups. A group holds the entries of the owner for one code object. The co_extra of the
+ * code object points to its groups without owning them, because the garbage collector does not see
+ * co_extra. */
 #include "native.h"
 #include <structmember.h>
 
 PyObject *answer_skip, *answer_run, *answer_not_cached;
 static Py_ssize_t extra_index = -1;
-static int extra_is_direct; /* co_extra has the layout that we know */
+static int extra_is_direct; /* co_extra has the layout CoExtra. */
 
 /* --- code objects -------------------------------------------------------------------------------- */
 
-typedef struct { Py_ssize_t size; void *extras[1]; } CoExtra; /* private to codeobject.c, unchanged since 3.6 */
+/* Private to codeobject.c. Unchanged since 3.6. */
+typedef struct { Py_ssize_t size; void *extras[1]; } CoExtra;
 
 CodeState *code_state(PyCodeObject *code) {
     if (likely(extra_is_direct)) {
@@ -54,7 +56,7 @@ static Group *group_make(CodeState *state, Owner *owner) {
     return g;
 }
 
-/* Take a group out of both lists, then let its entries go (which may run any code). */
+/* Remove a group from both lists, then release its entries. Releasing an entry may run arbitrary code. */
 static void group_drop(Group *g) {
     g->state->changes++;
     for (Group **at = &g->state->groups; *at != NULL; at = &(*at)->sibling)
@@ -90,7 +92,7 @@ static int same_freevars(PyCodeObject *a, PyCodeObject *b) {
     return 1;
 }
 
-/* What keeps `code` from standing in for `original`, or NULL. */
+/* The reason why `code` cannot replace `original`, or NULL. */
 static const char *misfit(PyCodeObject *original, PyCodeObject *code) {
     const int shape = CO_VARARGS | CO_VARKEYWORDS;
     const int function = CO_OPTIMIZED | CO_NEWLOCALS;
@@ -131,7 +133,7 @@ int entry_install(PyCodeObject *code, Entry *entry) {
     CodeState *state = code_state_make(code);
     Group *group = state ? group_make(state, (Owner *)owner) : NULL;
     if (group == NULL || group_add(group, entry) < 0) return -1;
-    /* Make future frames of the original large enough for the replacement to fit in place. */
+    /* Make future frames of the original code large enough for the replacement code to fit in place. */
     Py_ssize_t grow = code_framesize(entry->code) - code_framesize(code);
     if (grow > 0) code_grow_framesize(code, grow);
     return 0;
@@ -209,15 +211,16 @@ static int entry_traverse(Entry *e, visitproc visit, void *arg) {
     Py_VISIT((PyObject *)e->tree);
     Py_VISIT((PyObject *)e->code);
     Py_VISIT((PyObject *)e->flat);
-    /* Code objects hide their constants from the collector; where the code is ours alone we show them, because
-       that is where compiled graphs are kept, which may lead back to the owner. */
+    /* Code objects do not show their constants to the garbage collector. If only this entry holds the
+     * code, the entry shows them: compiled graphs are constants of the code, and may refer back to the
+     * owner. */
     if (Py_REFCNT(e->code) == 1) Py_VISIT(e->code->co_consts);
     return 0;
 }
 
 static int entry_clear(Entry *e) {
     Py_CLEAR(e->flat);
-    return 0; /* tree and code stay until the end: an installed entry must be whole */
+    return 0; /* Tree and code stay until deallocation, because an installed entry must be complete. */
 }
 
 static void entry_dealloc(Entry *e) {
@@ -411,7 +414,7 @@ PyMethodDef entries_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Whether co_extra can be read without a call, found out on a scratch code object. */
+/* Test on a scratch code object whether co_extra can be read without a call. */
 static void probe_extra_layout(void) {
     PyCodeObject *code = PyCode_NewEmpty("probe", "probe", 1);
     if (code == NULL) return PyErr_Clear();

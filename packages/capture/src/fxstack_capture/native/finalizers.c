@@ -1,9 +1,8 @@
-/* Objects whose `__del__` must never run: proxies of the trace are not the program's objects.
+/* Objects whose `__del__` must never run, because proxies of the trace are not objects of the program.
  *
- * CPython finalizes an object once (PEP 442) and notes so in the low bit of the word before it, the
- * `_gc_prev` of its PyGC_Head: the same in 3.11 to 3.13. The public PyObject_GC_IsFinalized tells whether
- * the note was understood.
- */
+ * CPython finalizes an object once (PEP 442). It records this in the low bit of the word before the
+ * object, the `_gc_prev` of its PyGC_Head. The layout is the same in 3.11 to 3.13. The public function
+ * PyObject_GC_IsFinalized verifies the change. */
 #include "native.h"
 
 static PyObject *py_mark_finalized(PyObject *module, PyObject *obj) {

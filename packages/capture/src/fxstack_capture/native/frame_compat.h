@@ -1,6 +1,6 @@
-/* Everything about interpreter frames that differs between CPython versions.
+/* The parts of interpreter frames that differ between CPython versions.
  *
- * A port to a new version changes this file (and object_compat.h for instance dictionaries) alone. */
+ * A port to a new version changes only this file, and object_compat.h for instance dictionaries. */
 #ifndef FXSTACK_FRAME_COMPAT_H
 #define FXSTACK_FRAME_COMPAT_H
 #define PY_SSIZE_T_CLEAN
@@ -32,7 +32,8 @@ typedef struct _PyInterpreterFrame InterpreterFrame;
 
 /* --- fields ------------------------------------------------------------------------------------ */
 
-/* A variable of a frame. From 3.14 on it is a tagged reference: the lowest bit says that the frame does not own a count. */
+/* A variable of a frame. Since 3.14 it is a tagged reference. Its lowest bit says that the frame does not
+ * own a reference count. */
 #if FXSTACK_314
 typedef _PyStackRef Slot;
 #define EMPTY_SLOT PyStackRef_NULL
@@ -41,7 +42,8 @@ static inline Slot slot_taking(PyObject *o) { return o == NULL ? PyStackRef_NULL
 static inline void slot_clear(Slot *s) { PyStackRef_XCLOSE(*s); *s = PyStackRef_NULL; }
 static inline PyCodeObject *frame_code(InterpreterFrame *f) { return _PyFrame_GetCode(f); }
 static inline PyFunctionObject *frame_function(InterpreterFrame *f) { return _PyFrame_GetFunction(f); }
-/* Both take the count of the code and of the function that the frame has had. */
+/* frame_start_at steals the reference to the code. frame_release_function releases the frame's reference
+ * to the function. */
 static inline void frame_start_at(InterpreterFrame *f, PyCodeObject *c) {
     f->f_executable = PyStackRef_FromPyObjectSteal((PyObject *)c);
     f->instr_ptr = _PyCode_CODE(c);
@@ -87,20 +89,22 @@ static inline PyFunctionObject *frame_function(InterpreterFrame *f) { return f->
 static inline Py_ssize_t code_framesize(PyCodeObject *c) {
     return c->co_nlocalsplus + c->co_stacksize + (Py_ssize_t)FRAME_SPECIALS_SIZE;
 }
-/* 3.11 computes the frame's size from co_stacksize: growing it is visible as code.co_stacksize, harmlessly. */
+/* 3.11 computes the frame size from co_stacksize. A larger co_stacksize is visible as code.co_stacksize,
+ * and has no other effect. */
 static inline void code_grow_framesize(PyCodeObject *c, Py_ssize_t by) { c->co_stacksize += (int)by; }
 #define request_code_extra_index _PyEval_RequestCodeExtraIndex
 #define set_code_extra _PyCode_SetExtra
 #define get_code_extra _PyCode_GetExtra
 #endif
 
-/* The object of a weak reference, borrowed, None when it is gone. */
+/* The referent of a weak reference, borrowed; None if it was freed. */
 static inline PyObject *weak_target(PyObject *reference) { return ((PyWeakReference *)reference)->wr_object; }
 
 /* --- disposing of a frame that never started ----------------------------------------------------
  *
- * On 3.12+ the evaluator clears and pops the frame that it is given; when we answer in its place, we do.
- * On 3.11 the caller of the evaluator does. */
+ * On 3.12 and later the evaluator clears and pops the frame that it receives. If the hook returns a result
+ * without evaluating the frame, the hook must clear and pop it. On 3.11 the caller of the evaluator does
+ * both. */
 #if FXSTACK_312
 #if FXSTACK_313
 #define frame_pop _PyThreadState_PopFrame
@@ -114,13 +118,13 @@ static inline void frame_pop(PyThreadState *ts, InterpreterFrame *f) {
     _PyStackChunk *chunk = ts->datastack_chunk, *previous = chunk->previous;
     ts->datastack_top = &previous->data[previous->top];
     ts->datastack_chunk = previous;
-    PyObjectArenaAllocator arena; /* what the hidden _PyObject_VirtualFree uses */
+    PyObjectArenaAllocator arena; /* The hidden function _PyObject_VirtualFree uses this arena. */
     PyObject_GetArenaAllocator(&arena);
     arena.free(arena.ctx, chunk, chunk->size);
     ts->datastack_limit = (PyObject **)(((char *)previous) + previous->size);
 }
 #endif
-/* A frame that has returned holds nothing any more. */
+/* A frame that has returned holds no variables. */
 static inline void frame_let_go(InterpreterFrame *f) { (void)f; }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
     PyCodeObject *code = frame_code(f);
@@ -131,9 +135,10 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
     Py_DECREF(code);
 }
 #else
-/* A frame that has returned holds its variables until the caller of the evaluator clears it: release them now. */
+/* A frame that has returned keeps its variables until the caller of the evaluator clears the frame.
+ * Release the variables now. */
 static inline void frame_let_go(InterpreterFrame *f) {
-    if (f->frame_obj != NULL) return; /* somebody may look at them */
+    if (f->frame_obj != NULL) return; /* A frame object exposes the variables to Python code. */
     for (int i = 0; i < f->f_code->co_nlocalsplus; i++) slot_clear(&f->localsplus[i]);
 }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
@@ -143,10 +148,11 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 
 /* --- C recursion --------------------------------------------------------------------------------
  *
- * With any evaluator installed every Python call nests C evaluators, and 3.12/3.13 count those against a fixed
- * limit (1500/2 levels on 3.12.1). The hook gives back what the evaluator takes, so that only the
- * Python limit counts, and watches the real stack instead (hook.c, stack_is_low). */
-#if FXSTACK_312 && !FXSTACK_314 /* 3.14 watches the real stack itself */
+ * With a custom evaluator installed, every Python call nests C evaluators. 3.12 and 3.13 count nested C
+ * evaluators against a fixed limit (1500/2 levels on 3.12.1). The hook restores the counter that the
+ * evaluator decrements, so that only the Python limit counts. The hook checks the real stack instead
+ * (hook.c, stack_is_low). */
+#if FXSTACK_312 && !FXSTACK_314 /* 3.14 checks the real stack itself. */
 #define RECURSION_SAVE(ts) int recursion_kept = (ts)->c_recursion_remaining; (ts)->c_recursion_remaining = recursion_kept + 2
 #define RECURSION_RESTORE(ts) (ts)->c_recursion_remaining = recursion_kept
 #else
@@ -154,8 +160,9 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 #define RECURSION_RESTORE(ts) (void)0
 #endif
 
-/* What the compiler may use beside what the program has left of its recursion limit: a program that has nearly
- * reached it is compiled (or refused) all the same, and handles its own RecursionError. */
+/* Extra recursion depth for the compiler, in addition to the depth that the program has left. A program
+ * that has almost reached its recursion limit is still compiled (or refused), and handles its own
+ * RecursionError. */
 #define COMPILER_DEPTH 2000
 #if FXSTACK_312
 #define RECURSION_LEFT(ts) ((ts)->py_recursion_remaining)
@@ -170,7 +177,8 @@ static inline int code_argument_slots(PyCodeObject *c) {
            !!(c->co_flags & CO_VARKEYWORDS);
 }
 
-/* Give a fresh frame another code object. 0: the data stack has no room for it here. */
+/* Replace the code object of a frame that has not started. 0: the data stack has no room for the larger
+ * frame here. */
 static inline int frame_swap_code(PyThreadState *ts, InterpreterFrame *f, PyCodeObject *code) {
     PyCodeObject *old = frame_code(f);
     PyObject **base = (PyObject **)f;

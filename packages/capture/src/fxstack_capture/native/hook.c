@@ -1,20 +1,23 @@
-/* The frame evaluator (PEP 523): what happens when a Python function is called while a mode is on.
+/* The frame evaluator (PEP 523). It runs for each call of a Python function while a mode is on.
  *
- * Compile mode looks for an entry whose guards hold and swaps the code object inside the frame, which has
- * not started; otherwise it asks the callback. Intercept mode lets the callback answer in the frame's place.
+ * Compile mode looks for an entry whose guards hold, and swaps the code object in the frame, which has not
+ * started. If there is no such entry, it calls the callback. Intercept mode calls the callback in place of
+ * the frame.
  *
- * Limits: while a compiled call is active in any thread, CPython does not inline calls, so that a caller keeps
+ * Limits: while a compiled call is active in any thread, CPython does not inline calls, so a caller keeps
  * arguments alive during a call. sys.settrace and sys.setprofile do not see inlined frames. */
 #include "native.h"
 #include <pthread.h>
 
 static __thread Scope thread_scope;
-static __thread char *thread_stack_floor; /* lowest C stack address at which frames still nest */
+/* The lowest C stack address at which the hook still evaluates frames. */
+static __thread char *thread_stack_floor;
 
-static _PyFrameEvalFunction below = _PyEval_EvalFrameDefault; /* who evaluated before us */
-static __thread InterpreterFrame *handed_on;             /* the frame that was last given to ``below`` */
+static _PyFrameEvalFunction below = _PyEval_EvalFrameDefault; /* The evaluator that was installed before. */
+static __thread InterpreterFrame *handed_on;             /* The frame that was last passed to ``below``. */
 
-/* Whoever sits below may have put itself on top of us meanwhile, and hand the same frame back: that is where it ends. */
+/* The evaluator ``below`` may have installed itself on top of this hook in the meantime, and may pass the
+ * same frame back. evaluator() detects this frame and ends the cycle. */
 static PyObject *chained(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
     if (likely(below == _PyEval_EvalFrameDefault)) return _PyEval_EvalFrameDefault(ts, f, throwflag);
     InterpreterFrame *outer = handed_on;
@@ -23,9 +26,10 @@ static PyObject *chained(PyThreadState *ts, InterpreterFrame *f, int throwflag) 
     handed_on = outer;
     return result;
 }
-static _PyFrameEvalFunction restored; /* what to put back */
+static _PyFrameEvalFunction restored; /* The evaluator to restore. */
 static int installed_count;
-static int left_behind; /* somebody sat on top when we left: they may still call us */
+/* Another evaluator was on top when the hook was released. It may still call this hook. */
+static int left_behind;
 static Py_ssize_t shadow_calls;
 
 Scope *current_scope(void) { return &thread_scope; }
@@ -41,7 +45,8 @@ static COLD PyObject *fail_frame(PyThreadState *ts, InterpreterFrame *f) {
     return NULL;
 }
 
-/* No room for the larger frame where this one lies: call a function made of the replacement instead. */
+/* The data stack has no room for the larger frame at this place. Call a function that is made from the
+ * replacement code instead. */
 static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
     PyFunctionObject *func = frame_function(f);
     Scope saved = thread_scope;
@@ -69,15 +74,17 @@ static COLD PyObject *run_shadow(PyThreadState *ts, InterpreterFrame *f, Entry *
     return result;
 }
 
-/* --- going on ------------------------------------------------------------------------------------
+/* --- continuations -------------------------------------------------------------------------------
  *
- * A replacement that stops in the middle of its frame returns a continuation: (callable, arguments). The callable
- * is called here, when the frame is gone: it has the frame's place in tracebacks and on the stack, and a frame that
- * is continued a thousand times nests no deeper than once. */
+ * A replacement that stops in the middle of its frame returns a continuation: (callable, arguments). The
+ * hook calls the callable after the frame is gone. The callable takes the place of the frame in tracebacks
+ * and on the stack. Therefore a frame that is continued a thousand times nests no deeper than one call. */
 
 static PyTypeObject *continuation_type;
-static __thread PyCodeObject *continued_code;   /* whose frame comes next and is continued by us */
-static __thread PyObject *continued_arguments;  /* owned: dropped as soon as that frame has taken them */
+/* The code of the next frame. go_on() handles the continuation of this frame. */
+static __thread PyCodeObject *continued_code;
+/* Owned. Dropped as soon as that frame has taken the arguments. */
+static __thread PyObject *continued_arguments;
 
 int hook_use_continuation(PyObject *type) {
     if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type)) {
@@ -88,7 +95,7 @@ int hook_use_continuation(PyObject *type) {
     return 0;
 }
 
-/* Whether somebody below goes on with what the frame gives. */
+/* Whether a go_on() further down the stack handles the continuation that the frame returns. */
 static inline int is_continued(PyCodeObject *code) {
     if (likely(continued_code != code)) return 0;
     continued_code = NULL;
@@ -111,7 +118,7 @@ static PyObject *go_on(PyObject *result) {
         continued_code = PyFunction_Check(fn) ? (PyCodeObject *)((PyFunctionObject *)fn)->func_code : NULL;
         continued_arguments = args;
         result = PyObject_Vectorcall(fn, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL);
-        if (continued_arguments == args) { /* the frame was not hooked */
+        if (continued_arguments == args) { /* The hook did not see the frame. */
             continued_code = NULL;
             Py_CLEAR(continued_arguments);
         }
@@ -125,7 +132,7 @@ static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entr
     return chained(ts, f, 0);
 }
 
-/* `inputs`: what accepts() collected; ours to pass on. */
+/* `inputs`: the tuple that accepts() collected. run_entry steals the reference. */
 static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs, int continued) {
     e->hits++;
     int fits = likely(frame_swap_code(ts, f, e->code));
@@ -161,7 +168,7 @@ static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
     if (locals != NULL) {
         PyObject *args[] = {(PyObject *)func, (PyObject *)frame_code(f), locals, closure};
         Py_INCREF(scope.callback);
-        PyThreadState_EnterTracing(ts); /* nobody steps through or profiles the compiler */
+        PyThreadState_EnterTracing(ts); /* Debuggers and profilers do not see the compiler. */
         RECURSION_LEFT(ts) += COMPILER_DEPTH;
         answer = PyObject_Vectorcall(scope.callback, args, 4, NULL);
         RECURSION_LEFT(ts) -= COMPILER_DEPTH;
@@ -173,7 +180,7 @@ static PyObject *ask(PyThreadState *ts, InterpreterFrame *f, Scope scope) {
     return answer;
 }
 
-/* `inputs`: a new reference where the entry takes any, else NULL. */
+/* `inputs`: a new reference if the entry takes inputs, otherwise NULL. */
 static int accepts(Entry *e, InterpreterFrame *f, PyObject **inputs) {
     *inputs = NULL;
     if (e->tree == NULL) return 1;
@@ -219,7 +226,7 @@ again:;
     for (int i = 0; i < group->count; i++) {
         Entry *e = group->entries[i];
         int ok = accepts(e, f, inputs);
-        if (unlikely(state->changes != changes)) { /* a check released an object that took entries along */
+        if (unlikely(state->changes != changes)) { /* A check freed an object, and this removed entries. */
             Py_CLEAR(*inputs);
             group = find_group(state, thread_scope.owner);
             if (group == NULL) return NULL;
@@ -253,7 +260,7 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
             PyObject *inputs;
             Entry *e = group->count && is_function_call(code, f) ? lookup(state, group, f, &inputs) : NULL;
             if (likely(e != NULL)) return run_entry(ts, f, e, inputs, continued);
-            group = find_group(state, thread_scope.owner); /* a check may have dropped it */
+            group = find_group(state, thread_scope.owner); /* A check may have dropped the group. */
             if (group != NULL && group->skip) return chained(ts, f, 0);
         }
     }
@@ -263,7 +270,7 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
 
 /* --- intercept mode ------------------------------------------------------------------------------ */
 
-/* [*positional, *varargs] of a frame that has not started. */
+/* The values [*positional, *varargs] of a frame that has not started. */
 static PyObject *positional_arguments(PyCodeObject *code, const Slot *slots) {
     PyObject *rest = NULL;
     Py_ssize_t extra = 0;
@@ -327,7 +334,8 @@ static PyObject *intercept_frame(PyThreadState *ts, InterpreterFrame *f, int thr
     if (thread_scope.passthrough != NULL) {
         int decision = passthrough_decides(thread_scope.passthrough, code);
         if (decision > 0) return run_with_modes_off(ts, f, throwflag);
-        if (decision < 0) PyErr_Clear(); /* out of memory for the cache: not a passthrough */
+        /* Out of memory for the cache. Treat the code as not matched by the Passthrough. */
+        if (decision < 0) PyErr_Clear();
     }
     if (throwflag || !is_function_call(code, f)) return chained(ts, f, throwflag);
     CodeState *state = code_state(code);
@@ -341,7 +349,7 @@ static COLD char *find_stack_floor(void) {
     pthread_attr_t attributes;
     void *base;
     size_t size;
-    char *floor = (char *)(uintptr_t)1; /* unknown: leave it to Python's own limits */
+    char *floor = (char *)(uintptr_t)1; /* Unknown. Python's own limits apply. */
     if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
         if (pthread_attr_getstack(&attributes, &base, &size) == 0)
             floor = (char *)base + (size > (1 << 20) ? 256 << 10 : size / 4);
@@ -370,11 +378,11 @@ static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int thr
     return compile_frame(ts, f);
 }
 
-static PyObject *hidden_file; /* the name of a file whose frames are not the program's */
+static PyObject *hidden_file; /* The co_filename of code whose frames no traceback shows. */
 
 void hook_hide_file(PyObject *name) { Py_XSETREF(hidden_file, Py_NewRef(name)); }
 
-/* Take the entry that a hidden frame has added to the traceback of the exception off it again. */
+/* Remove the traceback entry that a hidden frame has added to the exception. */
 static COLD void leave_out(void) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -412,9 +420,10 @@ int hook_retain(void) {
     if (installed_count++ > 0) return 0;
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     _PyFrameEvalFunction top = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    if (top == evaluator) return 0; /* the one who sat on top of us has put us back */
+    if (top == evaluator) return 0; /* The evaluator that was on top of the hook has restored the hook. */
     restored = top;
-    /* Whoever we left behind under may call us: chaining to them could be a circle. */
+    /* An evaluator that stayed on top of the hook may call the hook. Chaining to that evaluator could be a
+     * cycle. */
     below = left_behind ? _PyEval_EvalFrameDefault : top;
     _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluator);
     return 0;

@@ -1,4 +1,4 @@
-/* The extension module fxstack_capture._native; native/__init__.py documents what it offers. */
+/* The extension module fxstack_capture._native. native/__init__.py documents its functions and classes. */
 #include "native.h"
 
 static PyModuleDef definition = {
@@ -13,10 +13,11 @@ static PyObject *add_answer(PyObject *module, const char *name) {
     PyObject *answer = type ? PyObject_CallFunction(type, "s", name) : NULL;
     Py_XDECREF(type);
     if (answer && PyModule_AddObjectRef(module, name, answer) < 0) Py_CLEAR(answer);
-    return answer; /* the reference stays with us for good */
+    return answer; /* The module keeps this reference forever. */
 }
 
-/* SKIP, RUN and NOT_CACHED: strings of a class of their own, so that they print well and equal nothing else by accident. */
+/* SKIP, RUN and NOT_CACHED are instances of a subclass of str. They have a readable repr, and no other
+ * object is accidentally identical to them. */
 static int add_answers(PyObject *module) {
     PyObject *type = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){s:s}", "Answer", &PyUnicode_Type, "__module__",
                                            "fxstack_capture._native");

@@ -1,4 +1,4 @@
-/* What the files of the extension share. */
+/* Declarations that the files of the extension share. */
 #ifndef FXSTACK_NATIVE_H
 #define FXSTACK_NATIVE_H
 #include "frame_compat.h"
@@ -20,11 +20,13 @@ typedef struct {
 } Scope;
 
 HIDDEN Scope *current_scope(void);
-HIDDEN int hook_retain(void);  /* installs the evaluator for the first; -1 with an exception */
-HIDDEN void hook_release(void); /* uninstalls it for the last */
+HIDDEN int hook_retain(void);  /* The first call installs the evaluator. -1 with an exception. */
+HIDDEN void hook_release(void); /* The last call uninstalls the evaluator. */
 HIDDEN PyObject *hook_stats(void);
-HIDDEN void hook_hide_file(PyObject *name); /* no traceback shows frames of code whose file name is this very object */
-HIDDEN int hook_use_continuation(PyObject *type); /* what replacements return to go on elsewhere; -1 with an exception */
+/* No traceback shows frames of code whose co_filename is this object. */
+HIDDEN void hook_hide_file(PyObject *name);
+/* Sets the type of continuations, which replacement code returns. -1 with an exception. */
+HIDDEN int hook_use_continuation(PyObject *type);
 
 /* --- per code object (entries.c) ---------------------------------------------------------------- */
 
@@ -36,15 +38,17 @@ typedef struct Tree Tree;
 struct Entry {
     PyObject_HEAD
     PyObject *owner;     /* a weak reference */
-    Group *group;        /* where it is installed, or NULL */
+    Group *group;        /* The group that the entry is installed in, or NULL. */
     Tree *tree;          /* NULL: no guards */
     PyCodeObject *code;  /* the replacement */
-    PyCodeObject *flat;  /* the replacement with all parameters positional, for calls (made when needed) */
-    int takes_inputs;    /* the first local variable behind the arguments gets what the tree collects */
+    PyCodeObject *flat;  /* The replacement with all parameters positional, for calls. Made when needed. */
+    /* The first local variable after the arguments receives the values that the tree collects. */
+    int takes_inputs;
     Py_ssize_t hits;
 };
 
-/* The entries of one owner for one code object. Linked from both; whoever goes first takes it along. */
+/* The entries of one owner for one code object. Owner and code object both link to the group. When either
+ * one is freed, it drops the group. */
 struct Group {
     Owner *owner;
     struct CodeState *state;
@@ -55,12 +59,13 @@ struct Group {
 };
 
 typedef struct CodeState {
-    PyCodeObject *code; /* borrowed: the state dies with it */
+    PyCodeObject *code; /* Borrowed: the state is freed together with the code object. */
     Group *groups;
     int skip_all, never_intercept;
-    uint64_t passthrough_key; /* which Passthrough decided ... */
-    int passthrough;          /* ... and what */
-    uint32_t changes;         /* counts installs and removals, to notice them during a check */
+    uint64_t passthrough_key; /* The key of the Passthrough that made the cached decision. */
+    int passthrough;          /* The cached decision. */
+    /* Counts installs and removals, so that a lookup notices a change during a check. */
+    uint32_t changes;
 } CodeState;
 
 struct Owner {
@@ -75,7 +80,7 @@ HIDDEN PyObject *cached_result(PyObject *wrapper, PyObject *key); /* borrowed; a
 
 HIDDEN int entries_init(void);
 HIDDEN int scopes_init(void); /* interns names; -1 with an exception set */
-HIDDEN CodeState *code_state(PyCodeObject *code);      /* NULL when there is none; never sets an exception */
+HIDDEN CodeState *code_state(PyCodeObject *code);      /* NULL if there is none. Never sets an exception. */
 HIDDEN CodeState *code_state_make(PyCodeObject *code); /* NULL with an exception */
 HIDDEN int entry_install(PyCodeObject *code, Entry *entry);
 HIDDEN void entry_uninstall(Entry *entry);
@@ -104,10 +109,12 @@ HIDDEN int passthrough_decides(PyObject *passthrough, PyCodeObject *code); /* 1 
 
 /* --- guards (tree.c) ------------------------------------------------------------------------------ */
 
-/* 1 accept, 0 reject. `inputs`: where to put the tuple of the tree's outputs (NULL: not wanted). */
+/* 1: accept, 0: reject. `inputs` receives the tuple of the tree's outputs. NULL: the caller does not need
+ * it. */
 HIDDEN int tree_check(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs);
 extern HIDDEN PyMethodDef tree_methods[];
-HIDDEN int tree_attach(Tree *tree, Entry *entry); /* the entry goes when the tree dies; ValueError: has one already */
+/* The entry is uninstalled when the tree dies. ValueError: the tree has an entry already. */
+HIDDEN int tree_attach(Tree *tree, Entry *entry);
 HIDDEN void tree_detach(Tree *tree, Entry *entry);
 extern HIDDEN PyMethodDef tensor_methods[];
 HIDDEN int tree_init(PyObject *module);

@@ -5,8 +5,8 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 
-/* The values of an instance that has no dictionary object yet, or NULL; `dict` is then its dictionary (borrowed,
- * NULL when there is none at all). Nothing is materialised. */
+/* The inline values of an instance without a dictionary object, or NULL. In the second case `dict`
+ * receives the dictionary (borrowed; NULL if the instance has none). Never creates a dictionary. */
 static inline PyDictValues *instance_values(PyObject *object, PyObject **dict) {
     PyTypeObject *type = Py_TYPE(object);
     *dict = NULL;
@@ -36,7 +36,7 @@ static inline PyDictKeysObject *instance_keys(PyObject *object) {
     return ((PyHeapTypeObject *)Py_TYPE(object))->ht_cached_keys;
 }
 
-/* Whether it has no attributes of its own. */
+/* Whether the instance has no instance attributes. */
 static inline int is_bare_instance(PyObject *object) {
     PyObject *dict;
     PyDictValues *values = instance_values(object, &dict);
@@ -48,16 +48,17 @@ static inline int is_bare_instance(PyObject *object) {
 
 /* dict_states.c */
 extern HIDDEN int dict_states_reliable;
-HIDDEN int give_own_table(PyObject *dict); /* 0: it cannot have one */
+HIDDEN int give_own_table(PyObject *dict); /* 0: the dictionary cannot have its own table. */
 
-/* Where the number of a dictionary stands; NULL: it has none. */
+/* Address of the version number of a dictionary. NULL: it has none. */
 #if FXSTACK_314
 HIDDEN const uint64_t *dict_state_at(PyObject *dict);
 #else
 static inline const uint64_t *dict_state_at(PyObject *dict) { return &((PyDictObject *)dict)->ma_version_tag; }
 #endif
 
-/* A number that is another one after every change of a dictionary, and that no two dictionaries share; 0: it has none (dict_states.c). */
+/* The version number of a dictionary. Every change of the dictionary changes the number, and no two
+ * dictionaries share a number. 0: the dictionary has no number (dict_states.c). */
 static inline uint64_t dict_version(PyObject *dict) {
     if (dict == NULL || !PyDict_CheckExact(dict) || !dict_states_reliable) return 0;
     if (unlikely(FXSTACK_313 && ((PyDictObject *)dict)->ma_values != NULL) && !give_own_table(dict)) return 0;
@@ -68,7 +69,8 @@ static inline uint64_t dict_version(PyObject *dict) {
 /* values.c: the index of a constant key in a table of keys, or -1. */
 HIDDEN Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash);
 
-/* The dictionary object of an instance, made if need be; borrowed; NULL when it cannot have one. */
+/* The dictionary object of an instance, created if necessary. Borrowed. NULL: the instance cannot have a
+ * dictionary. */
 static inline PyObject *instance_dict(PyObject *object) {
     PyObject **at = _PyObject_GetDictPtr(object);
     if (at != NULL && *at == NULL) {

@@ -1,10 +1,10 @@
-/* The checks of records.py that look at several values: identity and aliasing between them. Shapes: shape_program.c. */
+/* The checks of records.py that compare several values: identity and aliasing. Shapes: shape_program.c. */
 #include "shape_program.h"
 #include "tree.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Which registers a relation reads: program[0] is the count. */
+/* The registers that a relation reads. program[0] is the count. */
 static const int *register_list(const Test *t, int *count) {
     const int *list = t->program;
     *count = list[0];
@@ -19,7 +19,7 @@ static int relate_same_object(Test *t, const Value *registers) {
     return registers[list[0]].object != NULL;
 }
 
-/* Pairwise different pointers, by a small hash table on the stack; NULL pointers differ from everything. */
+/* Whether all pointers are different, by a small hash table on the stack. NULL differs from every pointer. */
 static int all_different(void *const *pointers, int n) {
     enum { LIMIT = 4096 };
     void *table[2 * LIMIT];
@@ -42,7 +42,7 @@ static int all_different(void *const *pointers, int n) {
     return 1;
 }
 
-/* The same pointers as when they were found to be different are different. */
+/* If all pointers are the same as in the last run, the last result is still valid. */
 static int relate_all_distinct(Test *t, const Value *registers) {
     int n, known = 1;
     const int *list = register_list(t, &n);
@@ -58,7 +58,7 @@ static int relate_all_distinct(Test *t, const Value *registers) {
 
 typedef struct {
     uintptr_t begin, end;
-    int index; /* in the list of registers */
+    int index; /* Position in the list of registers. */
 } Memory;
 
 static int by_begin(const void *left, const void *right) {
@@ -72,8 +72,8 @@ static int is_apart(const Memory *used, int n) {
     return 1;
 }
 
-/* Storages may be different and still be made over the same memory (two tensors from one NumPy array). They are kept in the
- * order of last time, which for the parameters of a model is the order of this time. */
+/* Different storages can share memory (two tensors from one NumPy array). `used` keeps the order of the
+ * last run. For the parameters of a model, this order is usually still sorted, so no sort is needed. */
 static int relate_no_overlap(Test *t, const Value *registers) {
     int n;
     const int *list = register_list(t, &n);
@@ -122,7 +122,7 @@ static int *registers_of(PyObject *numbers, int limit) {
 static const struct {
     const char *kind;
     RelationFunction run;
-    size_t memory; /* for each register */
+    size_t memory; /* Bytes for each register. */
 } table[] = {
     {"SameObject", relate_same_object, 0},
     {"AllDistinct", relate_all_distinct, sizeof(void *)},

@@ -1,17 +1,24 @@
-/* Roots of a tree that hold as long as a few words of memory are as they were: namespaces of modules, classes, and functions.
+/* Roots of a tree whose checks hold while a few words of memory are unchanged: namespaces of modules,
+ * classes, and functions.
  *
- * What a program reads of torch, NumPy and the standard library lies in dictionaries, classes and functions that hardly ever change,
- * and that the tree refers to by themselves (pinned). All that is asked of such a root follows from
- *   - the number of the state of a dictionary (dict_states.c), where only keys and constant values are asked for;
- *   - the version tag of a class, which any change of it or of its bases changes;
- *   - the number of registrations with abstract classes (abstract.c), where only what they say of a class is asked for;
- *   - the pointers to the code and the defaults of a function, where only their identities are asked for.
- * The words of all of them lie in one array, with what they were when the root's own checks held. Comparing them takes less than a
- * nanosecond each; only the roots whose words differ are looked at, by name, and their words are remembered anew. */
+ * Values that a program reads from torch, NumPy and the standard library are in dictionaries, classes and
+ * functions that rarely change. The tree refers to these objects directly (pinned). All tests of such a
+ * root depend only on
+ *
+ *   - the version number of a dictionary (dict_states.c), if the tests need only keys and constant values;
+ *   - the version tag of a class, which any change of the class or its bases changes;
+ *   - the number of registrations with abstract base classes (abstract.c), if the tests need only subclass
+ *     checks;
+ *   - the pointers to the code and the defaults of a function, if the tests need only their identities.
+ *
+ * All words are in one array, with the values that they had when the root's checks held. One comparison
+ * takes less than a nanosecond. Only roots whose words differ are checked by name, and then their words
+ * are recorded again. */
 #include "object_compat.h"
 #include "tree.h"
 
-#define NEVER UINT64_MAX /* no word is this: numbers of states count from 1, tags have 32 bits, pointers are aligned */
+/* No word has this value: version numbers count from 1, tags have 32 bits, pointers are aligned. */
+#define NEVER UINT64_MAX
 
 static inline uint64_t read_word(const Word *word) {
     return word->narrow ? *(const unsigned int *)word->at : *(const uint64_t *)word->at;
@@ -22,7 +29,8 @@ static PyObject *pinned_object(const Node *node) {
     return node->root == ROOT_PINNED_WEAKLY ? weak_target(node->object) : NULL;
 }
 
-/* How many words decide about a root; 0: it is not stable. Writes their addresses. */
+/* Writes the addresses of the words that a root depends on. Returns their number. 0: the root is not
+ * stable. */
 static int words_of_function(const Node *node, PyObject *function, Word *words) {
     if (node->test_count > 0) return 0;
     for (int i = 0; i < node->child_count; i++) {
@@ -73,7 +81,7 @@ int stable_build(Tree *tree) {
     return 0;
 }
 
-/* The first of the words from `from` on that is not as it was; word_count: none. */
+/* The first word at or after `from` whose value has changed; word_count if there is none. */
 int stable_differs(const Tree *tree, int from) {
     const Word *words = tree->words;
     for (; from < tree->word_count; from++)
@@ -81,7 +89,7 @@ int stable_differs(const Tree *tree, int from) {
     return from;
 }
 
-/* What the words of one root are, from the first of them on. */
+/* Reads the present values of all words of one root. Returns the index of its first word. */
 int stable_read(const Tree *tree, int first, uint64_t *values) {
     int root = tree->words[first].root, count = 0;
     while (first > 0 && tree->words[first - 1].root == root) first--;
@@ -89,7 +97,8 @@ int stable_read(const Tree *tree, int first, uint64_t *values) {
     return first;
 }
 
-/* The root's checks hold, and held when its words were these. A class without a tag (0) can change without getting one. */
+/* Records the values that the words had when the root's checks held. A class without a tag (0) can change
+ * without getting a tag, so its word gets NEVER. */
 void stable_remember(Tree *tree, int first, const uint64_t *values) {
     int root = tree->words[first].root;
     for (int i = first; i < tree->word_count && tree->words[i].root == root; i++)

@@ -1,9 +1,11 @@
-/* The walk over what C code may meet in its arguments; calls/scan.py says what it is for, and has it in Python.
+/* The walk over the objects that C code may reach from its arguments. calls/scan.py documents it, and has
+ * a Python version.
  *
- * No code of the program runs while it is under way, so everything that is met stays alive and as it is. */
+ * No code of the program runs during the walk, so every object that the walk reaches stays alive and
+ * unchanged. */
 #include "native.h"
 
-/* What calls/scan.py says of a class: how to walk its instances, and in the bits above that, flags. */
+/* The code that calls/scan.py assigns to a class: how to walk its instances, and flags in the higher bits. */
 enum { WALK_NOT, WALK_LIST, WALK_TUPLE, WALK_DICT, WALK_ITEMS, WALK_RECEIVER, WALK_MASK = 7, FLAGS_SHIFT = 3 };
 enum { FLAG_PYTHON = 2, FLAG_LAZY = 4 };
 
@@ -13,7 +15,7 @@ typedef struct {
 } Work;
 
 typedef struct {
-    PyObject **slots; /* open addressing, NULL is free */
+    PyObject **slots; /* Open addressing. NULL marks a free slot. */
     Py_ssize_t count, room;
 } Seen;
 
@@ -55,7 +57,7 @@ static int seen_grow(Seen *seen) {
     return 0;
 }
 
-/* 1: it is new, 0: it was there, -1: an exception */
+/* 1: the value is new, 0: the value was there, -1: an exception. */
 static int seen_add(Seen *seen, PyObject *value) {
     if (seen->count * 2 >= seen->room && seen_grow(seen) < 0) return -1;
     PyObject **slot = seen_slot(seen->slots, seen->room, value);
@@ -86,7 +88,7 @@ static int has_id(PyObject *ids, PyObject *value) {
     return has;
 }
 
-/* One of each class is enough to know what it may do, and whatever may not be looked into. */
+/* Record one instance of each class, and each opaque object. One instance shows the effects of its class. */
 static int note_python(Scan *scan, PyObject *value) {
     int add = scan->every ? 1 : seen_add(&scan->classes, (PyObject *)Py_TYPE(value));
     if (add == 0) add = has_id(scan->opaque, value);
@@ -98,7 +100,7 @@ static int walk_iterable(Scan *scan, PyObject *value) {
     if (iterator == NULL) return -1;
     while ((item = PyIter_Next(iterator)) != NULL) {
         int failed = work_add(&scan->work, item);
-        Py_DECREF(item); /* the container holds it */
+        Py_DECREF(item); /* The container holds a reference. */
         if (failed) break;
     }
     Py_DECREF(iterator);

@@ -1,4 +1,5 @@
-/* The calls that turn a mode on or off for their dynamic extent: run_with, Optimized, Disabled, Watched, intercept. */
+/* The calls that turn a mode on or off for the duration of the call: run_with, Optimized, Disabled,
+ * Watched, intercept. */
 #include "native.h"
 #include <string.h>
 #include <structmember.h>
@@ -36,7 +37,7 @@ static PyObject *call_tuple_in_scope(Scope scope, PyObject *fn, PyObject *args, 
     return result;
 }
 
-/* (fn, args=(), kwargs=None) of an argument vector, checked. -1 with an exception. */
+/* Parse (args=(), kwargs=None) from an argument vector. -1 with an exception. */
 static int call_arguments(PyObject *const *args, Py_ssize_t n, PyObject **tuple, PyObject **dict) {
     *tuple = n > 0 ? args[0] : NULL;
     *dict = n > 1 && args[1] != Py_None ? args[1] : NULL;
@@ -124,16 +125,20 @@ PyMethodDef scopes_methods[] = {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *fn, *callback, *owner; /* in Disabled: callback is what to raise after the call or NULL; in Watched: whom to
-                                      * tell; owner NULL in both */
+    /* Disabled: `callback` is the exception to raise after the call, or NULL. Watched: `callback` is the
+     * function to call after `fn`. `owner` is NULL in both. */
+    PyObject *fn, *callback, *owner;
     PyObject *dict, *weakrefs;
-    PyObject *trial;        /* of Optimized: who is asked how to run a call, and told how long it took; NULL: nobody */
-    Py_ssize_t plain_calls; /* of Optimized: how many calls run plainly before anybody is asked */
+    /* Optimized: the object that decides how to run a call, and receives the time that the call took.
+     * NULL: none. */
+    PyObject *trial;
+    /* Optimized: the number of calls that run in plain Python before the trial is asked. */
+    Py_ssize_t plain_calls;
 } Wrapper;
 
 typedef enum { COMPILED, PLAIN, REDIRECTED } Told;
-static __thread Told told_here; /* what optimised callables do in this thread */
-static PyObject *redirect;      /* who is called instead of one that is redirected */
+static __thread Told told_here; /* How Optimized callables run in this thread. */
+static PyObject *redirect;      /* The function that is called instead of a redirected Optimized callable. */
 
 static PyObject *set_told(Told told) {
     Told was = told_here;
@@ -161,9 +166,11 @@ static PyObject *py_redirect(PyObject *module, PyObject *unused) {
 
 static PyObject *disabled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names);
 
-static PyObject *torch_module, *torch_global, *stance_word, *backend_word; /* where torch's own compiler keeps its stance */
-static PyObject *torch_globals;                             /* its module's, once it is loaded */
-static PyObject *last_stance;                               /* the object that was asked last */
+/* The names by which torch's own compiler stores its stance. */
+static PyObject *torch_module, *torch_global, *stance_word, *backend_word;
+/* The globals of that module, once it is loaded. */
+static PyObject *torch_globals;
+static PyObject *last_stance;                               /* The stance object that was read last. */
 static Told last_answer;
 static PyObject *trial_begin, *trial_end; /* methods of trials */
 
@@ -196,7 +203,7 @@ static Told ask_stance(PyObject *stance) {
     return last_answer = eager ? PLAIN : has_backend(stance) ? REDIRECTED : COMPILED;
 }
 
-/* What torch.compiler.set_stance has said: "force_eager", or another backend. */
+/* The stance that torch.compiler.set_stance has set: "force_eager", or another backend. */
 static Told told_by_torch(void) {
     if (torch_globals == NULL) {
         PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), torch_module);
@@ -250,7 +257,7 @@ static Manner ask_trial(PyObject *trial, PyObject *self) {
     return manner == -1 && PyErr_Occurred() ? (Manner)-1 : (Manner)manner;
 }
 
-/* 0, or -1 with an exception: a warning that the program has made an error. */
+/* 0, or -1 with an exception. A warning raises if the program has made warnings errors. */
 static int tell_trial(PyObject *trial, PyObject *self, Manner manner, long long took, PyObject *result) {
     PyObject *plain = manner == TIME_PLAIN ? Py_True : Py_False, *ns = PyLong_FromLongLong(took);
     PyObject *told = ns ? PyObject_CallMethodObjArgs(trial, trial_end, self, plain, ns, result, NULL) : NULL;
@@ -259,7 +266,8 @@ static int tell_trial(PyObject *trial, PyObject *self, Manner manner, long long 
     return told ? 0 : -1;
 }
 
-/* No Python frame of ours lies below the program's: it may look at its caller. */
+/* This is C code, so no frame of fxstack is the caller of the program's frame. The program may inspect its
+ * caller. */
 static COLD PyObject *tried_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     PyObject *trial = Py_NewRef(((Wrapper *)self)->trial), *result = NULL;
     Scope *current = current_scope(), saved = *current;
@@ -370,7 +378,9 @@ static int wrapper_traverse(Wrapper *w, visitproc visit, void *arg) {
 
 static int wrapper_clear(Wrapper *w) {
     Py_CLEAR(w->trial);
-    Py_CLEAR(w->dict); /* the rest stays callable until the end; a cycle always passes through one of the others */
+    /* The other members stay, so that the wrapper stays callable until deallocation. Every reference cycle
+     * through them contains another object that can be cleared. */
+    Py_CLEAR(w->dict);
     return 0;
 }
 
@@ -464,7 +474,7 @@ PyTypeObject Watched_Type = {
 typedef struct {
     PyObject_HEAD
     PyObject *prefixes, *excepted;
-    uint64_t key; /* unique in the process, so that cached decisions never outlive it */
+    uint64_t key; /* Unique in the process, so that cached decisions never apply to another Passthrough. */
 } Passthrough;
 
 static PyObject *passthrough_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {

@@ -1,7 +1,8 @@
 /* Shape expressions, evaluated as a postfix program over 64-bit integers and doubles.
  *
- * An overflow, a division by zero or a symbol that is no number makes the guard fail: then the expression is
- * not known to hold. Numbers follow Python: floor division and modulo round down, int/float comparisons are exact. */
+ * An overflow, a division by zero or a symbol whose value is not a number makes the guard fail, because
+ * the expression is not known to hold. Arithmetic follows Python: floor division and modulo round down,
+ * and comparisons between int and float are exact. */
 #include "shape_program.h"
 #include <math.h>
 #include <string.h>
@@ -116,13 +117,13 @@ static int double_operation(Operation operation, double a, double b, Number *out
     return r == r;
 }
 
-/* -1, 0, 1; 2: not comparable (NaN). Exact between int and double. */
+/* -1, 0 or 1; 2: not comparable (NaN). Exact between int and double. */
 static int compare(Number a, Number b) {
     if (!a.is_float && !b.is_float) return a.i < b.i ? -1 : a.i > b.i;
     double x = as_double(a), y = as_double(b);
     if (x != x || y != y) return 2;
     if (x != y || (a.is_float && b.is_float)) return x < y ? -1 : x > y;
-    /* rounded to the same double: compare as integers, which both are */
+    /* Both round to the same double, so both are integers. Compare them as integers. */
     if (fabs(x) >= 9223372036854775808.0) return a.is_float ? (x > 0 ? 1 : b.i == INT64_MIN ? 0 : -1) : (y > 0 ? -1 : 0);
     int64_t i = a.is_float ? (int64_t)a.d : a.i, j = b.is_float ? (int64_t)b.d : b.i;
     return i < j ? -1 : i > j;

@@ -2,6 +2,7 @@
 #ifndef FXSTACK_SHAPE_PROGRAM_H
 #define FXSTACK_SHAPE_PROGRAM_H
 #include "tree.h"
-/* arguments: (program,), a tuple of (operation: str, operand: int or float) pairs as guards/shape.py writes them */
+/* arguments: (program,). guards/shape.py makes program, a tuple of pairs (operation: str, operand: int or
+ * float). */
 HIDDEN int shape_build(Tree *tree, Test *test, PyObject *arguments);
 #endif

@@ -1,4 +1,5 @@
-/* The accesses of sources.py, one function each. They find a value or say that it is not there; none runs Python code. */
+/* The accesses of sources.py, one function each. A function finds a value or reports that it is missing.
+ * None runs Python code. */
 #include "object_compat.h"
 #include "tree.h"
 #include <string.h>
@@ -56,7 +57,7 @@ static int step_builtin_attr(Node *node, const Value *from, Value *to) {
     return from->object ? owned(to, PyObject_GetAttr(from->object, node->object)) : 0;
 }
 
-/* The attributes of functions that guards ask for most, without the attribute protocol. */
+/* The function attributes that guards read most often, read without the attribute protocol. */
 #define FUNCTION_FIELD(NAME, FIELD)                                                                        \
     static int step_##NAME(Node *node, const Value *from, Value *to) {                                      \
         if (from->object == NULL || !PyFunction_Check(from->object)) return step_builtin_attr(node, from, to); \
@@ -163,7 +164,7 @@ static int step_cached(Node *node, const Value *from, Value *to) {
 
 static int step_converted(Node *node, const Value *from, Value *to) {
     if (likely(from->object != NULL)) return owned(to, PyObject_CallOneArg(node->object, from->object));
-    PyObject *number = PyLong_FromLongLong(from->number); /* a size, of which there is no object */
+    PyObject *number = PyLong_FromLongLong(from->number); /* An unboxed size. */
     int found = number != NULL && owned(to, PyObject_CallOneArg(node->object, number));
     Py_XDECREF(number);
     return found;
@@ -187,7 +188,7 @@ static int step_storage_offset(Node *node, const Value *from, Value *to) {
     return is_tensor(from->object) && tensors->storage_offset(from->object, &to->number);
 }
 
-/* The n for which scale * n + offset is the number. */
+/* Finds the n for which scale * n + offset equals the number. */
 static int step_affine(Node *node, const Value *from, Value *to) {
     int64_t shifted, scale = node->index, offset = node->hash;
     *to = (Value){NULL, 0, 0};
@@ -250,7 +251,7 @@ static int take_descriptor(Tree *tree, Node *node, PyObject *descriptor) {
     return node->object ? 0 : -1;
 }
 
-/* A method such as (2.5).__mul__; the headers of Python 3.13 do not show the class. */
+/* Whether it is a method such as (2.5).__mul__. The headers of Python 3.13 do not declare its class. */
 static int is_operator_of_number(PyObject *function) {
     if (strcmp(Py_TYPE(function)->tp_name, "method-wrapper") != 0 || (Py_TYPE(function)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
     PyObject *self = PyObject_GetAttrString(function, "__self__");

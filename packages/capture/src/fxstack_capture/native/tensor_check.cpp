@@ -1,8 +1,9 @@
-// Tensor facts read straight off c10::TensorImpl: about ten nanoseconds a tensor.
+// Tensor properties, read directly from c10::TensorImpl: about ten nanoseconds for each tensor.
 //
-// Compiled at first use against the torch that is installed (guards/tensor_build.py), because TensorImpl's layout is
-// torch's business. Only c10 headers: the full ones take twenty seconds to compile. The few ATen functions
-// below are declared by hand; they are checked by name at link time and by value when the module is loaded.
+// Compiled at first use against the installed torch (guards/tensor_build.py), because the layout of
+// TensorImpl depends on the torch version. It includes only c10 headers, because the full headers take twenty
+// seconds to compile. The few ATen functions below are declared by hand. The linker checks their names, and a
+// test at load time checks their values.
 #include <Python.h>
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -38,11 +39,11 @@ bool is_autocast_cache_enabled();
 
 namespace {
 
-// torch.Tensor: the header, then an at::Tensor, which is one pointer.
+// torch.Tensor: the object header, then an at::Tensor, which is one pointer.
 void* payload(PyObject* tensor) { return reinterpret_cast<char*>(tensor) + sizeof(PyObject); }
 c10::TensorImpl* impl_of(PyObject* tensor) { return *static_cast<c10::TensorImpl**>(payload(tensor)); }
 
-// torch.dtype, torch.device and torch.layout: the header, then the value.
+// torch.dtype, torch.device and torch.layout: the object header, then the value.
 template <typename T>
 T value_of(PyObject* object) {
   return *reinterpret_cast<T*>(reinterpret_cast<char*>(object) + sizeof(PyObject));
@@ -92,7 +93,7 @@ int check(const TensorDemand* d, PyObject* tensor) try {
   if (d->has_strides && !same_numbers(t->strides(), d->strides, d->all_static)) return 0;
   if (d->layout_code != static_cast<int>(c10::kStrided) && static_cast<int>(t->layout()) != d->layout_code) return 0;
   if (d->storage_offset != ANY_NUMBER && t->storage_offset() != d->storage_offset) return 0;
-  // Without requires_grad there is no grad_fn: a leaf.
+  // Without requires_grad the tensor has no grad_fn, so it is a leaf.
   if (d->is_leaf < 0) return 1;
   const bool leaf = !d->requires_grad || static_cast<at::TensorBase*>(payload(tensor))->is_leaf();
   return leaf == static_cast<bool>(d->is_leaf);

@@ -1,7 +1,8 @@
-/* Tensor facts without torch's headers: through attributes, several hundred nanoseconds a tensor.
+/* Tensor properties without torch's headers, read through attributes: several hundred nanoseconds for each
+ * tensor.
  *
- * Used until the compiled checks (tensor_check.cpp) are there, and where there is no C++ compiler. Every reading is
- * between quiet_begin and quiet_end: no __torch_function__ of the program hears of it. */
+ * Used until the compiled checks (tensor_check.cpp) are loaded, and on machines without a C++ compiler.
+ * Every read is between quiet_begin and quiet_end, so that no __torch_function__ of the program is called. */
 #include "tree.h"
 
 PyTypeObject *tensor_base;
@@ -10,7 +11,7 @@ static PyObject *disable;       /* torch._C.DisableTorchFunction */
 static PyObject *name_enter, *name_exit, *name_dtype, *name_device, *name_layout, *name_requires_grad, *name_is_leaf, *name_shape, *name_stride,
     *name_storage_offset, *name_raw_repr, *name_untyped_storage, *name_cdata, *name_nbytes, *name_data_ptr;
 
-/* Torch functions are off until quiet_end gets what this gives; NULL (with an error) where that failed. */
+/* Disables torch functions until quiet_end receives the result. NULL with an error on failure. */
 static PyObject *quiet_begin(void) {
     PyObject *region = disable ? PyObject_CallNoArgs(disable) : NULL;
     PyObject *entered = region ? PyObject_CallMethodNoArgs(region, name_enter) : NULL;
@@ -93,7 +94,7 @@ static int fallback_check(const TensorDemand *d, PyObject *o) {
 }
 
 static int fallback_resolve(TensorDemand *d) {
-    (void)d; /* stays unresolved, for the compiled checks to resolve when they arrive */
+    (void)d; /* The demand stays unresolved, so that the compiled checks resolve it once they are loaded. */
     return 1;
 }
 
@@ -177,7 +178,7 @@ static PyObject *py_use_tensors(PyObject *module, PyObject *args) {
         if (api == NULL) return NULL;
         if (api->version != TENSOR_API_VERSION)
             return PyErr_SetString(PyExc_ValueError, "the compiled tensor checks are of another version"), NULL;
-        Py_INCREF(capsule); /* for good: trees may use it at any time */
+        Py_INCREF(capsule); /* The reference is kept forever, because trees may use the table at any time. */
     }
     Py_INCREF(base);
     Py_INCREF(keys);

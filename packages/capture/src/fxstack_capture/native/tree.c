@@ -1,7 +1,8 @@
-/* The guard tree: built once from a description that guards/tree.py writes, checked before every run of an entry.
+/* The guard tree. guards/tree.py writes its description, and the tree is built once. It is checked before
+ * every run of an entry.
  *
- * A node is a value and how it is reached from its parent; it carries tests and children. Relations between
- * values are checked last, over the registers that nodes have filled. */
+ * A node is a value and the access that reaches the value from the parent node. A node has tests and
+ * children. Relations between values are checked last, on the registers that nodes have filled. */
 #include "object_compat.h"
 #include "tree.h"
 #include <string.h>
@@ -9,10 +10,11 @@
 
 /* --- weak references ----------------------------------------------------------------------------- */
 
-/* Called when something dies that a tree refers to weakly. It outlives the tree, hence an object of its own. */
+/* The callback of weak references. It runs when an object that the tree refers to weakly is freed. The
+ * callback outlives the tree, so it is an object of its own. */
 typedef struct {
     PyObject_HEAD
-    Tree *tree; /* borrowed, NULL when it is gone */
+    Tree *tree; /* Borrowed; NULL after the tree was freed. */
 } Link;
 
 static PyObject *link_call(Link *link, PyObject *args, PyObject *kwargs) {
@@ -62,9 +64,9 @@ void tree_detach(Tree *tree, Entry *entry) {
 typedef struct {
     PyFunctionObject *func;
     const Slot *locals;
-    Value *registers; /* NULL: no relations */
-    int failed;       /* the guard that does not hold */
-    int remember;     /* this check may use and change what nodes know */
+    Value *registers; /* NULL: there are no relations. */
+    int failed;       /* The guard that failed. */
+    int remember;     /* This check may use and change the state of nodes. */
 } Run;
 
 static int reach(Node *node, const Run *run, const Value *from, Value *to) {
@@ -87,7 +89,7 @@ static int reach(Node *node, const Run *run, const Value *from, Value *to) {
     return to->object != NULL;
 }
 
-/* The number of the state of the dictionary that decides about a node; 0: there is none. */
+/* The version number of the dictionary that a node depends on. 0: there is none. */
 static inline uint64_t version_of(const Node *node, PyObject *object) {
     PyObject *dict = NULL;
     if (object == NULL || node->settles == DICT_NONE) return 0;
@@ -95,7 +97,7 @@ static inline uint64_t version_of(const Node *node, PyObject *object) {
     return instance_values(object, &dict) != NULL ? 0 : dict_version(dict);
 }
 
-/* All tests that are open, or (`settled` is 0) all. */
+/* Runs the open tests if `settled` is 1, otherwise all tests. */
 static int check_tests(Node *node, Run *run, const Value *value, int settled) {
     int count = settled ? node->open_tests : node->test_count;
     for (int i = 0; i < count; i++) {
@@ -106,7 +108,7 @@ static int check_tests(Node *node, Run *run, const Value *value, int settled) {
     return 1;
 }
 
-/* `settled`: the dictionary that decides about its parent is as it was (version_skips.c). */
+/* `settled`: the dictionary that the parent node depends on is unchanged (version_skips.c). */
 static int check_node(Node *node, Run *run, const Value *from, int settled) {
     Value value = {NULL, 0, 0};
     if (settled && node->follows != DICT_NONE) value.object = node->known;
@@ -119,7 +121,8 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
     for (int i = 0; i < count && ok; i++) ok = check_node(&node->children[i], run, &value, same);
     if (ok && run->remember) node->version = version, node->known = value.object;
     if (node->register_index >= 0 && ok) {
-        /* What it was reached through may be ours alone, and is let go before relations are checked. */
+        /* Only this check may own the parent object, and it is released before relations are checked.
+         * Therefore the register needs its own reference. */
         if (!value.owned && value.object != NULL) Py_INCREF(value.object), value.owned = 1;
         run->registers[node->register_index] = value;
         return 1;
@@ -128,7 +131,7 @@ static int check_node(Node *node, Run *run, const Value *from, int settled) {
     return ok;
 }
 
-/* The roots that a few words answer for (root_versions.c). */
+/* Checks the roots whose words have changed (root_versions.c). */
 static int check_stable(Tree *tree, Run *run) {
     uint64_t values[STABLE_WORDS];
     for (int i = stable_differs(tree, 0); unlikely(i < tree->word_count); i = stable_differs(tree, i + 1)) {
@@ -140,12 +143,13 @@ static int check_stable(Tree *tree, Run *run) {
 }
 
 static int check_all(Tree *tree, Run *run) {
-    int first = tree->failed_last; /* what failed last is likely to fail next */
+    int first = tree->failed_last; /* The root that failed last is likely to fail again. */
     if (first < tree->root_count && !tree->roots[first].stable && !check_node(&tree->roots[first], run, NULL, 0)) return 0;
     if (!check_stable(tree, run)) return 0;
     for (int i = 0; i < tree->root_count; i++)
         if (i != first && !tree->roots[i].stable && !check_node(&tree->roots[i], run, NULL, 0)) {
-            if (tree->roots[i].root != ROOT_ITEM_AT) tree->failed_last = i; /* those need what comes before them */
+            /* ROOT_ITEM_AT roots need the registers of earlier roots. */
+            if (tree->roots[i].root != ROOT_ITEM_AT) tree->failed_last = i;
             return 0;
         }
     for (int i = 0; i < tree->relation_count; i++) {
@@ -155,7 +159,7 @@ static int check_all(Tree *tree, Run *run) {
     return 1;
 }
 
-/* The values that the entry's graph takes, which the check has reached anyhow. */
+/* Collects the inputs of the entry's graph, which the check has read already. */
 static PyObject *collect(Tree *tree, const Value *registers) {
     PyObject *tuple = PyTuple_New(tree->output_count);
     for (int i = 0; tuple != NULL && i < tree->output_count; i++) {
@@ -164,11 +168,12 @@ static PyObject *collect(Tree *tree, const Value *registers) {
         if (item == NULL) Py_CLEAR(tuple);
         else PyTuple_SET_ITEM(tuple, i, item);
     }
-    if (tuple == NULL) PyErr_Clear(); /* out of memory: as if a guard had failed */
+    if (tuple == NULL) PyErr_Clear(); /* Out of memory. The result is that of a failed guard. */
     return tuple;
 }
 
-/* -1: holds; otherwise the index of a guard that does not (guard_count: something it refers to is gone). */
+/* -1: all guards hold. Otherwise the index of a failed guard; guard_count: the tree is dead or memory ran
+ * out. */
 static int run_tree(Tree *tree, PyFunctionObject *func, const Slot *locals, PyObject **inputs) {
     if (unlikely(tree->dead)) return tree->guard_count;
     Scope *scope = current_scope();
@@ -179,7 +184,7 @@ static int run_tree(Tree *tree, PyFunctionObject *func, const Slot *locals, PyOb
     memset(registers, 0, size);
     Run run = {func, locals, registers, -1, !tree->busy};
     if (run.remember) tree->busy = 1;
-    scope->mode = MODE_OFF; /* an attribute implemented in C may call back */
+    scope->mode = MODE_OFF; /* An attribute implemented in C may call Python code. */
     int ok = check_all(tree, &run);
     if (ok && inputs != NULL && (*inputs = collect(tree, registers)) == NULL) ok = 0, run.failed = tree->guard_count;
     if (run.remember) tree->busy = 0;
@@ -210,7 +215,7 @@ static Test *build_tests(Tree *tree, PyObject *specs, int *count, int relation) 
     if (tests == NULL) return (Test *)PyErr_NoMemory();
     for (*count = 0; *count < n; ++*count)
         if (build_test(tree, &tests[*count], PyTuple_GET_ITEM(specs, *count), relation) < 0) {
-            ++*count; /* its allocations are released with the others */
+            ++*count; /* The failed test counts too, so that its allocations are released. */
             break;
         }
     return tests;
@@ -222,7 +227,7 @@ static const struct { const char *kind; Root root; } root_kinds[] = {
     {"ItemAt", ROOT_ITEM_AT},
 };
 
-/* Classes are held weakly: entries for methods of a class that is gone are of no use. */
+/* Classes are held weakly, because entries for methods of a freed class have no use. */
 static int pin(Tree *tree, Node *node, PyObject *object) {
     int weak = 0;
     node->object = PyType_Check(object) ? tree_hold_weakly(tree, object, &weak) : tree_hold(tree, object);
@@ -230,7 +235,7 @@ static int pin(Tree *tree, Node *node, PyObject *object) {
     return node->object ? 0 : -1;
 }
 
-/* (the register of the container, that of the index) */
+/* Argument: (register of the container, register of the index). */
 static int take_registers(Tree *tree, Node *node, PyObject *argument) {
     if (!PyArg_ParseTuple(argument, "nn", &node->index, &node->hash)) return -1;
     int known = node->index >= 0 && node->index < tree->register_count && node->hash >= 0 && node->hash < tree->register_count;
@@ -346,7 +351,7 @@ static int tree_traverse(Tree *tree, visitproc visit, void *arg) {
 }
 
 static int tree_clear(Tree *tree) {
-    tree->dead = 1; /* nodes borrow from objects */
+    tree->dead = 1; /* Nodes borrow references from objects. */
     Py_CLEAR(tree->objects);
     Py_CLEAR(tree->meta);
     return 0;
@@ -400,7 +405,7 @@ PyTypeObject Tree_Type = {
     .tp_weaklistoffset = offsetof(Tree, weakrefs),
 };
 
-/* time_check(tree, func, arguments, n): nanoseconds of processor time of one check, for benchmarks. */
+/* time_check(tree, func, arguments, n): processor time of one check in nanoseconds, for benchmarks. */
 static PyObject *py_time_check(PyObject *module, PyObject *args) {
     (void)module;
     Tree *tree;

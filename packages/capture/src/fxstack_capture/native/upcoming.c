@@ -1,7 +1,8 @@
-/* What an iterator of CPython's own will give next, without taking it from there.
+/* The next items of CPython's own iterators, read without advancing the iterator.
  *
- * The layouts below are private to listobject.c, tupleobject.c, rangeobject.c and dictobject.c, and the same in 3.11 to 3.13 but for
- * ranges; tests/native/test_upcoming.py compares them with the iterators themselves. */
+ * The layouts below are private to listobject.c, tupleobject.c, rangeobject.c and dictobject.c. They are
+ * the same in 3.11 to 3.13, except for ranges. tests/native/test_upcoming.py compares them with the
+ * iterators. */
 #include "native.h"
 
 typedef struct {
@@ -66,7 +67,8 @@ static PyObject *of_dict(PyObject *iterator, Py_ssize_t k) {
     return Py_NewRef(Py_IS_TYPE(iterator, &PyDictIterKey_Type) ? key : value);
 }
 
-/* A new reference; NULL, perhaps with an exception, where there is none or the iterator is of another kind. */
+/* A new reference. NULL: the item does not exist, or the iterator is of another kind. NULL may come with
+ * an exception. */
 PyObject *upcoming_item(PyObject *iterator, Py_ssize_t k) {
     PyTypeObject *type = Py_TYPE(iterator);
     if (k < 0) return NULL;

@@ -1,4 +1,4 @@
-/* Looking at plain Python values without ever running Python code: equality of constants, dict and set access. */
+/* Access to plain Python values that never runs Python code: equality of constants, dict and set access. */
 #include "object_compat.h"
 #include "tree.h"
 #include <string.h>
@@ -20,7 +20,8 @@ static int set_is_constant(PyObject *set) {
     return 1;
 }
 
-static PyTypeObject *literal_types[8]; /* immutable, compared by C code that raises nothing: torch.dtype, torch.device */
+/* Immutable types whose comparison is C code that never raises: torch.dtype, torch.device. */
+static PyTypeObject *literal_types[8];
 static int literal_count;
 
 static int is_literal(PyObject *o) {
@@ -48,7 +49,8 @@ PyMethodDef values_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* None, bool, int, float, complex, str, bytes, Ellipsis, torch's literals, and tuples, frozensets, slices of such; exact types only. */
+/* Whether it is None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented or a torch literal,
+ * or a tuple, frozenset or slice of constants. Only exact types count. */
 int is_constant(PyObject *o) {
     if (o == Py_None || o == Py_Ellipsis || o == Py_NotImplemented || PyBool_Check(o) || PyLong_CheckExact(o) ||
         PyFloat_CheckExact(o) || PyComplex_CheckExact(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o))
@@ -63,10 +65,11 @@ int is_constant(PyObject *o) {
 }
 
 static int same_double(double a, double b) {
-    return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0; /* -0.0 is not 0.0, NaN is NaN */
+    return (a != a && b != b) || memcmp(&a, &b, sizeof a) == 0; /* -0.0 differs from 0.0. NaN equals NaN. */
 }
 
-static int same_by_type(PyObject *a, PyObject *b) { /* of types whose comparison is C code that raises nothing */
+/* For types whose comparison is C code that never raises. */
+static int same_by_type(PyObject *a, PyObject *b) {
     PyObject *r = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ);
     Py_XDECREF(r);
     if (r == NULL) PyErr_Clear();
@@ -81,7 +84,7 @@ static int same_items(PyObject *a, PyObject *b) {
     return 1;
 }
 
-/* As a dict or set compares keys (1 is True), without running anybody's __eq__. */
+/* Compares keys as a dict or set does (1 equals True), without running any __eq__ method of the program. */
 static int same_key(PyObject *a, PyObject *b) {
     if (a == b) return 1;
     if (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b)) return PyUnicode_Compare(a, b) == 0;
@@ -91,7 +94,8 @@ static int same_key(PyObject *a, PyObject *b) {
     return same == 1;
 }
 
-/* setobject.c's probing (the same in 3.11 to 3.13), with our comparison: nobody's __eq__ runs. */
+/* The probing of setobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the
+ * program. */
 static int set_search(PyObject *set, PyObject *key, Py_hash_t hash, int (*same)(PyObject *, PyObject *)) {
     enum { LINEAR_PROBES = 9, PERTURB_SHIFT = 5 };
     PySetObject *so = (PySetObject *)set;
@@ -131,13 +135,15 @@ int same_constant(PyObject *a, PyObject *b) {
         Py_complex x = ((PyComplexObject *)a)->cval, y = ((PyComplexObject *)b)->cval;
         return same_double(x.real, y.real) && same_double(x.imag, y.imag);
     }
-    if (PyTuple_Check(a)) return same_items(a, b); /* torch.Size and named tuples: by items, as their type is the same */
+    /* torch.Size and named tuples are compared by items, because their types are the same. */
+    if (PyTuple_Check(a)) return same_items(a, b);
     if (type == &PyFrozenSet_Type) return same_set(a, b);
     if (type == &PySlice_Type) {
         PySliceObject *x = (PySliceObject *)a, *y = (PySliceObject *)b;
         return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) && same_constant(x->step, y->step);
     }
-    /* Comparisons of other static types are C code too, and safe where they hold no objects (torch.device). */
+    /* Comparisons of other static types are C code too. They are safe if the objects hold no other objects
+     * (torch.device). */
     if (!(type->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC)) && type->tp_richcompare) return same_by_type(a, b);
     return 0;
 }
@@ -180,7 +186,8 @@ static inline int entry_matches(PyDictKeysObject *keys, Py_ssize_t i, PyObject *
     return h == hash && same_key(other, key);
 }
 
-/* dictobject.c's probing (the same in 3.11 to 3.13), with our comparison: nobody's __eq__ runs. */
+/* The probing of dictobject.c (the same in 3.11 to 3.13), with a comparison that runs no __eq__ of the
+ * program. */
 Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash) {
     enum { PERTURB_SHIFT = 5 };
     size_t mask = (size_t)DK_SIZE(keys) - 1, perturb = (size_t)hash, i = (size_t)hash & mask;
@@ -193,7 +200,7 @@ Py_ssize_t keys_find(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash) {
     }
 }
 
-/* A constant key's value. Where it was found last time is looked at first. */
+/* Returns the value of a constant key. It tries the position of the last lookup first. */
 PyObject *dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, Py_ssize_t *hint) {
     PyDictObject *d = (PyDictObject *)dict;
     Py_ssize_t i = *hint;
@@ -218,7 +225,8 @@ static int ordered_dict_entry(PyObject *dict, Py_ssize_t index, PyObject **key, 
     if (PyErr_Occurred()) PyErr_Clear();
     if (*key == NULL) return 0;
     if (value == NULL) return 1;
-    *value = Py_XNewRef(PyDict_GetItemWithError(dict, *key)); /* by identity: the key is the one that is stored */
+    /* The lookup compares by identity, because the key is the stored object. */
+    *value = Py_XNewRef(PyDict_GetItemWithError(dict, *key));
     if (*value != NULL) return 1;
     PyErr_Clear();
     Py_CLEAR(*key);

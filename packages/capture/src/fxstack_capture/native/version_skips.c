@@ -1,12 +1,16 @@
-/* What a check need not ask again: everything that follows from a dictionary which is as it was.
+/* Tests and children that a check skips because they depend on a dictionary that is unchanged.
  *
- * CPython numbers the states of dictionaries (object_compat.h, dict_version). Where a node's dictionary has the number that it had
- * when all its tests held, its keys and the objects behind them are the same, and alive, since the dictionary holds them. So
- *   - tests of keys (also: that there are none) hold, and are skipped;
- *   - children that are entries of the dictionary are the objects of then, and are not looked up;
- *   - children about which only their identity, or the value of a constant, is asked are skipped.
- * What an object may change without its dictionary is asked again each time: its class, its own dictionary, metadata of tensors, the
- * length of lists, emptiness of tables of hooks. The numbers are a process's, so a number says which dictionary it is, too. */
+ * CPython numbers the states of dictionaries (object_compat.h, dict_version). If a node's dictionary has
+ * the same number as when all tests held, its keys and values are the same objects. They are alive,
+ * because the dictionary holds them. Therefore
+ *
+ *   - tests of keys (also tests that there are no keys) hold, and the check skips them;
+ *   - the check does not look up children that are entries of the dictionary: they are the same objects;
+ *   - the check skips children that are only tested for identity, or for the value of a constant.
+ *
+ * An object can change some properties without changing its dictionary: its class, its own dictionary,
+ * metadata of tensors, the length of lists, emptiness of hook tables. The check tests these every time.
+ * The numbers are unique in the process, so a number also identifies the dictionary. */
 #include "tree.h"
 
 static Dictionary kind_of_child(const Node *child) {
@@ -37,7 +41,7 @@ static int is_settled_child(const Node *node, const Node *child) {
     return child->follows != DICT_NONE && child->follows == node->settles && is_constant_leaf(child);
 }
 
-/* Moves what is settled behind what is not, in place; how much is not. */
+/* Move settled tests behind the other tests, in place. Return the number of the other tests. */
 static int sort_tests(Node *node) {
     int open = 0;
     for (int i = 0; i < node->test_count; i++) {

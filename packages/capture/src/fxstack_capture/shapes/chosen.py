@@ -1,9 +1,9 @@
-"""Sizes and numbers that the program chose to be symbolic by where they are found, or by their value.
+"""Sizes and numbers that the user made symbolic by naming their source or their value.
 
-An entry of ``dynamic_sources`` or ``unbacked_sources`` names a source in torch's words (``L['x']``, ``G['scale']``), as a text or
-as a regular expression that matches its beginning, or is the name that our messages show (``x``). ``:N`` at its end stands
-for dimension N alone. The options and the settings of the same names in ``torch.compiler.config`` (with their environment
-variables) are both heeded.
+An entry of ``dynamic_sources`` or ``unbacked_sources`` is a source name in torch's notation (``L['x']``,
+``G['scale']``), a regular expression that matches the beginning of such a name, or the name that fxstack's
+messages show (``x``). ``:N`` at the end restricts the entry to dimension N. Both the options and the settings
+of the same names in ``torch.compiler.config`` (with their environment variables) apply.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITH_DIMENSION: Final = re.compile(r"(.+):(\d+)")
 _WHITESPACE: Final = re.compile(r"\s")
 
 Entry = tuple[str, int | None]
-"""A pattern, and the dimension that it is about; None for all."""
+"""A pattern, and the dimension that the entry is restricted to; None for all dimensions."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -39,34 +39,40 @@ def _entries(text: str) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Those of one trace."""
+    """The choices that apply to one trace."""
 
     dynamic: tuple[Entry, ...] = ()
     unbacked: tuple[Entry, ...] = ()
     values: frozenset[str] = frozenset()
     parameters: Mapping[Source, Source] = field(default_factory=dict)
-    """The names that the program has for arguments, where the frame has others: those of ``forward`` in a call of a module."""
+    """Maps sources of the frame to the names that the program uses for the same arguments.
+
+    The names differ in a call of a module, where the program's names are the parameters of ``forward``.
+    """
 
     def is_dynamic(self, source: Source, dim: int, size: int) -> bool:
-        """Whether a size is chosen, by where it is found or by its value."""
+        """Whether a size is chosen, by its source or by its value."""
         return str(size) in self.values or self.is_named_dynamic(source, dim)
 
     def is_named_dynamic(self, source: Source, dim: int) -> bool:
         return bool(self.dynamic) and self._is_listed(self.dynamic, source, dim)
 
     def is_unbacked(self, source: Source, dim: int) -> bool:
-        """Whether a size is one that nobody may look at."""
+        """Whether a size is chosen to be unbacked: no decision may depend on its value."""
         return bool(self.unbacked) and self._is_listed(self.unbacked, source, dim)
 
     def is_dynamic_number(self, source: Source, value: float) -> bool:
-        """Whether a number is chosen. None is ever unbacked: the lists mean the same for them."""
+        """Whether a number is chosen.
+
+        Numbers are never unbacked, so both lists have the same meaning for numbers.
+        """
         if isinstance(value, int) and str(value) in self.values:
             return True
         listed = self.dynamic + self.unbacked
         return bool(listed) and self._is_listed(listed, source, None)
 
     def _is_listed(self, entries: tuple[Entry, ...], source: Source, dim: int | None) -> bool:
-        """``dim`` None: whatever the dimension."""
+        """Whether an entry matches ``source``. If ``dim`` is None, an entry for any dimension matches."""
         names = torch_name(source, self.parameters), self._in_program(source).name
         return any(
             (dim is None or only is None or only == dim) and _matches(pattern, names)
@@ -81,7 +87,10 @@ NOTHING_CHOSEN: Final = Choices()
 
 
 def _matches(pattern: str, names: tuple[str, str]) -> bool:
-    """``names``: torch's, of which the beginning may match, and ours."""
+    """Whether ``pattern`` matches ``names``: torch's name and fxstack's name.
+
+    A regular expression matches only the beginning of torch's name.
+    """
     if pattern in names:
         return True
     expression = _expression(pattern)
@@ -102,7 +111,10 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 
 
 def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source, Source]]) -> Choices:
-    """What the options and torch's settings choose; ``parameters`` is called where they choose anything by name."""
+    """Return the choices of the options and of torch's settings.
+
+    ``parameters`` is called only if they choose a source by name.
+    """
     dynamic = _entries(f"{options.dynamic_sources},{_setting('dynamic_sources')}")
     unbacked = _entries(f"{options.unbacked_sources},{_setting('unbacked_sources')}")
     values = frozenset(filter(None, _WHITESPACE.sub("", _setting("dynamic_values")).split(",")))
@@ -112,7 +124,7 @@ def choices_of(options: CaptureOptions, parameters: Callable[[], Mapping[Source,
 
 
 def _setting(name: str) -> str:
-    """Of ``torch.compiler.config``, which has not all of them in all versions."""
+    """Return a setting of ``torch.compiler.config``; "" in versions of torch that lack the setting."""
     return getattr(torch.compiler.config, name, "") or ""
 
 
@@ -120,7 +132,7 @@ def _setting(name: str) -> str:
 
 
 def torch_name(source: Source, parameters: Mapping[Source, Source]) -> str:
-    """The name that ``torch.compile`` has for a source, where it has one; else ours."""
+    """Return the name that ``torch.compile`` uses for a source, or fxstack's name if it has none."""
     source = parameters.get(source, source)
     rule = _NAMES.get(type(source))
     return source.name if rule is None else rule(source, parameters)

@@ -1,9 +1,9 @@
-"""Shape contracts: which sizes of a whole call's arguments are symbolic, in the words of ``torch.export``.
+"""Shape contracts: which sizes of a call's arguments are symbolic, in the notation of ``torch.export``.
 
-A contract is a ``dynamic_shapes`` specification: by argument name or in the order of the arguments, nested as they are, and for
-every tensor a dictionary or a list of dimensions (see ``dims``). ``ShapeContract`` is the specification, checked as far as it
-can be alone; ``bind`` compares it with the arguments of one call. What the program makes of the symbols is checked in
-``keeping``.
+A contract is a ``dynamic_shapes`` specification. It lists the arguments by name or by position, with the same
+nesting as the arguments. For every tensor it holds a dictionary or a list of dimensions (see ``dims``).
+``ShapeContract`` is the specification, checked as far as possible without arguments. ``bind`` compares it
+with the arguments of one call. ``contract_checks`` checks the assumptions of the trace.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from fxstack_capture.shapes.dims import DimRule, Exactly, Hint, Named, Root, dim
 from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import pytree as _pytree
 
-# Limits: a contract is about the frame of the given function up to its first graph break; sizes behind the
-# break become symbolic when they change. Sizes of 0 and 1 under a named Dim have code of their own; export
-# needs an example of 2 or more.
+# Limits: a contract applies to the frame of the given function up to its first graph break. Sizes after the
+# break become symbolic when they change. Sizes of 0 and 1 under a named Dim get their own graph; export needs
+# an example of 2 or more.
 
 
 class ShapeContractError(ConstraintViolationError):
-    """A call, or the program, does not keep to the sizes that were agreed on: marks or ``dynamic_shapes``."""
+    """A call or the program violates the agreed sizes, which marks or ``dynamic_shapes`` declare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The value of a named dimension in one call. ``low`` is the lowest one that shares a graph: below, some size is 0 or 1."""
+    """The value of a named dimension in one call.
+
+    ``low`` is the lowest value that shares a graph with other values. Below ``low``, some size is 0 or 1.
+    """
 
     root: Root
     value: int
@@ -40,26 +43,32 @@ class Solved:
 
     @property
     def apart(self) -> bool:
-        """Whether the present value needs a graph of its own."""
+        """Whether the present value needs its own graph."""
         return self.value < self.low
 
 
 @dataclass(slots=True)
 class Bound:
-    """A contract over the arguments of one call: rules of each tensor's dimensions (by ``id``), and of integers."""
+    """A contract bound to the arguments of one call.
+
+    It holds the rules of the dimensions of each tensor (by ``id``), and the rules of integers.
+    """
 
     tensors: dict[int, tuple[DimRule, ...]] = field(default_factory=dict)
     numbers: dict[Source, Hint | None] = field(default_factory=dict)
     roots: dict[str, Solved] = field(default_factory=dict)
     names: dict[Source, str] = field(default_factory=dict)
-    """What the user calls the tensors, where the frame has another name for them (a module's call passes ``args``)."""
+    """The names that the user gives to the tensors.
+
+    They differ from the frame's names in a call of a module, which passes ``args``.
+    """
     alive: list[torch.Tensor] = field(default_factory=list)
-    """Keeps the tensors, whose ids are keys."""
+    """Keeps the tensors alive, because their ids are keys of ``tensors``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a value stands in the arguments: for people, and for the tracer where it has a source."""
+    """The place of a value in the arguments: a name for messages, and the source if the tracer has one."""
 
     name: str
     source: Source | None
@@ -78,8 +87,8 @@ class ShapeContract:
     """A ``dynamic_shapes`` specification.
 
     Raises:
-        TypeError: It is no specification.
-        ValueError: One name stands for dimensions with different ranges.
+        TypeError: ``spec`` is not a specification.
+        ValueError: one name stands for dimensions with different ranges.
     """
 
     def __init__(self, spec: object) -> None:
@@ -91,10 +100,10 @@ class ShapeContract:
         _check_names(spec)
 
     def bind(self, arguments: Mapping[str, tuple[object, Source | None]]) -> Bound:
-        """Compare with a call: parameter names with values, and where the tracer finds them.
+        """Compare the contract with a call. ``arguments`` maps parameter names to values and their sources.
 
         Raises:
-            ShapeContractError: the arguments are not those that the contract is about, or their sizes are not in it.
+            ShapeContractError: the contract does not describe the arguments, or their sizes violate it.
         """
         bound = Bound()
         for name, spec in self._by_name(list(arguments)).items():
@@ -133,7 +142,10 @@ def _check_names(spec: object) -> None:
 
 
 def _dims_in(spec: object) -> Iterator[Any]:
-    """The dimensions of a specification; what is none is found when it meets the arguments."""
+    """Yield the entries of a specification.
+
+    An invalid entry is yielded too. It raises an error when the contract is compared with the arguments.
+    """
     if isinstance(spec, Mapping):
         for item in spec.values():
             yield from _dims_in(item)
@@ -162,7 +174,10 @@ def _walk(spec: object, value: object, place: _Place, bound: Bound) -> None:
 
 
 def _parts(value: object, place: _Place) -> dict[object, tuple[object, _Place]] | None:
-    """What a container holds, by key or index; None for what is no container."""
+    """Return the items of a container by key or index, with their places.
+
+    Return None if ``value`` is not a container.
+    """
     if isinstance(value, dict):
         return {key: (item, place.key(key)) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -180,7 +195,7 @@ def _parts(value: object, place: _Place) -> dict[object, tuple[object, _Place]] 
 def _paired(
     spec: object, parts: dict[object, tuple[object, _Place]], place: _Place
 ) -> Iterator[tuple[Any, object, _Place]]:
-    """Every part with its specification."""
+    """Return every part with its specification."""
     if spec is None:
         given: dict[object, Any] = dict.fromkeys(parts)
     elif isinstance(spec, Mapping):
@@ -285,7 +300,7 @@ def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
 
 
 def demand_general(bound: Bound | None) -> None:
-    """Raise where one graph for all sizes is wanted and this call has sizes that are never symbolic."""
+    """Raise if the call has sizes that are never symbolic. The caller needs one graph for all sizes."""
     if bound is None:
         return
     for name, solved in bound.roots.items():

@@ -1,9 +1,9 @@
-"""Whether a program keeps to its shape contract: one graph for every value of a named dimension.
+"""Whether a program satisfies its shape contract: one graph must serve every value of a named dimension.
 
-A trace assumes things of its symbols, and each is a guard. For a named dimension nothing may be assumed that the contract does
-not say: not one value, not another dimension's, no smaller range, no way through the program that other values would not
-take. What was assumed is tried on values of the contract's range; the first that does not fit is named in the error, with the
-user's line.
+Each assumption of a trace about its symbols is a guard. For a named dimension the trace must not assume more
+than the contract declares: not one value, not equality with another dimension, not a smaller range, and not a
+branch that other values would not take. This module evaluates the guards on values in the range of the
+contract. The error names the first value that violates a guard, with the user's line.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
 from fxstack_capture.shapes.symbolic.words import at_line, readable
 
-# Limits: about 300 values of a range, and some combinations of several names, are tried. A guard that these
-# values do not refute stays a guard, so a call that needs it compiles again.
+# Limits: the check evaluates about 300 values of a range, and some combinations of several names. A guard
+# that none of these values violates stays a guard, so a call that violates the guard compiles again.
 
 _ENOUGH = 2**47
-"""No tensor has more elements than there are addresses: an upper bound beyond that keeps nobody out."""
+"""No tensor has more elements than there are addresses. A greater upper bound excludes no tensor."""
 _NEAR = 40
 _SUGGESTED = 16
 _COMBINATIONS = 400
 
 
 def check_contract(geometry: Geometry) -> None:
-    """Raise ``ShapeContractError`` if what was traced is not for all sizes that the contract allows."""
+    """Raise ``ShapeContractError`` if the trace does not hold for all sizes that the contract allows."""
     if not geometry.named:
         return
     named = list(geometry.named.values())
@@ -46,7 +46,7 @@ def _name(named: NamedSymbol) -> str:
 
 
 def _resolved(geometry: Geometry, expr: sympy.Basic) -> Any:
-    """``expr`` with every symbol replaced by what it was found to equal."""
+    """Return ``expr`` with every symbol replaced by the expression that ShapeEnv found equal to it."""
     for _ in range(len(geometry.env.replacements) + 1):
         known = {s: r for s in expr.free_symbols if (r := geometry.env.replacements.get(s))}
         if not known:
@@ -67,7 +67,7 @@ def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 
 
 def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Names that must be equal, or that follow from something else."""
+    """Yield an error for each name that must equal another name, or that follows from another expression."""
     by_value: dict[sympy.Basic, NamedSymbol] = {}
     for one in named:
         value = _resolved(geometry, one.symbol)
@@ -89,7 +89,7 @@ def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 
 
 def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Guards on named dimensions alone that do not hold everywhere in their ranges."""
+    """Yield an error for each guard on named dimensions alone that does not hold in their whole ranges."""
     symbols = {_resolved(geometry, one.symbol): one for one in named}
     seen = set()
     for guard, stack in geometry.env.guard_stacks:
@@ -108,7 +108,10 @@ def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
 
 
 def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
-    """Ranges that became smaller without a guard that says so (by what an equal dimension allows, say)."""
+    """Yield an error for each range that became smaller without a guard that shows it.
+
+    A range can shrink this way if the dimension equals another dimension with a smaller range.
+    """
     for one in named:
         symbol = _resolved(geometry, one.symbol)
         known = geometry.env.var_to_range[symbol]
@@ -130,7 +133,10 @@ def _holds(expr: sympy.Basic, values: dict[sympy.Basic, sympy.Integer]) -> bool:
 
 
 def _values(one: NamedSymbol) -> list[int]:
-    """Values of its range worth trying: at its ends, around the present one, and powers of two between."""
+    """Return test values in the range of ``one``.
+
+    They are near the ends of the range, near the present value, and near powers of two.
+    """
     low, high, now = one.lowest, one.highest, one.solved.value
     top = int(high) if high < _ENOUGH else _ENOUGH
     near = itertools.chain(range(now - _NEAR, now + _NEAR), range(low, low + _NEAR), range(top - 2, top + 1))
@@ -150,7 +156,7 @@ def _counterexample(
 
 
 def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
-    """All values of one dimension; of several, a few of each."""
+    """Return all values of a single dimension, or a few combinations of values of several dimensions."""
     if len(tried) == 1:
         return ((value,) for value in tried[0])
     each = max(2, int(_COMBINATIONS ** (1 / len(tried))))
@@ -181,7 +187,7 @@ def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymb
 
 
 def _edge(holds: Callable[[int], bool], inside: int, outside: int) -> int:
-    """The last value from ``inside`` towards ``outside`` that holds, by bisection."""
+    """Return the last value from ``inside`` towards ``outside`` for which ``holds`` is true, by bisection."""
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
@@ -200,7 +206,10 @@ def _in_words(geometry: Geometry, expr: sympy.Basic) -> str:
 
 
 def _because(geometry: Geometry, *symbols: sympy.Basic) -> str:
-    """The first thing that was assumed of all of ``symbols``, and where."""
+    """Return the first assumption about all of ``symbols``, with its line.
+
+    If there is none, return the first assumption about one of ``symbols``.
+    """
     wanted = set(symbols)
     for expr, stack in geometry.env.guard_stacks:
         if wanted <= expr.free_symbols and stack:

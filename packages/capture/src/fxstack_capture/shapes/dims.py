@@ -1,11 +1,11 @@
-"""One dimension of a shape contract: torch.export's ``Dim`` vocabulary as frozen records.
+"""One dimension of a shape contract: torch.export's ``Dim`` notation as frozen records.
 
 ==============================================  =======================================================
 ``None``, ``Dim.STATIC``                        ``None``: one graph for each size
 ``4``                                           ``Exactly(4)``: any other size is an error
-``Dim.AUTO``, ``Dim.AUTO(min=, max=)``          ``Hint(strict=False)``: symbolic where the program allows it
+``Dim.AUTO``, ``Dim.AUTO(min=, max=)``          ``Hint(strict=False)``: symbolic if the program allows it
 ``Dim.DYNAMIC``, ``Dim.DYNAMIC(min=, max=)``    ``Hint(strict=True)``: symbolic, or an error
-``Dim("b", min=, max=)``, ``2 * b + 1``         ``Named``: one graph for all values of ``b`` in its range, or an error
+``Dim("b", min=, max=)``, ``2 * b + 1``         ``Named``: one graph for all ``b`` in its range, or an error
 ==============================================  =======================================================
 """
 
@@ -24,7 +24,7 @@ EXPECTED = "None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Inclusive bounds; None where there is none."""
+    """Inclusive bounds. None stands for a missing bound."""
 
     min: int | None = None
     max: int | None = None
@@ -34,7 +34,7 @@ class Range:
 
     @property
     def text(self) -> str:
-        """As the arguments of a ``Dim``; "" without bounds."""
+        """The bounds as arguments of ``Dim``; "" without bounds."""
         low = f"min={self.min}" if self.min else ""
         high = f"max={self.max}" if self.max is not None else ""
         return ", ".join(filter(None, (low, high)))
@@ -42,14 +42,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """The size is this number."""
+    """The size must be ``value``."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Symbolic with a symbol of its own."""
+    """The size gets its own symbol."""
 
     strict: bool
     bounds: Range
@@ -73,7 +73,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """``scale * root + offset``, where ``scale`` is positive."""
+    """The size is ``scale * root + offset``. ``scale`` is positive."""
 
     root: Root
     scale: int = 1
@@ -81,19 +81,22 @@ class Named:
 
     @property
     def text(self) -> str:
-        """The formula: ``2*b + 1``."""
+        """The formula as text, for example ``2*b + 1``."""
         product = self.root.name if self.scale == 1 else f"{self.scale}*{self.root.name}"
         sign = "+" if self.offset > 0 else "-"
         return f"{product} {sign} {abs(self.offset)}" if self.offset else product
 
     def solve(self, size: int) -> int | None:
-        """The value of the root for which this is ``size``; None where there is none."""
+        """Return the value of the root for which the formula equals ``size``; None if there is none."""
         value, rest = divmod(size - self.offset, self.scale)
         return None if rest else value
 
     @property
     def lowest(self) -> int:
-        """The smallest value of the root for which this size is neither 0 nor 1, which are never symbolic."""
+        """The smallest value of the root for which the size is neither 0 nor 1.
+
+        Sizes 0 and 1 are never symbolic.
+        """
         return -((self.offset - 2) // self.scale)
 
 
@@ -101,10 +104,10 @@ DimRule: TypeAlias = Exactly | Hint | Named | None
 
 
 def dim_rule(dim: object, where: str) -> DimRule:
-    """The record of one entry of a ``dynamic_shapes`` specification.
+    """Return the record of one entry of a ``dynamic_shapes`` specification.
 
     Raises:
-        TypeError: It is none of those above; ``where`` says where it stands.
+        TypeError: ``dim`` is none of the entries in the table above; ``where`` names its place.
     """
     if dim is None:
         return None

@@ -1,4 +1,4 @@
-"""Symbolic sizes, strides, offsets and numbers of inputs, and where each symbol is read from."""
+"""Symbolic sizes, strides, storage offsets and numbers of inputs, and the source of each symbol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The number found at ``source`` equals ``expr``."""
+    """The number at ``source`` equals ``expr``."""
 
     source: Source
     expr: sympy.Expr
@@ -36,7 +36,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class NamedSymbol:
-    """The symbol of a named dimension, and what the contract says of it."""
+    """The symbol of a named dimension, and the part of the contract that describes it."""
 
     symbol: sympy.Symbol
     made: torch.SymInt
@@ -53,10 +53,10 @@ class NamedSymbol:
 
 
 class Geometry:
-    """Makes symbols for one trace. ``bindings`` says what every number that was made symbolic must equal."""
+    """Makes symbols for one trace. ``bindings`` holds the expression that each symbolic number must equal."""
 
     def __init__(self, make_env: Callable[[], CaptureShapeEnv]) -> None:
-        """``make_env`` is called once, when the first symbol is needed: most traces need none."""
+        """``make_env`` is called once, when the trace needs its first symbol. Most traces need no symbol."""
         self._make_env = make_env
         self._env: CaptureShapeEnv | None = None
         self.bindings: list[Binding] = []
@@ -80,13 +80,16 @@ class Geometry:
 
     @property
     def is_used(self) -> bool:
-        """Whether there is anything symbolic in the trace."""
+        """Whether the trace has any symbolic number."""
         return self._env is not None
 
     def tensor(
         self, real: torch.Tensor, source: Source, plan: TensorPlan, like: Sequence[Number] | None = None
     ) -> tuple[list[Number], list[Number], Number]:
-        """Sizes, strides and storage offset of the fake; ``like`` are sizes of another that are to be its own."""
+        """Return sizes, strides and storage offset of the fake.
+
+        ``like`` are the sizes of another tensor. If given, they are the sizes of this tensor too.
+        """
         if like is None:
             sizes = [
                 self.size(size, Size(source, dim), plan.sizes[dim]) for dim, size in enumerate(real.size())
@@ -100,11 +103,11 @@ class Geometry:
         return sizes, strides, offset
 
     def is_symbolic(self, source: Source) -> bool:
-        """Whether the number found at ``source`` was made symbolic."""
+        """Whether the number at ``source`` is symbolic."""
         return source in self._symbolic
 
     def source_of(self, symbol: sympy.Symbol) -> Source | None:
-        """Where the number that a symbol stands for is read."""
+        """Return the source of the number that ``symbol`` stands for; None if there is none."""
         found = self.primary.get(symbol)
         return None if found is None else found[0]
 
@@ -124,7 +127,10 @@ class Geometry:
         return self._bound(expr, value, source)
 
     def _named(self, size: int, source: Source, plan: SizePlan) -> Number:
-        """A size that follows from a named dimension, whose symbol is made when the name is first met."""
+        """Return a size that is a formula of a named dimension.
+
+        The first size with a name makes the symbol of the name.
+        """
         named, solved = plan.named, plan.solved
         assert named is not None
         assert solved is not None
@@ -153,11 +159,11 @@ class Geometry:
         return NamedSymbol(expr, made, solved)
 
     def number(self, value: int, source: Source) -> Number:
-        """An integer that may be zero, one or negative: a stride, an offset, an argument."""
+        """Make a symbol for an integer that may be 0, 1 or negative: a stride, an offset, an argument."""
         return self._bound(self._free_symbol(value, source), value, source)
 
     def contracted_number(self, value: int, source: Source, hint: Hint) -> Number:
-        """An integer argument that a contract makes symbolic."""
+        """Make a symbol for an integer argument that a contract makes symbolic."""
         expr = self._free_symbol(value, source, hint.bounds)
         if hint.strict:
             self.strict[expr] = source
@@ -169,7 +175,10 @@ class Geometry:
         return self._note(expr, made, source)
 
     def drawn(self, value: float, source: Source) -> Any:
-        """A number that differs from run to run, of which ``value`` is an example: an input that nothing is guarded on."""
+        """Make a symbol for a number that differs from run to run, such as a random number.
+
+        ``value`` is an example. The number is an input that no guard depends on.
+        """
         expr = self._free_symbol(value, source)
         self.env.drawn.add(expr)
         make = self.env.create_symintnode if type(value) is int else self.env.create_symfloatnode
@@ -178,7 +187,7 @@ class Geometry:
         return made
 
     def drawn_at(self, expr: sympy.Basic) -> Source | None:
-        """Where a number made by ``drawn`` is found; None for others."""
+        """Return the source of a number that ``drawn`` made; None for other numbers."""
         return self.primary[expr][0] if expr in self.env.drawn else None
 
     def _free_symbol(self, value: float, source: Source, bounds: Range | None = None) -> sympy.Expr:
@@ -245,7 +254,7 @@ class Geometry:
 
 
 def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstraint | None:
-    """Bounds as ShapeEnv takes them; ``lowest`` where there is no lower one."""
+    """Return ``bounds`` as a ShapeEnv constraint. ``lowest`` is the lower bound if ``bounds`` has none."""
     if bounds.min is None and bounds.max is None:
         return None
     lower = lowest if bounds.min is None else max(bounds.min, 0)
@@ -254,12 +263,16 @@ def _constraint(bounds: DimRange | Range, lowest: object) -> StrictMinMaxConstra
 
 
 def numbers(values: Sequence[Number]) -> list[int | None]:
-    """Plain numbers as they are, None for symbolic ones."""
+    """Return plain numbers unchanged, and None for symbolic numbers."""
     return [value if type(value) is int else None for value in values]
 
 
 def can_be_symbolic(value: float) -> bool:
-    """Whether a number fits a symbol: 64 bits; finite and not zero, whose sign sympy does not know."""
+    """Whether a number fits a symbol. An integer must be smaller than 2**62 in magnitude.
+
+    A float must be finite and not zero.
+    """
     if isinstance(value, int):
         return -(2**62) < value < 2**62
+    # sympy does not distinguish 0.0 from -0.0.
     return math.isfinite(value) and value != 0

@@ -1,7 +1,8 @@
-"""What the traces of one code object have seen: a map from places to elements of the lattice.
+"""The values that the traces of one code object have seen: a map from places to elements of the lattice.
 
-The map is a product of lattices, so histories join place by place. A *place* names a number: dimension 0 of
-the tensor at ``x`` when it has two dimensions, say. Tensors of another rank are other places.
+The map is a product of lattices, so two histories join place by place. A *place* identifies a number, for
+example dimension 0 of the tensor ``x`` with two dimensions. The same dimension of a tensor with another rank
+is another place.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def number_of(source: Source) -> str:
 
 
 class FrameHistory:
-    """Observations of one code object; kept by the driver from trace to trace."""
+    """The observations of one code object. The driver keeps the history from trace to trace."""
 
     def __init__(self, seen: Mapping[str, Seen] | None = None) -> None:
         self._seen: dict[str, Seen] = dict(seen or {})
         self._objects: dict[str, weakref.ref[object]] = {}
 
     def observe(self, place: str, value: Seen) -> Seen:
-        """Join ``value`` into what is known of ``place``; what is known afterwards."""
+        """Join ``value`` into the element at ``place``. Return the new element."""
         joined = join(self._seen.get(place), value)
         assert joined is not None
         self._seen[place] = joined
@@ -48,12 +49,12 @@ class FrameHistory:
         return self._seen.get(place)
 
     def is_another(self, source: Source, obj: object) -> bool:
-        """Whether another object than ``obj`` has been found at ``source`` by an earlier trace."""
+        """Whether an earlier trace found another object than ``obj`` at ``source``."""
         known = self._objects.setdefault(source.name, weakref.ref(obj))
         return known() is not obj
 
     def merged(self, other: FrameHistory) -> FrameHistory:
-        """The join of two histories (of several calls, processes or ranks)."""
+        """Return the join of two histories (of several calls, processes or ranks)."""
         result = FrameHistory(self._seen)
         for place, value in other._seen.items():
             result.observe(place, value)
@@ -65,12 +66,12 @@ class FrameHistory:
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> str:
-        """Canonical text: equal histories give equal bytes."""
+        """Return canonical text: equal histories give equal bytes."""
         return json.dumps({place: _encode(v) for place, v in sorted(self._seen.items())})
 
     @staticmethod
     def from_json(text: str) -> FrameHistory:
-        """The inverse of ``to_json``; raises ValueError for anything else."""
+        """Return the history that ``to_json`` wrote. Raise ValueError for other text."""
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("a shape profile is a JSON object from places to values")  # noqa: TRY004

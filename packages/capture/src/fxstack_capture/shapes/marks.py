@@ -1,7 +1,7 @@
-"""Marks on tensors: which dimensions the user wants dynamic or static.
+"""Marks on tensors: the dimensions that the user wants dynamic or static.
 
-They are kept under the attribute names that ``torch._dynamo.mark_dynamic`` and its relatives use, so marks
-made through either are honoured.
+The attribute names are those of ``torch._dynamo.mark_dynamic`` and related functions, so marks from either
+API apply.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 
 from fxstack_capture.guards.records import MarksWithin
 
-# Limits: bounds and shape_id of mark_unbacked are those of the call that was compiled. A later call whose
-# marks differ only in these runs the same code.
+# Limits: bounds and shape_id of mark_unbacked are fixed by the call that was compiled. A later call whose
+# marks differ only in bounds or shape_id runs the same code.
 
 Dims = int | Iterable[int]
 
 
 @dataclass(frozen=True, slots=True)
 class DimRange:
-    """Inclusive bounds of a dynamic dimension; None where there is none."""
+    """Inclusive bounds of a dynamic dimension. None stands for a missing bound."""
 
     dim: int
     min: int | None
@@ -31,18 +31,18 @@ class DimRange:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of one tensor, dimensions normalised to be non-negative."""
+    """The marks of one tensor. Dimensions are normalised to be non-negative."""
 
     dynamic: dict[int, DimRange]
     weak: frozenset[int]
     static: frozenset[int]
     unbacked: dict[int, DimRange]
     shape_ids: dict[int, str]
-    """Unbacked dimensions with one id are of one size."""
+    """Unbacked dimensions with the same id have the same size."""
 
 
 def mark_dynamic(tensor: torch.Tensor, dims: Dims, *, min: int | None = None, max: int | None = None) -> None:
-    """Compile for any size of these dimensions; an error if the program turns out to need one size."""
+    """Compile for any size of these dimensions. It is an error if the program needs one specific size."""
     for dim in _each(tensor, dims):
         _add(tensor, "_dynamo_dynamic_indices", dim)
         _add(tensor, "_dynamo_dynamic_range", DimRange(dim, min, max))
@@ -55,7 +55,7 @@ def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
 
 
 def mark_static(tensor: torch.Tensor, dims: Dims | None = None) -> None:
-    """Compile for the present sizes of these dimensions (default: all) even if they change."""
+    """Compile for the present sizes of these dimensions (default: all dimensions), even if they change."""
     for dim in _each(tensor, range(tensor.dim()) if dims is None else dims):
         _add(tensor, "_dynamo_static_indices", dim)
 
@@ -68,10 +68,10 @@ def mark_unbacked(
     max: int | None = None,
     shape_id: str | None = None,
 ) -> None:
-    """Compile without ever looking at the size of these dimensions; no 0/1 specialisation.
+    """Compile without any decision that depends on the size of these dimensions; no 0/1 specialisation.
 
-    Dimensions with one ``shape_id``, of one tensor or of several, are taken to be of one size, which the graph asserts when
-    it runs (RuntimeError).
+    Dimensions with the same ``shape_id``, of one tensor or of several, are assumed to have the same size. The
+    graph asserts this when it runs (RuntimeError).
     """
     for dim in _each(tensor, dims):
         _add(tensor, "_dynamo_unbacked_indices", dim)
@@ -82,14 +82,14 @@ def mark_unbacked(
 
 
 def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
-    """Promise that this tensor, a cache for example, is passed again and again, and stays where it is.
+    """Promise that this tensor, for example a cache, is passed repeatedly and keeps its address.
 
-    CUDA graphs find by themselves which inputs stay, and record again where one moved, so without ``guard`` the mark
-    changes nothing here. With it, code that was compiled for this tensor serves this tensor alone: for another one
-    the function is compiled again.
+    CUDA graphs detect by themselves which inputs keep their address, and record again if an address changes.
+    Therefore the mark has no effect without ``guard``. With ``guard``, code that was compiled for this tensor
+    serves only this tensor. For another tensor the function is compiled again.
 
     Raises:
-        TypeError: if ``tensor`` is none.
+        TypeError: ``tensor`` is not a tensor.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}")
@@ -102,7 +102,7 @@ def is_address_guarded(tensor: torch.Tensor) -> bool:
 
 
 def marks_of(tensor: torch.Tensor) -> Marks:
-    """All marks on ``tensor``."""
+    """Return all marks on ``tensor``."""
     data = tensor.__dict__
     ranges = {
         _normal(tensor, found.dim): DimRange(_normal(tensor, found.dim), found.min, found.max)
@@ -138,7 +138,10 @@ MARKS: Final = (
 
 
 def marks_within(tensor: torch.Tensor) -> MarksWithin:
-    """That a tensor has no other marks than ``tensor``: one that has is to be compiled for."""
+    """Return the check that a tensor has no other marks than ``tensor``.
+
+    Other marks require a new compilation.
+    """
     return MarksWithin(MARKS, tuple(frozenset(tensor.__dict__.get(name, ())) for name in MARKS))
 
 

@@ -1,6 +1,8 @@
-"""Which numbers of an input become symbolic: marks, choices by name, options and history, in this order of precedence.
+"""Which numbers of an input become symbolic.
 
-What is chosen to be unbacked precedes all.
+Marks take precedence over choices by name, choices over options, and options over history. A choice to be
+unbacked takes precedence over all of them. For a tensor with a shape contract, the contract alone decides the
+sizes.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from fxstack_capture.sources import Free, FreeCell, Item, Key, Local, Source, Va
 
 
 class Kind(enum.Enum):
-    """How a number is represented in a trace."""
+    """The representation of a number in a trace."""
 
     STATIC = "static"
     DUCK = "duck"
-    """Symbolic; numbers with equal values share a symbol."""
+    """Symbolic. Numbers with equal values share a symbol."""
     OWN = "own"
-    """Symbolic with a symbol of its own."""
+    """Symbolic, with its own symbol."""
     UNBACKED = "unbacked"
     NAMED = "named"
     """A formula of the symbol of a named dimension."""
@@ -40,11 +42,11 @@ class SizePlan:
     kind: Kind
     bounds: DimRange | Range | None = None
     strict: bool = False
-    """Whether it is an error if the program needs this number to be one value."""
+    """Whether it is an error if the program needs one specific value of this number."""
     named: Named | None = None
     solved: Solved | None = None
     shape_id: str | None = None
-    """Unbacked sizes with one id are equal."""
+    """Unbacked sizes with the same id are equal."""
 
 
 _STATIC = SizePlan(Kind.STATIC)
@@ -77,7 +79,7 @@ def plan_tensor(
     *,
     choices: Choices = NOTHING_CHOSEN,
 ) -> TensorPlan:
-    """Observe a tensor and decide what of it is symbolic."""
+    """Observe a tensor and decide which of its numbers are symbolic."""
     rank = real.dim()
     if isinstance(real, torch.nn.Parameter) or is_static(options):
         sizes = [_STATIC] * rank
@@ -122,7 +124,10 @@ def _plan_stride(history: FrameHistory, place: str, seen: int | Inferred, option
 
 
 def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], choices: Choices) -> None:
-    """They are above ``dynamic=False``, and names hold for parameters, too."""
+    """Make chosen sizes symbolic. Choices override ``dynamic=False``.
+
+    Choices by source name apply to parameters too. Choices by value do not.
+    """
     is_parameter = isinstance(real, torch.nn.Parameter)
     for dim, size in enumerate(real.size()):
         if choices.is_named_dynamic(source, dim) if is_parameter else choices.is_dynamic(source, dim, size):
@@ -130,7 +135,7 @@ def _apply_choices(real: torch.Tensor, source: Source, sizes: list[SizePlan], ch
 
 
 def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, sizes: list[SizePlan]) -> None:
-    """What is marked dynamic is remembered as having changed: it stays dynamic when others are marked later."""
+    """Apply the marks of ``real`` to ``sizes``."""
     if not real.__dict__:
         return
     marks = marks_of(real)
@@ -139,15 +144,21 @@ def _apply_marks(real: torch.Tensor, source: Source, history: FrameHistory, size
     for dim in marks.static:
         sizes[dim] = _STATIC
     for dim, bounds in marks.dynamic.items():
+        # The history records a marked dimension as dynamic, so it stays dynamic when later tensors have other
+        # marks.
         history.observe(size_of(source, real.dim(), dim), DYNAMIC)
-        # Sizes of 0 and 1 have graphs of their own.
+        # Sizes of 0 and 1 have their own graphs.
         sizes[dim] = SizePlan(Kind.OWN, bounds, strict=True) if real.size(dim) > 1 else _STATIC
     for dim, bounds in marks.unbacked.items():
         sizes[dim] = SizePlan(Kind.UNBACKED, bounds, shape_id=marks.shape_ids.get(dim))
 
 
 def _contracted(rule: DimRule, size: int, contract: Bound) -> SizePlan:
-    """Sizes of 0 and 1 have graphs of their own, as has a name by which another size is 0 or 1."""
+    """Return the plan of a size that a contract describes.
+
+    Sizes of 0 and 1 have their own graphs. A named dimension also has its own graph if its value makes
+    another size 0 or 1.
+    """
     if isinstance(rule, Hint) and size > 1:
         return SizePlan(Kind.OWN, rule.bounds, rule.strict)
     if isinstance(rule, Named) and not contract.roots[rule.root.name].apart:
@@ -166,8 +177,8 @@ def plan_number(
 ) -> Kind:
     """Observe an int or float and decide whether it is symbolic.
 
-    ``dynamic=True`` makes numbers that callers pass symbolic from the start; those that are configuration
-    (attributes, globals) become so only when they change.
+    ``dynamic=True`` makes numbers that callers pass symbolic from the start. Numbers that are configuration
+    (attributes, globals) become symbolic only when they change.
     """
     if contract is not None and source in contract.numbers:
         return Kind.STATIC if contract.numbers[source] is None else Kind.OWN
@@ -183,16 +194,17 @@ def plan_number(
 
 
 def is_argument(source: Source | None) -> bool:
-    """Whether a value is passed by the caller, possibly inside of containers."""
+    """Whether the caller passes the value, possibly inside containers."""
     while isinstance(source, (Item, Key, ValueAt)):
         source = source.base
     return isinstance(source, (Local, Free, FreeCell))
 
 
 def describe_strides(sizes: Sequence[int], strides: Sequence[int]) -> list[int | Inferred]:
-    """Strides that follow from sizes as ``Inferred``, others as numbers.
+    """Return strides that follow from sizes as ``Inferred``, and other strides as numbers.
 
-    Dimensions are looked at from the smallest stride up; each is compared with the one just below it.
+    The function visits the dimensions from the smallest stride up, and compares each with the previous
+    dimension.
     """
     result: list[int | Inferred] = list(strides)
     order = sorted(range(len(sizes)), key=lambda dim: (strides[dim], sizes[dim], -dim))

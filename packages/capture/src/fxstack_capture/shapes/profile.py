@@ -1,8 +1,8 @@
-"""Shape profiles: what was seen of every function's numbers, to be kept for the next process or joined over ranks.
+"""Shape profiles: the observed numbers of every function, for the next process or to be joined over ranks.
 
-A profile maps functions to histories. A function is known by its name and a hash of its bytecode, so that a profile
-means the same in another directory, and nothing for a function that was edited. Profiles join as histories do:
-in any order, as often as one likes.
+A profile maps functions to histories. The key of a function is its name and a hash of its bytecode. Therefore
+a profile is valid in another directory, and does not apply to a function that was edited. Profiles join as
+histories do: in any order and any number of times.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _VERSION = 1
 
 
 def key_of(code: CodeType) -> str:
-    """The name under which a function's history is kept."""
+    """Return the key of a function's history."""
     parts = (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
     digest = sha256(b"\0".join(parts)).hexdigest()[:16]
     return f"{code.co_qualname} {digest}"
 
 
 class ShapeProfile:
-    """Histories by function; a value: joining makes a new one."""
+    """Histories by function. A profile is immutable: joining profiles makes a new profile."""
 
     def __init__(self, histories: Mapping[str, FrameHistory] | None = None) -> None:
         self._histories = dict(histories or {})
 
     def history_of(self, code: CodeType) -> FrameHistory:
-        """A history of its own for ``code`` to go on from; empty for a function that is not in the profile."""
+        """Return a new copy of the history of ``code``, which is empty if the profile lacks the function."""
         return FrameHistory().merged(self._histories.get(key_of(code), FrameHistory()))
 
     def merged(self, *others: ShapeProfile) -> ShapeProfile:
-        """The join of several profiles (of calls, processes or ranks)."""
+        """Return the join of several profiles (of calls, processes or ranks)."""
         result = dict(self._histories)
         for other in others:
             for key, history in other._histories.items():
@@ -54,13 +54,13 @@ class ShapeProfile:
         return len(self._histories)
 
     def to_json(self) -> str:
-        """Canonical text: equal profiles give equal bytes."""
+        """Return canonical text: equal profiles give equal bytes."""
         functions = {key: json.loads(history.to_json()) for key, history in sorted(self._histories.items())}
         return json.dumps({"version": _VERSION, "functions": functions}, indent=1, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> ShapeProfile:
-        """The inverse of ``to_json``; raises ValueError for anything else."""
+        """Return the profile that ``to_json`` wrote. Raise ValueError for other text."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise ValueError(f"not a shape profile of version {_VERSION}")
@@ -72,7 +72,7 @@ class ShapeProfile:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile; the file is there as a whole or not at all."""
+        """Write the profile. The write is atomic: the file appears complete or not at all."""
         target = Path(path)
         handle, name = tempfile.mkstemp(prefix=target.name, suffix=".tmp", dir=target.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -84,8 +84,8 @@ class ShapeProfile:
         """Read a profile.
 
         Raises:
-            OSError: There is no such file.
-            ValueError: It does not hold a profile; names the file.
+            OSError: the file does not exist.
+            ValueError: the file does not hold a profile; the message names the file.
         """
         try:
             return ShapeProfile.from_json(Path(path).read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
-"""What eager's CPU kernels do where torch's fake kernels say otherwise.
+"""Facts about eager's CPU kernels that torch's fake kernels get wrong.
 
-Dtypes that are refused or returned, layouts of results, undefined results, operators that raise for their
-data, operators with effects. Tables with the functions that ask them; tests compare each with eager. Begin
-with ``dtypes``.
+The tables cover dtypes that kernels refuse or return, layouts of results, undefined results, operators that
+raise depending on data, and operators with effects. Each table comes with the functions that query it. Tests
+compare each table with eager. Begin with ``dtypes``.
 """

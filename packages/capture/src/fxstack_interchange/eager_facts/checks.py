@@ -1,8 +1,10 @@
-"""Whether eager's CPU kernels refuse the arguments of a call that torch's fake kernels accept.
+"""Whether eager's CPU kernels refuse arguments that torch's fake kernels accept.
 
-The kernels are asked: a call is made for real, on numbers instead of the program's, with its sizes and all other arguments.
-Calls of more than a few thousand elements are not made as they are; where these have arguments beside tensors they are
-made on short tensors, and on long ones only if that is refused.
+This module runs the kernels to find out. It calls the operator for real, with made-up tensor elements instead
+of the program's data; sizes and all other arguments are the program's. A call with more than ``_FEW``
+elements does not run directly; a call with more than ``_MANY`` elements never runs. If a call in between has
+arguments other than tensors, the module first calls the operator on short tensors, and repeats the call with
+the full sizes only if eager refuses the short call.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from fxstack_interchange.eager_facts.raising import DATA_CHECKS
 from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
 from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
 
-# Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) trust
-# their callers. A program that calls such an operator by name gets fewer errors than in eager.
+# Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) do not
+# check their arguments. A program that calls such an operator by name gets fewer errors than in eager.
 
 _SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn", "_foreach", "_fused")
-"""Kernels that believe what their callers say, or do much."""
+"""Kernels that do not check their arguments, or that are expensive."""
 _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
-"""Kernels of gradients that compare sizes and dtypes before they read anything."""
+"""Gradient kernels that compare sizes and dtypes before they read any element."""
 _UNANSWERABLE = frozenset({"linalg_ldl_solve", "segment_reduce"})
-"""Operators whose tensors have to agree in their elements."""
+"""Operators whose tensors must have consistent elements. Made-up elements do not satisfy this condition."""
 _FEW = 1 << 14
-"""Elements of a call that is made as it is."""
+"""Maximum number of elements of a call that runs with its own sizes at once."""
 _MANY = 1 << 22
 _SHORT = 4
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -48,11 +50,11 @@ _ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError,
 
 
 class RefusedArgumentsError(RuntimeError):
-    """Eager refuses this call; the words are eager's to find."""
+    """Eager refuses this call. The exception has no message; eager raises the error with a message."""
 
 
 def has_symbols(values: object) -> bool:
-    """Whether any number in ``values``, or any size of a tensor, is a symbol."""
+    """Whether any number in ``values``, or any size of a tensor, is symbolic."""
     return any(
         isinstance(leaf, _SYMBOLIC)
         or (isinstance(leaf, Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape))
@@ -61,7 +63,10 @@ def has_symbols(values: object) -> bool:
 
 
 def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> bool:
-    """Whether eager raises for ``func(*args, **kwargs)``, of which fake kernels say that it gives ``result``."""
+    """Whether eager raises for ``func(*args, **kwargs)``.
+
+    Fake kernels return ``result`` for the same call.
+    """
     asked = _ASKED.get(func)
     if asked is None:
         asked = _ASKED[func] = _may_be_asked(func)
@@ -75,7 +80,9 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
         elements = max(map(_elements, (*tensors, *_tensors(result))), default=0)
         if elements <= _FEW:
             return _is_refused(func, args, kwargs, _as_it_is)
-        believes = "backward" in func._opname  # its caller: it may read beyond tensors that do not fit
+        # A backward kernel does not check its arguments. It may read out of bounds of tensors that do not
+        # fit.
+        believes = "backward" in func._opname
         if believes or elements > _MANY or all(isinstance(leaf, Tensor) for leaf in leaves):
             return False
         short = _is_refused(func, args, kwargs, _short)
@@ -85,7 +92,7 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
 
 
 class _UnknownSizeError(Exception):
-    """A size that data decide."""
+    """A size depends on data, so it has no hint."""
 
 
 def _may_be_asked(func: object) -> bool:
@@ -126,7 +133,11 @@ def _short(size: object) -> int:
 
 
 def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]) -> bool:
-    """Whether the call raises; for an operator that refuses some elements: in the same words for all that are tried."""
+    """Whether the call raises.
+
+    An operator of ``DATA_CHECKS`` also refuses some elements. For such an operator the call must raise the
+    same error for every fill in ``_FILLS``.
+    """
     fills = _FILLS if func._opname.removesuffix("_") in DATA_CHECKS else _FILLS[:1]
     words: set[str] = set()
     for fill in fills:
@@ -138,7 +149,7 @@ def _is_refused(func: Any, args: Sequence[Any], kwargs: dict[str, Any], size: Ca
 
 
 def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """What the call raises, if it does."""
+    """Make the call. Return the exception that it raises, or None."""
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     with (
         _disable_current_modes(),
@@ -159,7 +170,7 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
 
 
 def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
-    """Matrices with ones in their diagonals."""
+    """Return matrices with ones on their diagonals."""
     made = _ZEROS(sizes, dtype=dtype)
     if len(sizes) > 1:
         made.diagonal(dim1=-2, dim2=-1).fill_(1)
@@ -167,9 +178,9 @@ def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
 
 
 _ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, which the program may have replaced."""
+"""Not ``torch.zeros``, because the program may have replaced it."""
 _FILLS: tuple[Callable[..., Tensor], ...] = (_ZEROS, torch.ops.aten.ones.default, _identity)
-"""What makes the elements that are tried."""
+"""The functions that make the elements of the test calls."""
 
 
 def _real(values: object, size: Callable[[Any], int], fill: Callable[..., Tensor]) -> Any:

@@ -1,8 +1,9 @@
-"""Which dtypes eager's CPU kernels refuse, and which they return, where torch's fake kernels say otherwise.
+"""The dtypes that eager's CPU kernels refuse, and the dtypes that they return.
 
-The kernels themselves are the authority: operators that check sizes are called once for each combination of dtypes and
-ranks, on zeros of a few elements. What such a call says of dtypes is what eager says; what it says of anything else (sizes
-are not the program's, values are all zero) is not looked at.
+Torch's fake kernels differ from eager in both. The eager kernels are the authority. Operators that check
+sizes are called once for each combination of dtypes and ranks, on zeros with a few elements. If such a call
+raises an error about dtypes, eager raises the same error for the program's call. Other errors of the call are
+ignored, because the sizes are not the program's and all elements are zero.
 """
 
 from __future__ import annotations
@@ -44,23 +45,29 @@ _CHECKED = frozenset(
     nll_loss_forward nll_loss2d_forward multi_margin_loss
     normal bernoulli binomial poisson""".split()  # noqa: SIM905 - names
 )
-"""Operators beside pointwise ones and reductions that check all sizes, and refuse what does not fit, before they read."""
+"""Operators that check all sizes before they read any element, and refuse sizes that do not fit.
+
+Pointwise operators and reductions are not listed.
+"""
 _WRONG_IN_HALVES = frozenset(
     {
         torch.ops.aten._native_batch_norm_legit_functional.default,
         torch.ops.aten._batch_norm_with_update_functional.default,
     }
 )
-"""Operators whose new statistics torch's fake kernels give another dtype than the old ones."""
+"""Operators for which torch's fake kernels give the new statistics another dtype than the old statistics."""
 _NAME_SIZES = frozenset({"native_group_norm", "native_layer_norm_backward"})
-"""Operators that believe what other arguments say of the sizes of tensors: asked in the sizes of the program alone."""
+"""Operators that take the sizes of tensors from other arguments without checking them.
+
+They are called only with the program's sizes.
+"""
 _MARK = "refused by eager"
 _ORDINARY = ({torch.float32}, {torch.float64}, {torch.bfloat16})
 _ENOUGH = 1 << 16
-"""Elements of a call that is made with the sizes that the program has."""
+"""Maximum number of elements of a call with the program's sizes."""
 
 Dtypes = tuple[torch.dtype | None, ...]
-"""None stands for a result that is not asked for."""
+"""None stands for a result whose dtype is not needed."""
 Answer = Dtypes | Exception | None
 _ANSWERS: dict[tuple[Any, ...], Answer] = {}
 _CAPACITY = 1 << 14
@@ -68,19 +75,19 @@ _ASKED: dict[Any, bool] = {}
 
 
 class _UnknownError(Exception):
-    """A call has arguments that nothing is known of."""
+    """A call has arguments that ``_describe`` does not support."""
 
 
 def without_autocast() -> AbstractContextManager[None]:
-    """A context in which operators are called as they are written, without the casts of autocast."""
+    """Return a context in which operators run without the casts of autocast."""
     keys = torch_compat.DispatchKeySet(torch_compat.DispatchKey.AutocastCPU)
     return cast("AbstractContextManager[None]", torch_compat.ExcludeDispatchKeyGuard(keys))
 
 
 def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
-    """The dtypes of the tensors that eager returns; None if that is not known.
+    """Return the dtypes of the tensors that eager returns; None if they are unknown.
 
-    Raises eager's exception if it refuses the dtypes.
+    Raises eager's exception if eager refuses the dtypes.
     """
     if not _is_asked(func):
         return None
@@ -103,14 +110,15 @@ def eager_dtypes(func: object, args: Sequence[Any], kwargs: dict[str, Any]) -> D
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether ``error`` is one that ``eager_dtypes`` raised."""
+    """Whether ``eager_dtypes`` raised ``error``."""
     return _MARK in error.__dict__
 
 
 def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Dtypes | None:
-    """As ``eager_dtypes``, where tensors of several floating-point dtypes meet, or torch's fake kernel may be wrong for one.
+    """Return ``eager_dtypes`` if the call mixes floating-point dtypes or ``func`` is in ``_WRONG_IN_HALVES``.
 
-    Operators of a decomposition, which eager does not call, are not refused; those of a backward are.
+    For all other calls, return None. If ``func`` is a backward operator and eager refuses the dtypes, the
+    exception propagates.
     """
     first = None
     for arg in args:
@@ -124,13 +132,14 @@ def returned_dtypes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> D
     try:
         return eager_dtypes(func, args, kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
+        # Eager does not call the operators of a decomposition, so its refusal of such an operator is ignored.
         if "backward" in func._opname:
             raise
         return None
 
 
 def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
-    """``result``, whose tensors are converted where they have another dtype."""
+    """Return ``result`` with its tensors converted to ``dtypes``."""
     if isinstance(result, Tensor):
         return result if result.dtype is dtypes[0] else result.to(dtypes[0])
     converted = [
@@ -140,7 +149,10 @@ def in_dtypes(result: Any, dtypes: Dtypes) -> Any:
 
 
 def differ(result: Any, dtypes: Dtypes) -> bool:
-    """Whether the tensors of ``result``, one or a sequence, are not of ``dtypes``; no if a kernel left it to others."""
+    """Whether any tensor in ``result`` (one tensor or a sequence) has another dtype than ``dtypes`` says.
+
+    The answer is False if a kernel returned NotImplemented.
+    """
     results = (result,) if isinstance(result, Tensor) else result
     if results is NotImplemented:
         return False
@@ -158,9 +170,12 @@ def _is_asked(func: object) -> bool:
 
 
 def _may_be_asked(func: object) -> bool:
-    """Whether a call on small zeros is harmless: operators that compute, from their arguments alone, and check sizes.
+    """Whether a call on small zeros is harmless.
 
-    Others (``lstm``, kernels of backwards) leave that to their callers: they read beyond tensors that do not fit.
+    The operator must compute from its arguments alone, and it must check sizes.
+
+    Other operators (``lstm``, backward kernels) leave the size check to their callers. They read out of
+    bounds of tensors that do not fit.
     """
     return (
         isinstance(func, OpOverload)
@@ -183,7 +198,8 @@ def _checks_sizes(func: OpOverload) -> bool:
     name = func._opname.removesuffix("_")
     if name in _CHECKED:
         return True
-    packet = getattr(torch.ops.aten, name, func.overloadpacket)  # in-place overloads lack tags of theirs
+    # In-place overloads lack some tags of the functional overloads.
+    packet = getattr(torch.ops.aten, name, func.overloadpacket)
     return any(
         torch.Tag.pointwise in tags or torch.Tag.reduction in tags
         for tags in (getattr(packet, overload).tags for overload in packet.overloads())
@@ -191,7 +207,11 @@ def _checks_sizes(func: OpOverload) -> bool:
 
 
 def _describe(values: Iterable[Any], key: list[Any]) -> None:
-    """What decides about dtypes: those of the tensors, how many dimensions they have, other arguments' kinds."""
+    """Append to ``key`` everything that decides the result dtypes.
+
+    The key contains the dtypes of the tensors, the kinds of their dimensions, and the types of the other
+    arguments.
+    """
     for value in values:
         if isinstance(value, Tensor):
             if value.device.type != "cpu" or value.layout is not torch.strided:
@@ -211,7 +231,7 @@ def _describe(values: Iterable[Any], key: list[Any]) -> None:
 
 
 def _shape_class(tensor: Tensor) -> tuple[str, ...]:
-    """For each dimension whether it is empty, one, expanded, or has some elements."""
+    """Return the kind of each dimension: empty, one element, expanded, or several elements."""
     return tuple(_kind(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
@@ -233,7 +253,7 @@ def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
 
 
 def _elements(tensors: Sequence[Tensor]) -> int:
-    """How many elements there are in the present call; very many where that is not known."""
+    """Return the total number of elements of ``tensors``; a number above ``_ENOUGH`` if a size is unknown."""
     sizes = [[_itself(n) for n in tensor.shape] for tensor in tensors]
     return sum(map(math.prod, sizes))
 
@@ -241,11 +261,12 @@ def _elements(tensors: Sequence[Tensor]) -> int:
 def _call(
     func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], size: Callable[[Any], int]
 ) -> Answer:
-    """What the operator says on zeros whose sizes are changed by ``size``; None if it is not about dtypes.
+    """Call the operator on zeros whose sizes ``size`` changes, and return the result dtypes.
 
-    Random numbers are drawn from a generator of its own.
+    Return the exception if the call raises an error about dtypes, and None if it raises another error.
     """
     if _takes_generator(func):
+        # The call draws from its own generator, so the state of the program's generator does not change.
         kwargs = {**kwargs, "generator": torch.Generator()}
     with (
         _disable_current_modes(),
@@ -267,7 +288,7 @@ def _call(
 
 
 _ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, which the program may have replaced: answers are kept."""
+"""Not ``torch.zeros``, because the program may have replaced it and ``_ANSWERS`` keeps the result."""
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:
@@ -286,14 +307,14 @@ def _is_size(value: object) -> bool:
 
 
 def _replaced(value: object) -> Any:
-    """A number in place of a symbolic one."""
+    """Return a plain number in place of a symbolic number."""
     if isinstance(value, torch.SymInt):
         return 1
     return 1.0 if isinstance(value, torch.SymFloat) else value
 
 
 class _Small:
-    """Gives sizes small numbers in place of themselves: the same for the same, others for others."""
+    """Maps sizes to small sizes. Equal sizes map to equal sizes, different sizes to different sizes."""
 
     def __init__(self) -> None:
         self._given: dict[Any, int] = {}
@@ -306,6 +327,6 @@ class _Small:
 
 
 def _itself(size: int | torch.SymInt) -> int:
-    """The size in the present call."""
+    """Return the size in the present call; a size above ``_ENOUGH`` if it is unknown."""
     known = size.node.hint if isinstance(size, torch.SymInt) else size
     return known if type(known) is int else _ENOUGH + 1

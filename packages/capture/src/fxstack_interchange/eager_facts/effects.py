@@ -1,7 +1,7 @@
-"""Operators with effects: what a call does beside returning results, so that no stage may drop, repeat or move it.
+"""Operators with effects: no stage may drop, repeat or move a call of such an operator.
 
-The graph is the order: calls for which ``is_ordered`` is true run in the order of their nodes, once each. No tokens are
-threaded through a graph for this; every stage asks here.
+The graph itself defines the order: calls for which ``is_ordered`` is true run once each, in the order of
+their nodes. No effect tokens pass through the graph. Every stage asks this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from fxstack_interchange.torch_compat import (
 )
 
 BUILTIN = frozenset({"aten", "prim", "prims"})
-"""Namespaces whose operators return nothing only to check something, unless they are registered."""
+"""Namespaces whose operators return nothing only if they check something.
+
+Operators with an effect that torch has registered are an exception.
+"""
 
 _KNOWN = BUILTIN | {
     *(
@@ -37,9 +40,12 @@ _KNOWN = BUILTIN | {
     ),
     *("quantized_decomposed", "_quantized", "torchvision", "torchaudio", "sparse"),
 }
-"""Namespaces whose operators do nothing but give results, as far as they are not ordered."""
+"""Namespaces whose operators have no effects, except operators for which ``is_ordered`` is true."""
 _FUNCTIONAL_FORMS = (auto_functionalized, auto_functionalized_v2)
-"""What stands for an operator that writes to its arguments, the first argument."""
+"""Operators that wrap an operator which writes to its arguments.
+
+The wrapped operator is their first argument.
+"""
 
 
 _BATCH_NORMS = frozenset(
@@ -49,18 +55,25 @@ _BATCH_NORMS = frozenset(
         torch.ops.aten.miopen_batch_norm.default,
     }
 )
-"""Operators that write to running statistics without saying so."""
+"""Operators that write to running statistics although their schema does not declare it."""
 
 
 def is_ordered(target: object) -> bool:
-    """Whether calls of ``target`` have effects: torch has it registered so, or it is a custom operator that returns nothing."""
+    """Whether calls of ``target`` have effects.
+
+    Either torch has registered an effect for ``target``, or ``target`` is a custom operator that returns
+    nothing.
+    """
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
         return False
     return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
 
 
 def may_act(node: Node) -> bool:
-    """Whether ``node`` calls an operator of somebody's own, which does what nobody has declared: eager runs it, used or not."""
+    """Whether ``node`` calls a user-defined operator, which may have undeclared effects.
+
+    Eager runs such a call even if nothing uses its result.
+    """
     target = node.target
     if target in _FUNCTIONAL_FORMS:
         target = node.args[0]
@@ -68,12 +81,18 @@ def may_act(node: Node) -> bool:
 
 
 def must_run(node: Node) -> bool:
-    """Whether ``node`` is to run though nothing uses its result: it does something undeclared, or may raise."""
+    """Whether ``node`` must run even if nothing uses its result.
+
+    The node may have undeclared effects, or it may raise.
+    """
     return may_act(node) or can_raise(node) or _updates_statistics(node)
 
 
 def _updates_statistics(node: Node) -> bool:
-    """Whether this is a batch norm in training that writes to its running statistics, of which its schema says nothing."""
+    """Whether ``node`` is a batch norm in training mode that writes to its running statistics.
+
+    The schema of the operator does not declare this mutation.
+    """
     if node.target not in _BATCH_NORMS:
         return False
     mean, training = (

@@ -1,9 +1,10 @@
-"""How eager's ``TensorIterator`` lays out the result of an elementwise operator, dimensions of one element included.
+"""The strides that eager's ``TensorIterator`` gives the result of an elementwise operator.
 
-The algorithm is that of ``aten/src/ATen/TensorIterator.cpp`` (``compute_fast_setup_type``, ``reorder_dimensions``,
-``allocate_or_resize_outputs``). Torch's fake kernels follow it in dimensions of several elements and not in those of one,
-whose strides no access depends on but a program may read. Symbolic sizes are compared by their hints: what is
-decided by them is the stride of a dimension of one element alone.
+The algorithm is that of ``aten/src/ATen/TensorIterator.cpp`` (``compute_fast_setup_type``,
+``reorder_dimensions``, ``allocate_or_resize_outputs``). Torch's fake kernels follow it for dimensions with
+several elements, but not for dimensions with one element. No memory access depends on the stride of such a
+dimension, but a program may read the stride. Symbolic sizes are compared by their hints. These comparisons
+decide only the stride of dimensions with one element.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from torch import Tensor
 
 CHANNELS_LAST = (0, 2, 3, 1)
 _RANKS = (4, 5)
-"""Of batches of images and of volumes."""
+"""Ranks of batches of images and of volumes."""
 
 
 class Operand(NamedTuple):
-    """Sizes and strides of an argument, symbols replaced by their hints."""
+    """Sizes and strides of an argument, with hints in place of symbols."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
 
 def operand(tensor: Tensor) -> Operand | None:
-    """None if a size or stride is only known when the program runs."""
+    """Return the ``Operand`` of ``tensor``; None if a size or stride has no hint."""
     sizes, strides = hints(tensor.shape), hints(tensor.stride())
     return None if sizes is None or strides is None else Operand(sizes, strides)
 
@@ -39,7 +40,7 @@ def hints(values: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 def is_packed(given: Operand, order: Sequence[int]) -> bool:
-    """Whether the elements lie in memory without gaps, the dimensions in ``order`` from the outermost."""
+    """Whether the elements are contiguous in memory. ``order`` lists the dimensions from the outermost."""
     expected = 1
     for dim in reversed(order):
         if given.sizes[dim] != 1:
@@ -50,12 +51,12 @@ def is_packed(given: Operand, order: Sequence[int]) -> bool:
 
 
 def is_dense(given: Operand) -> bool:
-    """Whether the elements lie in memory without gaps or overlaps, in any order of the dimensions."""
+    """Whether the elements occupy memory without gaps or overlaps, in any order of the dimensions."""
     return is_packed(given, sorted(range(len(given.sizes)), key=lambda dim: -given.strides[dim]))
 
 
 def dense(shape: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
-    """The strides of packed memory, the dimensions in ``order`` from the outermost."""
+    """Return the strides of contiguous memory. ``order`` lists the dimensions from the outermost."""
     strides: list[Any] = [1] * len(shape)
     expected: Any = 1
     for dim in reversed(order):
@@ -65,7 +66,7 @@ def dense(shape: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
 
 
 def iterated_strides(result: Tensor, operands: Sequence[Operand]) -> tuple[Any, ...] | None:
-    """The strides of ``result``, computed from ``operands`` in one pass; None if hints are missing."""
+    """Return the strides of ``result``, computed from ``operands`` in one pass; None if hints are missing."""
     shape = hints(result.shape)
     if shape is None or not operands:
         return None
@@ -80,26 +81,29 @@ def iterated_strides(result: Tensor, operands: Sequence[Operand]) -> tuple[Any, 
 
 
 def preserved_strides(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
-    """The strides of a copy that preserves the memory format of ``given`` (``empty_like``)."""
+    """Return the strides of a copy that preserves the memory format of ``given`` (``empty_like``)."""
     if is_dense(given):
         return _as_in(result, given)
     return dense(result.shape, _order(given.sizes, [given.strides]))
 
 
 def copied(given: Operand) -> Operand:
-    """A copy that preserves the memory format of ``given``."""
+    """Return the ``Operand`` of a copy that preserves the memory format of ``given``."""
     if is_dense(given):
         return given
     return Operand(given.sizes, dense(given.sizes, _order(given.sizes, [given.strides])))
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
-    """The dimensions of batches of images or volumes, the channels innermost."""
+    """Return the dimensions of a batch of images or volumes, outermost first, channels innermost."""
     return (0, *range(2, rank), 1)
 
 
 def is_channels_last(given: Operand) -> bool:
-    """Whether ATen takes images or volumes for channels last (``is_channels_last_strides``), ambiguous ones not."""
+    """Whether ATen treats the strides of images or volumes as channels last (``is_channels_last_strides``).
+
+    Ambiguous strides are not channels last.
+    """
     rank, least = len(given.sizes), 0
     if rank not in _RANKS or given.strides[1] == 0:
         return False
@@ -112,7 +116,10 @@ def is_channels_last(given: Operand) -> bool:
 
 
 def viewed_strides(given: Operand, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of a view of ``given`` in ``shape`` (``computeStride_impl``); None if there is no such view."""
+    """Return the strides of a view of ``given`` with sizes ``shape`` (``computeStride_impl``).
+
+    Return None if no such view exists.
+    """
     if not given.sizes:
         return (1,) * len(shape)
     if 0 in given.sizes:
@@ -136,7 +143,10 @@ def viewed_strides(given: Operand, shape: Sequence[int]) -> tuple[int, ...] | No
 
 
 def _as_in(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
-    """The strides of ``given``; where symbols are in play, ``result`` has them but for dimensions of one element."""
+    """Return the strides of ``given``.
+
+    If ``result`` has symbolic strides, keep each stride whose hint agrees.
+    """
     own = result.stride()
     if all(type(stride) is int for stride in own):
         return given.strides
@@ -148,14 +158,20 @@ def _as_in(result: Tensor, given: Operand) -> tuple[Any, ...] | None:
 
 
 def _expanded(given: Operand, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of ``given``, broadcast to ``shape``: zero where one element stands for several."""
+    """Return the strides of ``given``, broadcast to ``shape``.
+
+    The stride of a broadcast dimension is zero.
+    """
     missing = len(shape) - len(given.sizes)
     own = zip(given.sizes, given.strides, shape[missing:], strict=True)
     return (0,) * missing + tuple(0 if size == 1 and size != whole else stride for size, stride, whole in own)
 
 
 def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[int]:
-    """The dimensions from the outermost to the innermost: an insertion sort in which not all can be compared."""
+    """Return the dimensions from the outermost to the innermost.
+
+    This is an insertion sort in which ``_compared`` cannot order all pairs.
+    """
     inner_first = list(reversed(range(len(shape))))
     for start in range(1, len(shape)):
         place = start
@@ -170,7 +186,7 @@ def _order(shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> list[in
 
 
 def _compared(first: int, second: int, shape: Sequence[int], operands: Sequence[tuple[int, ...]]) -> int:
-    """1 if ``second`` is further inside than ``first``, -1 if it is not, 0 if no operand tells."""
+    """Return 1 if ``second`` is further inside than ``first``, -1 if it is not, 0 if no operand decides."""
     for strides in operands:
         one, other = strides[first], strides[second]
         if one == 0 or other == 0:

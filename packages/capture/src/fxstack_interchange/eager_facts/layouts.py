@@ -1,7 +1,8 @@
-"""In which order eager's kernels lay out results, for the operators for which torch's fake kernels say otherwise.
+"""The strides of eager's results, for operators whose fake kernels return other strides.
 
-The kernels for real tensors are the authority; torch computes these operators on fake tensors by compositions that keep
-another order of the dimensions when arguments are permuted. A test compares both with eager.
+The kernels for real tensors are the authority. For fake tensors, torch computes these operators by
+decompositions, which order the dimensions differently if arguments are permuted. A test compares this module
+with eager.
 """
 
 from __future__ import annotations
@@ -30,25 +31,31 @@ from fxstack_interchange.torch_compat import OpOverload
 
 Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
 
-# Limits: max_pool1d without a gradient, of an input whose dimensions lie in memory in another order, is laid
-# out as with one; eager's result is contiguous.
+# Limits: max_pool1d without a gradient, of an input with permuted dimensions, gets the strides of max_pool1d
+# with a gradient. Eager's result is contiguous.
 
 _ATEN = torch.ops.aten
 
 
 Strides = tuple[Any, ...]
 Given = list[Strides | None]
-"""For each result of an operator, the strides that eager gives it; None where they are those that it has."""
+"""The strides that eager gives each result of an operator.
+
+None means that the result already has these strides.
+"""
 
 
 def eager_strides(func: object, args: Sequence[Any], kwargs: dict[str, Any], result: object) -> Given | None:
-    """The strides that eager's kernel gives the results of ``func``; None if they are those of ``result``.
+    """Return the strides that eager's kernel gives the results of ``func``.
+
+    Return None if ``result`` has these strides.
 
     Symbolic sizes are compared by their hints.
     """
     results = result if isinstance(result, (list, tuple)) else (result,)
     if not results or not _has_strides(results[0]):
-        return None  # without dimensions also of numbers alone: torch.div(7, 2, rounding_mode="floor")
+        # A call on numbers alone also gives a 0-d result, for example torch.div(7, 2, rounding_mode="floor").
+        return None
     given: Given = [_differing(results[0], _stated(func, args, kwargs, results[0]))]
     if func in _ALL_RESULTS:
         given += [_differing(x, _stated(func, args, kwargs, x)) for x in results[1:]]
@@ -60,7 +67,10 @@ def _has_strides(value: object) -> bool:
 
 
 def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor) -> Strides | None:
-    """The strides of ``first`` by the rule of ``func``; None if there is none, or it says nothing."""
+    """Return the strides of ``first`` by the rule of ``func``.
+
+    Return None if there is no rule or the rule does not decide.
+    """
     if any(type(size) is int and size == 0 for size in first.shape) and func is not _VIEW:
         return None
     if any(x.layout is not torch.strided for x in _tensors(args)):
@@ -78,7 +88,11 @@ def _stated(func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Te
 
 
 def _with_symbols(mine: Strides, theirs: Strides, ones: list[bool]) -> Strides:
-    """``theirs`` where the hints of both differ: torch's fake kernels guard what they compare, this module does not."""
+    """Return ``theirs`` if the hints differ in a dimension with several elements.
+
+    Otherwise return ``mine``, with the strides of ``theirs`` in dimensions with one element. Torch's fake
+    kernels add guards for their comparisons; this module does not.
+    """
     known, wanted = hints(mine), hints(theirs)
     triples = list(zip(known or (), wanted or (), ones, strict=False))
     if any(a != b for a, b, one in triples if not one):
@@ -87,9 +101,9 @@ def _with_symbols(mine: Strides, theirs: Strides, ones: list[bool]) -> Strides:
 
 
 def _is_plain(first: Tensor, args: Sequence[Any]) -> bool:
-    """Whether all is contiguous and of one shape: whatever operator it is, nothing is to be corrected.
+    """Whether all tensors are contiguous and have one shape. No operator needs a correction in this case.
 
-    Symbolic sizes are not compared: that would be a guard.
+    Tensors with symbolic sizes are not compared, because a comparison would add a guard.
     """
     others = [x for x in _tensors(args) if x.dim() > 0]
     if any(x._has_symbolic_sizes_strides for x in [first, *others]):
@@ -107,7 +121,7 @@ def _differing(first: Any, strides: Strides | None) -> Strides | None:
 def _whole(
     func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
 ) -> tuple[Any, ...] | None:
-    """The strides of all dimensions by the rule of ``func``; None if there is none."""
+    """Return the strides of all dimensions by the rule of ``func``; None if there is no rule."""
     if func in _CONTIGUOUS:
         return dense(first.shape, range(first.dim()))
     operands = _operands(func, args, kwargs, first)
@@ -121,7 +135,7 @@ def _whole(
 def _operands(
     func: object, args: Sequence[Any], kwargs: dict[str, Any], first: Tensor
 ) -> list[Operand] | None:
-    """What the layout of ``first`` depends on; None if nothing is known of it."""
+    """Return the operands that decide the layout of ``first``; None if they are unknown."""
     if func in _COPIES:
         preserves = kwargs.get("memory_format") in (None, torch.preserve_format)
         values: list[Any] = [args[0]] if preserves else []
@@ -149,7 +163,10 @@ def _dtype_of(value: object) -> torch.dtype | None:
 
 
 def _common_dtype(values: list[Any], first: Tensor) -> torch.dtype | None:
-    """The dtype to which ``TensorIterator`` copies its arguments before it looks at their strides; on a GPU it does not."""
+    """Return the dtype to which ``TensorIterator`` casts its arguments before it looks at their strides.
+
+    Return None if it does not cast. It never casts on a GPU.
+    """
     tensors = [x for x in values if isinstance(x, Tensor)]
     if not tensors or first.device.type != "cpu":
         return None
@@ -164,7 +181,7 @@ def _has_fractions(dtype: torch.dtype) -> bool:
 
 
 def _promoted(tensors: list[Tensor]) -> torch.dtype | None:
-    """Of arguments of a comparison; None of more than two."""
+    """Return the common dtype of the two arguments of a comparison; None if there are not two."""
     return torch.result_type(*tensors) if len(tensors) == 2 else None
 
 
@@ -182,7 +199,7 @@ def _is_one_pass(func: object) -> bool:
 
 @cache
 def _numbers(func: Any) -> frozenset[int]:
-    """The positions at which a number becomes a tensor without dimensions."""
+    """Return the positions at which a number becomes a 0-d tensor."""
     wraps = "calar" in func._overloadname and func not in _SCALARS_AS_THEY_ARE
     types = [str(argument.type) for argument in func._schema.arguments]
     return frozenset(
@@ -191,14 +208,17 @@ def _numbers(func: Any) -> frozenset[int]:
 
 
 def _same(mine: object, theirs: object) -> bool:
-    """Whether two strides are known to be equal, without a guard."""
+    """Whether two strides are known to be equal without a new guard."""
     if type(mine) is int and type(theirs) is int:
         return mine == theirs
     return bool(statically_known_true(mine == theirs))
 
 
 def in_layout(result: object, given: Given) -> Any:
-    """``result``, whose tensors are copied to dense memory with the strides that are given for them."""
+    """Return ``result``.
+
+    Tensors with an entry in ``given`` are copied to dense memory with the given strides.
+    """
     if isinstance(result, (list, tuple)):
         return (*map(_in_layout, result, given), *result[len(given) :])
     return _in_layout(result, given[0])
@@ -214,7 +234,10 @@ def _in_layout(result: Any, strides: Strides | None) -> Any:
 
 
 def as_said(result: object, given: Given) -> Any:
-    """``result`` of fake tensors, in the place of those for which strides are given others with these, on the same memory."""
+    """Return ``result``, which consists of fake tensors.
+
+    Tensors with an entry in ``given`` become views with the given strides.
+    """
     if isinstance(result, (list, tuple)):
         return (*map(_as_said, result, given), *result[len(given) :])
     return _as_said(result, given[0])
@@ -227,7 +250,7 @@ def _as_said(result: Any, strides: Strides | None) -> Any:
 
 
 def _tensors(args: Sequence[Any]) -> list[Tensor]:
-    """Those among the arguments, and in lists of them."""
+    """Return the tensors among the arguments, and in lists of arguments."""
     flat = [x for arg in args for x in (arg if isinstance(arg, (list, tuple)) else (arg,))]
     return [x for x in flat if isinstance(x, Tensor)]
 
@@ -237,7 +260,7 @@ def _contiguous(result: Tensor, _args: Sequence[Any]) -> Strides:
 
 
 def _like(position: int) -> Rule:
-    """As ``empty_like`` of an argument."""
+    """Return a rule: the strides are those of ``empty_like`` of an argument."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
         given = operand(args[position])
@@ -247,7 +270,7 @@ def _like(position: int) -> Rule:
 
 
 def _suggested(position: int) -> Rule:
-    """Channels last if an argument is, contiguous otherwise."""
+    """Return a rule: the strides are channels last if the argument is channels last, otherwise contiguous."""
 
     def rule(result: Tensor, args: Sequence[Any]) -> Strides | None:
         given = operand(args[position])
@@ -260,7 +283,7 @@ def _suggested(position: int) -> Rule:
 
 
 def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
-    """A view of complex numbers is not computed in one pass."""
+    """Return contiguous strides for a complex argument, because its angle is not computed in one pass."""
     given = operand(args[0])
     if args[0].is_complex() or given is None:
         return _contiguous(result, args)
@@ -268,7 +291,7 @@ def _angle(result: Tensor, args: Sequence[Any]) -> Strides | None:
 
 
 def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
-    """As ``computeStride`` of ATen; ``shape`` may name one dimension by -1."""
+    """Return the strides of a view with the sizes of ``result``, as ATen's ``computeStride`` does."""
     given = operand(args[0])
     shape = hints(result.shape)
     if given is None or shape is None or args[0]._has_symbolic_sizes_strides:
@@ -277,13 +300,20 @@ def _viewed(result: Tensor, args: Sequence[Any]) -> Strides | None:
 
 
 def _elementwise(result: Tensor, args: Sequence[Any]) -> Strides | None:
-    """As ``TensorIterator`` does: the first operand decides, those after it where it is broadcast."""
+    """Return the strides of a ``TensorIterator`` over all tensor arguments.
+
+    The first operand decides. Where the first operand is broadcast, the next operands decide.
+    """
     operands = [operand(x) for x in _tensors(args)]
     return None if None in operands else iterated_strides(result, [x for x in operands if x])
 
 
 def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
-    """As ``TensorIterator`` does for the source, broadcast along the indices, and the indices, broadcast along the rest."""
+    """Return the strides of a ``TensorIterator`` over the source and the indices.
+
+    The source is broadcast along the dimensions of the indices. The indices are broadcast along the other
+    dimensions.
+    """
     source, indices = args[0], args[1]
     at = [dim for dim, index in enumerate(indices) if index is not None]
     if any(indices[dim].dtype in (torch.bool, torch.uint8) for dim in at):
@@ -308,9 +338,12 @@ def _indexed(result: Tensor, args: Sequence[Any]) -> Strides | None:
 
 
 def _beside(index: Tensor, before: int, shape: Sequence[int] | None) -> tuple[int, ...] | None:
-    """The strides of an index as a view of as many dimensions as the result, of one element each where it has none.
+    """Return the strides of an index that is viewed with the rank of the result.
 
-    As torch's views do, a dimension of one element steps over those behind it; where it is broadcast, it has no step.
+    Added dimensions have one element.
+
+    As in torch's views, the stride of a dimension with one element covers the dimensions behind it. The
+    stride of a broadcast dimension is 0.
     """
     sizes, steps = hints(index.shape), hints(index.stride())
     if sizes is None or steps is None or shape is None:
@@ -346,13 +379,13 @@ _COPIES = frozenset(
 _CONTIGUOUS = frozenset({_ATEN.tril.default, _ATEN.triu.default})
 _NOT_ONE_PASS = frozenset({_ATEN.masked_fill.Scalar})
 _SCALARS_AS_THEY_ARE = frozenset({_ATEN.pow.Tensor_Scalar, _ATEN.lerp.Scalar})
-"""Overloads for numbers which do not make tensors of them."""
+"""Overloads for numbers that do not convert the number to a tensor."""
 
 
 _VIEW = _ATEN.view.default
 _AS_STRIDED = _ATEN.as_strided.default
 _ALL_RESULTS = frozenset({_ATEN.log_sigmoid_forward.default})
-"""Operators whose rule is about all of their results."""
+"""Operators whose rule applies to all of their results."""
 _RULES: dict[Any, Rule] = {
     _ATEN.index.Tensor: _indexed,
     _ATEN.angle.default: _angle,

@@ -1,7 +1,10 @@
-"""Operators that raise for the data of their tensors: a bad index, a division by zero, a matrix that has no inverse.
+"""Operators that raise depending on the data of their tensors.
 
-Eager raises whether anybody uses the result or not, so no stage may drop such a call. What is listed was asked of eager by
-``packages/capture/tests/sweeps/raising.py``, which calls every operator on data of all sorts and names what is missing here.
+Examples are a bad index, a division by zero, and a singular matrix.
+
+Eager raises even if nothing uses the result, so no stage may drop such a call.
+``packages/capture/tests/sweeps/raising.py`` determined the lists below from eager. It calls every operator on
+many kinds of data and reports operators that are missing here.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
         for name in sorted({*_INT, *_FLOAT, *_BOOL})
     }
 )
-"""Names of ATen operators, and the kinds of the tensors whose elements they refuse."""
+"""Maps names of ATen operators to the kinds of tensors for which the operator refuses some elements."""
 
 
 def kind_of_dtype(dtype: torch.dtype) -> str:
@@ -50,14 +53,17 @@ def kind_of_dtype(dtype: torch.dtype) -> str:
 
 @cache
 def refused_kinds(target: object) -> frozenset[str] | None:
-    """The kinds of tensors of which ``target`` refuses some elements; None if it refuses none."""
+    """Return the kinds of tensors for which ``target`` refuses some elements.
+
+    Return None if it accepts all elements.
+    """
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return None
     return DATA_CHECKS.get(target._opname.removesuffix("_"))
 
 
 def _divides_by_a_number(target: object, args: object) -> bool:
-    """Whether this is a division by a number that is known not to be zero."""
+    """Whether the call divides by a number that is known to be non-zero."""
     name = target._opname.removesuffix("_") if isinstance(target, OpOverload) else ""
     if name not in _DIVISIONS or not isinstance(args, tuple) or len(args) < 2:
         return False
@@ -65,7 +71,7 @@ def _divides_by_a_number(target: object, args: object) -> bool:
 
 
 def refuses_data(target: object, args: object) -> bool:
-    """Whether a call with these arguments raises for some data of the tensors among them."""
+    """Whether a call with these arguments raises for some data of its tensor arguments."""
     kinds = refused_kinds(target)
     if kinds is None or _divides_by_a_number(target, args):
         return False
@@ -74,7 +80,7 @@ def refuses_data(target: object, args: object) -> bool:
 
 
 def can_raise(node: Node) -> bool:
-    """Whether the call of ``node`` raises for some data of the tensors that it is given."""
+    """Whether the call of ``node`` raises for some data of its tensor arguments."""
     kinds = refused_kinds(node.target)
     if kinds is None or _divides_by_a_number(node.target, node.args):
         return False

@@ -1,6 +1,6 @@
-"""Which results eager's kernels leave undefined (None in Python), for the operators whose fake kernels make tensors of them.
+"""Results that eager's kernels leave undefined (None in Python) although the fake kernels return tensors.
 
-A result that is no tensor is None in the graph, and nothing is planned for it.
+In the graph such a result is None, so no stage allocates memory for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ATEN = torch.ops.aten
 
 
 def with_undefined(func: object, args: Sequence[Any], kwargs: Mapping[str, Any], result: object) -> Any:
-    """``result`` of ``func`` on fake tensors, with None for what eager leaves undefined."""
+    """Return ``result`` (of ``func`` on fake tensors) with None for results that eager leaves undefined."""
     rule = _RULES.get(func)
     if rule is None or not isinstance(result, (tuple, list)):
         return result
@@ -24,7 +24,7 @@ def with_undefined(func: object, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by their names, those that were not given with their defaults."""
+    """Return the arguments of a call by name. Missing arguments get their defaults."""
     declared = func._schema.arguments
     given = {argument.name: argument.default_value for argument in declared}
     given.update(zip((argument.name for argument in declared), args, strict=False))
@@ -32,7 +32,7 @@ def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[st
 
 
 def _rnn_layer(_given: dict[str, Any]) -> tuple[int, ...]:
-    """The workspace of oneDNN's layer is for a backward alone; whether there can be one, grad mode says."""
+    """Return the position of the workspace, which oneDNN's layer computes only if grad mode is on."""
     return () if torch.is_grad_enabled() else (3,)
 
 
@@ -41,7 +41,7 @@ def _attention(given: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _masked(given: dict[str, Any]) -> tuple[int, ...]:
-    """Gradients that nobody asked for."""
+    """Return the positions of the gradients that ``output_mask`` excludes."""
     return tuple(k for k, wanted in enumerate(given["output_mask"]) if not wanted)
 
 

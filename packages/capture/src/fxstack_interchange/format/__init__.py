@@ -1,5 +1,6 @@
-"""The file format: a stage graph as one archive, and back.
+"""The file format: it writes a stage graph as one archive and reads it back.
 
-``document`` writes and reads the graph node by node, ``arguments``, ``values``, ``targets`` and ``constants``
-its parts, ``container`` the archive. Loading never evaluates text of the file. Begin with ``files``.
+``document`` writes and reads the graph node by node. ``arguments``, ``values``, ``targets`` and ``constants``
+write and read the parts of a node. ``container`` is the archive. Loading never evaluates text from the file.
+Begin with ``files``.
 """

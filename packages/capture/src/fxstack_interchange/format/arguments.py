@@ -1,7 +1,7 @@
-"""Node arguments as JSON and back: a registered pair of functions per type.
+"""Node arguments as JSON: one pair of functions per type encodes and decodes them.
 
-JSON's own null, booleans, integers, strings and arrays (lists) stand for themselves; everything else is an
-object with one key, the type's tag.
+JSON null, booleans, integers, strings and arrays (lists) represent themselves. Every other value is an object
+with one key, the tag of its type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class Reading:
-    """What decoding an argument needs: the nodes so far, and the symbols."""
+    """The inputs of a decoder: the nodes decoded so far, and the symbols."""
 
     nodes: Mapping[str, Node]
     table: SymbolTable | None
@@ -41,7 +41,7 @@ _NOTHING = Reading({}, None)
 
 @dataclass(frozen=True)
 class Codec:
-    """How values of some type travel: a tag, what goes under it, and the way back."""
+    """The encoding of the values of some types: a tag, an encoder of the content, and a decoder."""
 
     tag: str
     types: tuple[type, ...]
@@ -146,7 +146,7 @@ CODECS: tuple[Codec, ...] = (
         _member(torch.memory_format, _torch_members(torch.memory_format)),
     ),
 )
-"""Tried in order on saving; the first whose types match writes the value."""
+"""``encode`` tries the codecs in order. The first codec whose types match encodes the value."""
 
 _BY_TAG = {codec.tag: codec for codec in CODECS}
 
@@ -155,7 +155,7 @@ def encode(value: object) -> Any:
     """Return an argument as JSON.
 
     Raises:
-        SaveError: it is of a type that the format does not have.
+        SaveError: the format has no encoding for the argument's type.
     """
     if value is None or isinstance(value, bool | str):
         return value
@@ -172,19 +172,19 @@ def encode(value: object) -> Any:
 
 
 def decode_constant(record: object) -> Any:
-    """Return the argument that ``record`` stands for, which neither nodes nor symbols are part of.
+    """Return the argument that ``record`` encodes. It must not contain nodes or symbols.
 
     Raises:
-        LoadError: it is malformed, or refers to a node or symbol.
+        LoadError: ``record`` is malformed, or refers to a node or symbol.
     """
     return decode(record, _NOTHING)
 
 
 def decode(record: object, reading: Reading, depth: int = 0) -> Any:
-    """Return the argument that ``record`` stands for.
+    """Return the argument that ``record`` encodes.
 
     Raises:
-        LoadError: it is malformed, nested too deep, or refers to a node that is not there yet.
+        LoadError: ``record`` is malformed, nested too deep, or refers to a node that is not decoded yet.
     """
     if depth > MAX_DEPTH:
         raise LoadError(f"an argument is nested deeper than {MAX_DEPTH}")

@@ -1,4 +1,4 @@
-"""A graph as JSON without a file around it: its operators and arguments alone, for what only runs it."""
+"""A graph as JSON without a file: only operators and arguments, for a reader that only runs the graph."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fxstack_interchange.modules import make_graph_module
 
 
 def graph_to_json(module: GraphModule) -> dict[str, Any]:
-    """Return ``module`` as JSON, without its metadata; graphs inside of it are parts of it.
+    """Return ``module`` and its subgraphs as JSON, without node metadata.
 
     Raises:
-        SaveError: it holds tensors or symbolic sizes, or what the format cannot express.
+        SaveError: ``module`` holds tensors, symbolic sizes or values that the format cannot express.
     """
     bare = _without_metadata(module)
     if encode_symbols(bare):
@@ -30,7 +30,7 @@ def graph_to_json(module: GraphModule) -> dict[str, Any]:
 
 
 def graph_from_json(content: Any) -> GraphModule:
-    """Return the graph of ``graph_to_json``.
+    """Return the graph that ``graph_to_json`` encoded.
 
     Raises:
         LoadError: the content is malformed.

@@ -1,7 +1,7 @@
-"""Tensors that a graph holds: safetensors for their bytes, JSON for everything else about them.
+"""The tensors that a graph holds: safetensors stores their bytes, JSON stores their properties.
 
-Each constant is written as the one-dimensional window of storage that it covers, so that strides survive;
-gaps between its elements are written as zeros, never as whatever lies in memory.
+Each constant is stored as the one-dimensional window of its storage that it covers, so that its strides are
+preserved. Gaps between its elements are stored as zeros, never as the bytes that lie in memory there.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass
 class ConstantWriter:
-    """Collects the constants of one file; a tensor met twice is written once."""
+    """Collects the constants of one file. A tensor that occurs twice is stored once."""
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     windows: dict[str, torch.Tensor] = field(default_factory=dict)
     _seen: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
 
     def add(self, tensor: torch.Tensor) -> str:
-        """Return the key under which ``tensor`` is written.
+        """Add ``tensor`` and return its key.
 
         Raises:
-            SaveError: it has no data, or a layout or type that the format does not store.
+            SaveError: ``tensor`` has no data, or a layout or type that the format does not store.
         """
         if id(tensor) in self._seen:
             return self._seen[id(tensor)][0]
@@ -57,7 +57,7 @@ class ConstantWriter:
         return key
 
     def data(self) -> bytes:
-        """Return the safetensors member."""
+        """Return the bytes of the safetensors member."""
         return bytes(save_safetensors(self.windows))
 
 
@@ -71,7 +71,10 @@ def _check(tensor: torch.Tensor) -> None:
 
 
 def _overlaps(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two indices may mean the same element (a zero stride counts as one that can be kept)."""
+    """Whether two indices may refer to the same element.
+
+    A zero stride does not count, because it can be kept.
+    """
     reach = 1
     for length, step in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
         if length > 1 and step != 0:
@@ -93,7 +96,7 @@ def _window(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 
 
 def _as_integers(window: torch.Tensor) -> torch.Tensor:
-    """Return the same bytes as integers, which every version of safetensors stores."""
+    """Return the same bytes as integers. Every version of safetensors stores integers."""
     width = window.element_size()
     return window.view(_BYTES[width]) if width in _BYTES else window.view(torch.int64)
 
@@ -108,7 +111,7 @@ def read_constants(records: dict[str, Any], data: bytes, map_location: str | Non
     """Return the constants of a file by key.
 
     Raises:
-        LoadError: descriptions and data do not fit together, or a device is not there.
+        LoadError: descriptions and data do not correspond, or a device is not available.
     """
     try:
         windows = load_safetensors(data)

@@ -1,8 +1,7 @@
-"""The file: an uncompressed ZIP archive of two members, byte for byte determined by the graph.
+"""The file: an uncompressed ZIP archive with two members. The graph determines every byte.
 
-``graph.json`` is the canonical JSON document, ``constants.safetensors`` the bytes of the constants. Anyone
-can look inside with ordinary tools. Reading checks every size against the limits before anything is
-allocated.
+``graph.json`` is the canonical JSON document. ``constants.safetensors`` holds the bytes of the constants.
+Ordinary tools can open both. The reader checks every size against the limits before it allocates memory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a reader accepts at most: bytes of the document and of the constants, and nodes."""
+    """The limits of a reader: maximum bytes of the document, bytes of the constants, and number of nodes."""
 
     document_bytes: int = 256 * 2**20
     constants_bytes: int = 16 * 2**30
@@ -31,7 +30,7 @@ class Limits:
 
 
 def canonical_json(document: object) -> bytes:
-    """Return the one JSON text of a document: sorted keys, no spaces, ASCII, no NaN."""
+    """Return the canonical JSON text of a document: sorted keys, no spaces, ASCII, no NaN."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
@@ -42,7 +41,7 @@ def pack(document: bytes, constants: bytes) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in ((DOCUMENT, document), (CONSTANTS, constants)):
             member = zipfile.ZipInfo(name, _EPOCH)
-            # Left to itself, zipfile records the platform.
+            # By default zipfile records the platform, so the bytes would differ between platforms.
             member.create_system = 3
             member.external_attr = 0o644 << 16
             archive.writestr(member, data)
@@ -53,7 +52,7 @@ def unpack(path: Path, limits: Limits) -> tuple[Any, bytes]:
     """Return the parsed document and the bytes of the constants.
 
     Raises:
-        LoadError: the file is not an archive of this form, is damaged, or exceeds a limit.
+        LoadError: the file is not an archive of this format, is damaged, or exceeds a limit.
         OSError: the file cannot be read.
     """
     try:

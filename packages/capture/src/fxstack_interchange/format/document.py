@@ -1,4 +1,4 @@
-"""A stage graph as one JSON document, and back, node by node."""
+"""A stage graph as one JSON document, written and read node by node."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MAX_GRAPH_DEPTH = 16
 
 
 def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
-    """Return the JSON document of ``graph``; its tensors go to ``constants``.
+    """Return the JSON document of ``graph``. Its tensors go to ``constants``.
 
     Raises:
-        SaveError: something in the graph has no form in the format; names the node.
+        SaveError: the format cannot express a part of the graph; names the node.
     """
     body = encode_graph(graph.graph_module, constants)
     signature = asdict(graph.signature)
@@ -60,7 +60,7 @@ def _modules(module: GraphModule) -> Iterator[GraphModule]:
 
 
 def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
-    """Describe the symbols of a graph and the graphs inside of it."""
+    """Return descriptions of the symbols of a graph and its subgraphs."""
     found: dict[str, dict[str, Any]] = {}
     for part in _modules(module):
         for node in part.graph.nodes:
@@ -72,10 +72,10 @@ def encode_symbols(module: GraphModule) -> list[dict[str, Any]]:
 
 
 def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, Any]:
-    """Describe nodes and attributes; tensors go to ``constants``.
+    """Return nodes and attributes as JSON. Tensors go to ``constants``.
 
     Raises:
-        SaveError: something has no form in the format; names the node.
+        SaveError: the format cannot express a part of the graph; names the node.
     """
     nodes, attributes = [], {}
     for node in module.graph.nodes:
@@ -123,7 +123,7 @@ def from_document(document: dict[str, Any], constants: dict[str, torch.Tensor]) 
     """Rebuild the stage graph of a document that has passed the schema check.
 
     Raises:
-        LoadError: names the defect and where it is.
+        LoadError: names the defect and its place.
     """
     table = declare(document["symbols"])
     module = decode_graph(document["graph"], table, constants, 0)
@@ -146,7 +146,7 @@ def _decode_signature(document: dict[str, Any]) -> GraphSignature:
 def decode_graph(
     record: dict[str, Any], table: SymbolTable, constants: dict[str, torch.Tensor], depth: int
 ) -> GraphModule:
-    """Rebuild a graph, ``depth`` levels inside of the outermost.
+    """Rebuild a graph that is nested ``depth`` levels inside the outermost graph.
 
     Raises:
         LoadError: names the defect and the node.
@@ -183,7 +183,10 @@ def _decode_attribute(
 
 
 def _identifier(text: object, what: str) -> str:
-    """Names end up in generated Python, so nothing but an identifier may pass."""
+    """Return ``text`` if it is an identifier.
+
+    Names become part of generated Python code, so other text is an error.
+    """
     if not isinstance(text, str) or not text.isidentifier() or keyword.iskeyword(text):
         raise LoadError(f"{what} {text!r:.100} is not an identifier")
     return text

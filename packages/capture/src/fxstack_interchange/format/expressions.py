@@ -1,9 +1,9 @@
-"""Symbolic sizes as text and back, without evaluating text.
+"""Symbolic sizes as text. The parser never evaluates text.
 
-The notation is functional: ``Add(1, Mul(2, s0))``. A name followed by parentheses is one of the functions of
-``FUNCTIONS``, any other name is a symbol; numbers are integers, floats (with a point or exponent) or
-fractions ``p/q``. The arguments of commutative functions are sorted by their text, so that equal
-expressions have equal text.
+The notation is functional: ``Add(1, Mul(2, s0))``. A name followed by parentheses is a function of
+``FUNCTIONS``. Any other name is a symbol. A number is an integer, a float (with a point or exponent) or a
+fraction ``p/q``. The arguments of commutative functions are sorted by their text, so that equal expressions
+have equal text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(sympy, name) for name in _SYMPY},
     **{name: getattr(functions, name) for name in _TORCH if hasattr(functions, name)},
 }
-"""Every function an expression may use."""
+"""The functions that an expression may use."""
 
 _NAMES = {_RELATIONS.get(name, name): name for name in FUNCTIONS}
 _CONSTANTS: dict[str, Any] = {"True": sympy.true, "False": sympy.false, "inf": sympy.oo, "int_oo": int_oo}
@@ -63,7 +63,7 @@ def to_text(expr: sympy.Expr) -> str:
     """Write a sympy expression over symbols in the notation of this module.
 
     Raises:
-        SaveError: it uses a function that the format does not have.
+        SaveError: ``expr`` uses a function that the format does not have.
     """
     if expr.is_Symbol:
         return str(expr)
@@ -85,7 +85,7 @@ def to_text(expr: sympy.Expr) -> str:
 
 
 def from_text(text: object, symbols: Mapping[str, sympy.Symbol]) -> Any:
-    """Read an expression; only symbols in ``symbols`` are known.
+    """Parse an expression. It may use only the symbols in ``symbols``.
 
     Raises:
         LoadError: the text is malformed, too long or too deep, or uses an unknown name.

@@ -20,12 +20,12 @@ _DEFAULT_LIMITS = Limits()
 
 
 def save(graph: StageGraph, path: str | os.PathLike[str]) -> None:
-    """Write ``graph`` to ``path``; the same graph always gives the same bytes.
+    """Write ``graph`` to ``path``. The same graph always gives the same bytes.
 
-    The file appears whole or not at all.
+    The write is atomic: the file appears complete or not at all.
 
     Raises:
-        SaveError: the graph holds something that the format cannot express; names the node.
+        SaveError: the graph holds a value that the format cannot express; names the node.
         VerificationError: graph and signature do not correspond.
         OSError: the file cannot be written.
     """
@@ -42,7 +42,7 @@ def save(graph: StageGraph, path: str | os.PathLike[str]) -> None:
 
 def to_bytes(graph: StageGraph) -> bytes:
     """Return the bytes of the file that ``save`` writes."""
-    # What is written can be read: load checks the same rules.
+    # ``load`` checks the same rules, so ``load`` accepts every file that ``save`` writes.
     verify(graph, CORRESPONDENCE)
     constants = ConstantWriter()
     document = to_document(graph, constants)
@@ -52,15 +52,15 @@ def to_bytes(graph: StageGraph) -> bytes:
 def load(
     path: str | os.PathLike[str], *, map_location: str | None = None, limits: Limits = _DEFAULT_LIMITS
 ) -> StageGraph:
-    """Read the graph of a file; values in its metadata are fake, in a mode and ShapeEnv of their own.
+    """Read the graph of a file. Values in its metadata are fake, with their own fake mode and ShapeEnv.
 
-    Nothing in the file is executed, unpickled or traced. Running the loaded graph runs the operators that it
-    names: do that with graphs you trust.
+    Loading does not execute, unpickle or trace anything in the file. Running the loaded graph runs the
+    operators that it names, so run only graphs that you trust.
 
-    ``map_location`` puts constants on another device than the one they were saved from.
+    ``map_location`` puts constants on another device than the device that they were saved from.
 
     Raises:
-        LoadError: the file is damaged, of another version, or breaks the format; names the defect.
+        LoadError: the file is damaged, of another version, or violates the format; names the defect.
         OSError: the file cannot be read.
     """
     document, data = unpack(Path(path), limits)

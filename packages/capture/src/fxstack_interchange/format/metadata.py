@@ -1,4 +1,4 @@
-"""The closed list of node metadata keys. Passes keep anything else in tables of their own."""
+"""The closed list of node metadata keys. A pass keeps other data in a table of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<functio
 
 
 def user_line(node: Node) -> str | None:
-    """Return ``file:line: source text`` of the innermost frame in the node's stack trace, if it has one."""
+    """Return ``file:line: source text`` of the innermost frame in the node's stack trace.
+
+    Return None if there is none.
+    """
     found = user_frame(node)
     if found is None:
         return None
@@ -34,7 +37,10 @@ def user_line(node: Node) -> str | None:
 
 
 def user_frame(node: Node) -> tuple[str, int, str] | None:
-    """Return file, line and source text of the innermost frame in the node's stack trace, if it has one."""
+    """Return file, line and source text of the innermost frame in the node's stack trace.
+
+    Return None if there is none.
+    """
     trace = node.meta.get("stack_trace")
     if not isinstance(trace, str):
         return None

@@ -1,4 +1,4 @@
-"""Node metadata as JSON and back: one pair of functions per documented key."""
+"""Node metadata as JSON: one pair of functions per documented key encodes and decodes it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Codec:
 
 
 def encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the documented metadata of a node as JSON; other keys are left out."""
+    """Return the documented metadata of a node as JSON, without other keys."""
     return {key: _CODECS[key].write(meta[key]) for key in SAVED_KEYS if meta.get(key) is not None} | (
         {"val": None} if "val" in meta and meta["val"] is None else {}
     )
 
 
 def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
-    """Return the metadata that ``record`` describes.
+    """Return the metadata that ``record`` encodes.
 
     Raises:
         LoadError: a key is not documented, or its content is malformed.
@@ -47,7 +47,7 @@ def decode_meta(record: dict[str, Any], table: SymbolTable) -> dict[str, Any]:
 
 
 def type_name(value: object) -> str:
-    """Return the qualified name of a class or function; text stays as it is."""
+    """Return the qualified name of a class or function. Return a string unchanged."""
     if isinstance(value, str):
         return value
     module = getattr(value, "__module__", None)

@@ -1,7 +1,7 @@
-"""Checks a document against the JSON Schema that ships with the package.
+"""Validates a document against the JSON Schema that ships with the package.
 
-Only the few keywords that ``schema.json`` uses are implemented; a test holds this against a full
-implementation. The structure is checked before anything is built.
+The validator implements only the keywords that ``schema.json`` uses. A test compares it with a full
+implementation. The reader validates the structure of a document before it builds any object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_document(document: object) -> None:
     """Check the structure of a document.
 
     Raises:
-        LoadError: names the place and what was expected there.
+        LoadError: names the place and the expected content.
     """
     schema = document_schema()
     _check(document, schema, schema, "document")

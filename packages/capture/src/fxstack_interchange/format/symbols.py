@@ -1,4 +1,4 @@
-"""Symbolic integers of a file: described from a ShapeEnv, and declared in a new one on loading."""
+"""The symbols of a file: described from a ShapeEnv on saving, declared in a new ShapeEnv on loading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASSUMPTIONS = ("integer", "positive", "nonnegative")
 
 
 def describe_symbol(symbol: sympy.Symbol, shape_env: object) -> dict[str, Any]:
-    """Return what a file says of a symbol: its name, value at capture, range and sympy assumptions."""
+    """Return a symbol's name, value at capture, range and sympy assumptions as JSON."""
     hints = _hints(shape_env)
     bounds = getattr(shape_env, "var_to_range", {}).get(symbol)
     hint = hints.get(symbol)
@@ -38,7 +38,7 @@ def _hints(shape_env: object) -> dict[sympy.Symbol, Any]:
 
 
 def _number(value: object) -> int | float | None:
-    """Return an exact JSON number, or None for what has none (infinities, singletons)."""
+    """Return an exact JSON number; None for values without an exact JSON number (infinities)."""
     if value is None or value in (int_oo, -int_oo, sympy.oo, -sympy.oo):
         return None
     if isinstance(value, sympy.Integer | int):
@@ -47,7 +47,7 @@ def _number(value: object) -> int | float | None:
 
 
 def symbols_in(value: object) -> Iterator[tuple[sympy.Symbol, Any]]:
-    """Yield every symbol in a node's value with the ShapeEnv it belongs to."""
+    """Yield every symbol in a node's value, with the ShapeEnv that the symbol belongs to."""
     if isinstance(value, SYMBOLIC):
         for symbol in sorted(value.node.expr.free_symbols, key=str):
             yield symbol, value.node.shape_env
@@ -63,7 +63,7 @@ def symbols_in(value: object) -> Iterator[tuple[sympy.Symbol, Any]]:
 
 
 def tensor_geometry(value: torch.Tensor) -> tuple[Any, ...]:
-    """Return sizes, strides and offset; of a layout without strides only the sizes."""
+    """Return sizes, strides and storage offset. For a layout without strides, return only the sizes."""
     if value.layout is not torch.strided:
         return tuple(value.shape)
     return (*value.shape, *value.stride(), value.storage_offset())
@@ -71,7 +71,7 @@ def tensor_geometry(value: torch.Tensor) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """The symbols of a loaded graph, in a ShapeEnv of their own; None for a graph without symbols."""
+    """The symbols of a loaded graph and their ShapeEnv, which is None for a graph without symbols."""
 
     symbols: dict[str, sympy.Symbol]
     shape_env: ShapeEnv | None
@@ -81,7 +81,7 @@ class SymbolTable:
         return from_text(text, self.symbols)
 
     def integer(self, value: object) -> Any:
-        """Return an int or SymInt from a number or an expression's text."""
+        """Return an int for a number, and a SymInt for the text of an expression."""
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         expr = self.expression(value)
@@ -110,8 +110,8 @@ class SymbolTable:
 
 
 def declare(records: list[dict[str, Any]]) -> SymbolTable:
-    """Make a ShapeEnv that knows the described symbols, with their ranges and hints."""
-    # Making a ShapeEnv costs seconds of torch's imports, which a graph without symbols need not pay.
+    """Make a ShapeEnv that declares the described symbols, with their ranges and hints."""
+    # Making a ShapeEnv imports torch modules, which takes seconds. A graph without symbols does not need one.
     if not records:
         return SymbolTable({}, None, FakeTensorMode())
     shape_env = ShapeEnv()

@@ -1,8 +1,8 @@
 """Operators by qualified name, through a strict allow-list.
 
-A file names what a node calls: ``torch.ops.aten.add.Tensor``, ``torch.nn.functional.linear``,
-``operator.getitem``. A name is looked up in the tables below and nowhere else; nothing is imported. What
-reads or writes files, starts processes or compiles is refused by name, wherever it may be found.
+A file names the function that a node calls: ``torch.ops.aten.add.Tensor``, ``torch.nn.functional.linear``,
+``operator.getitem``. The reader looks up a name only in the tables below, and imports nothing. ``_REFUSED``
+excludes by name the functions that read or write files, start processes or compile code, in every namespace.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NAMESPACES: dict[str, Any] = {
     "operator": operator,
     "math": math,
 }
-"""Where ordinary functions live; searched in this order when a function is given a name."""
+"""The namespaces of ordinary functions. ``name_of`` uses the first namespace that holds the function."""
 
 _EXTRA_TORCH = _words("""
     set_autocast_enabled set_autocast_dtype set_autocast_cpu_enabled set_autocast_cpu_dtype
@@ -62,7 +62,7 @@ _EXTRA_TORCH = _words("""
     sym_fresh_size _check _check_is_size tensor as_tensor asarray scalar_tensor manual_seed seed initial_seed
     is_grad_enabled is_tensor numel Size
 """)
-"""Names of ``torch`` itself that are allowed besides its tensor functions."""
+"""Allowed names of ``torch`` besides its tensor functions."""
 
 _EXTRA_C = _words("""
     _set_grad_enabled _set_deterministic_algorithms _set_cublas_allow_tf32 _set_default_dtype
@@ -83,10 +83,10 @@ _FUNCTION_TYPES = (
 
 
 def name_of(target: object) -> str:
-    """Return the qualified name under which a file refers to ``target``.
+    """Return the qualified name by which a file refers to ``target``.
 
     Raises:
-        SaveError: it is not in the allow-list.
+        SaveError: ``target`` is not in the allow-list.
     """
     try:
         name = _names().get(target) if not isinstance(target, OpOverload) else None
@@ -106,7 +106,7 @@ def name_of(target: object) -> str:
 
 
 def resolve(name: object) -> Callable[..., Any]:
-    """Return the operator that ``name`` stands for.
+    """Return the operator that ``name`` refers to.
 
     Raises:
         LoadError: the name is not in the allow-list, or this torch does not have it.
@@ -169,7 +169,7 @@ def _higher_order(name: str, unknown: LoadError) -> Callable[..., Any]:
 
 @cache
 def _table() -> dict[str, Callable[..., Any]]:
-    """Return every allowed function by name; a pure function of the installed torch."""
+    """Return every allowed function by name. The table depends only on the installed torch."""
     table: dict[str, Callable[..., Any]] = {}
     tensor_functions = set(dir(torch_compat.VariableFunctions))
     overridable = torch.overrides.get_overridable_functions()
@@ -190,12 +190,16 @@ def _table() -> dict[str, Callable[..., Any]]:
 
 
 def _is_function(value: object) -> bool:
-    # The methods of torch.Tensor are descriptors; higher-order operators are named by themselves.
+    # The methods of torch.Tensor are descriptors. Higher-order operators are not functions here, because
+    # ``_operator_name`` names them.
     return isinstance(value, _FUNCTION_TYPES) or getattr(value, "__module__", "") == "torch._jit_internal"
 
 
 def _belongs(value: object, prefix: str) -> bool:
-    """Whether a function found in a namespace is one of torch's, not a helper that its file imported."""
+    """Whether a function in a namespace belongs to torch.
+
+    It may also be a helper that the module imported.
+    """
     module = str(getattr(value, "__module__", None) or "")
     if prefix in ("operator", "math"):
         return True

@@ -1,4 +1,4 @@
-"""Descriptions of what a node produces (``meta["val"]``), and fake values made from them."""
+"""Descriptions of the values of nodes (``meta["val"]``), and fake values made from descriptions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_DIMENSIONS = 64
 
 
 def describe(value: object) -> Any:
-    """Return the JSON description of a fake tensor, a symbolic or plain number, or a nest of them.
+    """Return the JSON description of a fake tensor, a symbolic or plain number, or a container of these.
 
     Raises:
-        SaveError: the value is of a type that the format does not describe.
+        SaveError: the format has no description for the value's type.
     """
     if value is None or isinstance(value, bool | str):
         return value
@@ -80,7 +80,7 @@ def size_text(size: Any) -> int | str:
 
 
 def rebuild(record: object, table: SymbolTable) -> Any:
-    """Make the value that ``record`` describes; tensors are fake.
+    """Make the value that ``record`` describes. Its tensors are fake.
 
     Raises:
         LoadError: the description is malformed.
@@ -96,7 +96,7 @@ def rebuild(record: object, table: SymbolTable) -> Any:
 
 
 def rebuild_tensor(record: dict[str, Any], table: SymbolTable) -> torch.Tensor:
-    """Make a fake tensor of the described geometry, without allocating its data."""
+    """Make a fake tensor with the described sizes, strides and offset, without allocating its data."""
     shape = [_size(size, table) for size in _sizes(record, "shape")]
     stride = [_size(size, table) for size in _sizes(record, "stride")]
     if len(shape) != len(stride):

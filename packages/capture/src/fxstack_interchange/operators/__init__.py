@@ -1,5 +1,5 @@
-"""Operators of ours that may stand in a graph between stages.
+"""The operators of fxstack that may occur in a graph between stages.
 
-Attention as one operator, launches of users' Triton kernels, states of random generators, hooks of gradients.
-Every stage may import them. Begin with ``seeds``, the shortest.
+They are attention as one operator, launches of users' Triton kernels, states of random generators, and hooks
+of gradients. Every stage may import them. Begin with ``seeds``, the shortest module.
 """

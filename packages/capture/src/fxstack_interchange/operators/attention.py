@@ -1,8 +1,10 @@
-"""What one ``flex_attention`` computes on a score, as ATen graphs of single numbers that a compiler can write into a kernel.
+"""The score functions of one ``flex_attention`` call, as ATen graphs over 0-d tensors.
 
-``score`` and ``mask`` take ``(score, b, h, m, n, *buffers, *numbers)`` without and with the score; ``gradient`` takes
-``(score, b, h, m, n, grad, *buffers, *numbers)`` and returns the gradient of the score, followed, for each element of a
-buffer that a gradient is added to, by its indices and what is added. ``numbers`` are integers of the program, as 0-d tensors.
+A compiler can inline such a graph into a kernel. ``score`` takes ``(score, b, h, m, n, *buffers, *numbers)``.
+``mask`` takes the same arguments without the score. ``gradient`` takes ``(score, b, h, m, n, grad, *buffers,
+*numbers)``. It returns the gradient of the score, followed, for each buffer element that a gradient is added
+to, by the indices of the element and the value to add. ``numbers`` are integers of the program, as 0-d
+tensors.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ POSITIONS = 4
 
 
 class NotSingleError(Exception):
-    """A function of a score that does more than compute one number from numbers, or that has no such gradient."""
+    """A function does more than compute one number from numbers, or it has no gradient of this form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A gradient that is added to one element of buffer ``buffer``, which has ``indices`` dimensions."""
+    """A gradient that is added to one element of buffer ``buffer``. The buffer has ``indices`` dimensions."""
 
     buffer: int
     indices: int
@@ -49,7 +51,11 @@ class Addition:
 
 @dataclass(frozen=True)
 class Attention:
-    """See the module's docstring; ``mask`` is None where every key is seen. ``blocks``: sizes of a mask's blocks, if any."""
+    """The graphs of one attention (see the module docstring) and its options.
+
+    ``mask`` is None if no key is masked. ``blocks`` are the block sizes of a block mask; None if there is no
+    block mask.
+    """
 
     score: GraphModule
     mask: GraphModule | None
@@ -60,14 +66,17 @@ class Attention:
 
     @property
     def key(self) -> str:
-        """Equal for attentions that compute the same."""
+        """A key that is equal for attentions that compute the same."""
         graphs = [None if g is None else _text(g) for g in (self.score, self.mask, self.gradient)]
         text = repr((graphs, self.additions, self.scale, self.blocks))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _text(module: GraphModule) -> str:
-    """The code, with the values of constants: their names are numbers."""
+    """Return the code of ``module`` and the values of its constants.
+
+    The code refers to constants only by generated names, so it does not distinguish their values.
+    """
     found = (n for n in module.graph.nodes if n.op == "get_attr")
     constants = [(str(n.target), repr(getattr(module, str(n.target)))) for n in found]
     return f"{module.code}{constants}"
@@ -75,7 +84,7 @@ def _text(module: GraphModule) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A buffer as far as graphs depend on it."""
+    """The properties of a buffer that the graphs depend on."""
 
     rank: int
     dtype: torch.dtype
@@ -94,17 +103,18 @@ def single_graphs(
     blocks: tuple[int, int] | None,
     gradients: bool,
 ) -> Attention:
-    """The graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
+    """Return the graphs of ``score(score, b, h, m, n, *own)`` and ``mask(b, h, m, n, *own)``.
 
-    ``places``: for each function, which of ``(*buffers, *numbers)`` its arguments are. ``gradients``: whether to make the third.
+    ``places`` lists for each function the positions of its arguments ``own`` in ``(*buffers, *numbers)``.
+    ``gradients`` says whether to make the gradient graph.
 
     Raises:
-        NotSingleError: they do not compute single numbers from single numbers and elements of buffers.
+        NotSingleError: a function does not compute one number from numbers and elements of buffers.
     """
     tracer = _Tracer(buffers, numbers, device)
     found: list[Attention | BaseException] = []
 
-    def trace() -> None:  # in a thread of its own, for none of the tracing around it to be on
+    def trace() -> None:  # A separate thread has none of the tracing modes that surround this call.
         try:
             plain = tracer.score(score, places[0])
             seen = tracer.mask(mask, places[1])
@@ -191,10 +201,10 @@ def _traced(mode: FakeTensorMode, call: Callable[..., Any], arguments: Sequence[
 
 
 def _checked(module: GraphModule) -> GraphModule:
-    """``module``, in which every value is a number.
+    """Return ``module`` if every value in it is a 0-d tensor.
 
     Raises:
-        NotSingleError: one is not.
+        NotSingleError: a value is not a 0-d tensor.
     """
     for node in module.graph.nodes:
         value = node.meta.get("val")
@@ -210,7 +220,7 @@ def _is_number(value: object) -> bool:
 def _with_additions(
     module: GraphModule, wanted: Sequence[int], buffers: Sequence[Operand]
 ) -> tuple[GraphModule, tuple[Addition, ...]]:
-    """``module``, whose gradients of buffers are made by adding to single elements, with these in their place."""
+    """Return ``module`` with each buffer gradient replaced by the single-element additions that form it."""
     output = module.graph.output_node()
     first, *rest = cast("list[Any]", output.args[0])
     results, additions = [first], []
@@ -219,7 +229,8 @@ def _with_additions(
             results += [*indices, value]
             additions.append(Addition(buffer, len(indices)))
     output.args = (tuple(results),)
-    for node in reversed(list(module.graph.nodes)):  # in-place nodes, which are kept otherwise
+    # ``eliminate_dead_code`` keeps in-place nodes, so this loop erases unused nodes itself.
+    for node in reversed(list(module.graph.nodes)):
         if node.op == "call_function" and not node.users:
             module.graph.erase_node(node)
     module.recompile()
@@ -227,7 +238,7 @@ def _with_additions(
 
 
 def _parts(gradient: Any, rank: int) -> list[tuple[list[Node], Node]]:
-    """Indices and values that ``gradient`` is the sum of."""
+    """Return indices and values of the additions whose sum is ``gradient``."""
     if gradient is None:
         return []
     if gradient.target is aten.add.Tensor and len(gradient.args) == 2 and not gradient.kwargs:

@@ -1,7 +1,9 @@
-"""The operators of attentions: one for the results, the overload ``backward`` for the gradients.
+"""The operators of attentions.
 
-A compiler that has kernels for them asks ``attention_of`` what they compute. Run by torch itself, they compute all scores, as
-eager does.
+The default overload computes the results, the overload ``backward`` the gradients.
+
+A compiler that has attention kernels calls ``attention_of`` to get the graphs of an operator. If torch runs
+the operator itself, the operator computes all scores, as eager does.
 """
 
 from __future__ import annotations
@@ -28,19 +30,23 @@ NAMESPACE = "fxstack_attention"
 SCHEMA = "Tensor query, Tensor key, Tensor value, Tensor[] blocks, Tensor[] buffers, SymInt[] numbers"
 BACKWARD = "Tensor out, Tensor sums, Tensor grad_out, Tensor[] grad_sums"
 
-# Registrations outlive every compiler, as those of torch.library do: graphs refer to the operators.
+# Registrations stay for the life of the process, as torch.library's registrations do, because graphs refer to
+# the operators.
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _BY_KEY: Final[dict[str, OpOverload]] = {}
 _ATTENTIONS: Final[dict[str, Attention]] = {}
 
 
 def attention_operator(attention: Attention) -> OpOverload:
-    """The operator of ``attention``, defined where there is none yet.
+    """Return the operator of ``attention``. Define it if it does not exist yet.
 
-    ``(query, key, value, blocks, buffers, numbers)`` to the results of ``flex_attention``'s operator; ``blocks`` are a block
-    mask's tensors: counts and indices of blocks of keys, the same for blocks that are seen whole if there are such, and both of
-    queries. Its overload ``backward`` takes what the forward took, its first two results and their gradients (the second one
-    may be missing), and gives those of query, key, value and of each buffer that ``operators.attention.additions`` mentions.
+    The operator maps ``(query, key, value, blocks, buffers, numbers)`` to the results of the
+    ``flex_attention`` operator. ``blocks`` are the tensors of a block mask: counts and indices of key blocks,
+    the same for full key blocks if the mask has them, and the corresponding tensors of query blocks.
+
+    The overload ``backward`` takes the arguments of the forward, its first two results and their gradients.
+    The gradient of the second result may be missing. The overload returns the gradients of query, key, value
+    and of each buffer that ``Attention.additions`` mentions.
     """
     key = attention.key
     if key not in _BY_KEY:
@@ -49,7 +55,10 @@ def attention_operator(attention: Attention) -> OpOverload:
 
 
 def attention_of(target: object) -> tuple[Attention, bool] | None:
-    """What an operator computes, and whether it is the backward; None for every other callable."""
+    """Return the attention of an operator, and whether the operator is the backward.
+
+    Return None for every other callable.
+    """
     schema = getattr(target, "_schema", None)
     found = None if schema is None else _ATTENTIONS.get(schema.name)
     return None if found is None else (found, str(target).endswith(".backward"))
@@ -72,11 +81,11 @@ def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) ->
 
 
 def changed(attention: Attention) -> tuple[int, ...]:
-    """The buffers that have gradients."""
+    """Return the positions of the buffers that have gradients."""
     return tuple(sorted({addition.buffer for addition in attention.additions}))
 
 
-# --- without data --------------------------------------------------------------------------------
+# --- fake kernels --------------------------------------------------------------------------------
 
 
 def _fake(
@@ -96,7 +105,7 @@ def _fake_backward(attention: Attention) -> Callable[..., tuple[Tensor, ...]]:
     return fake
 
 
-# --- on all scores -------------------------------------------------------------------------------
+# --- eager kernels -------------------------------------------------------------------------------
 
 
 def _forward(attention: Attention) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
@@ -164,7 +173,7 @@ def _gradients(
 
 
 def _collected(grad: Tensor, like: Tensor) -> Tensor:
-    """Gradients for each query's head and batch, added up for the keys' or values'."""
+    """Sum the gradients of query heads and batches to the heads and batches of the keys or values."""
     batch, heads = like.shape[:2]
     grad = grad.view(grad.size(0), heads, -1, *grad.shape[2:]).sum(2)
     return grad.sum(0, keepdim=True) if batch != grad.size(0) else grad

@@ -1,6 +1,7 @@
-"""``flex_attention`` as ordinary operators on all scores: what eager computes.
+"""``flex_attention`` as ordinary operators on all scores, as eager computes it.
 
-The algorithm is that of torch's ``math_attention`` and ``sdpa_dense_backward`` (``torch/_higher_order_ops/flex_attention.py``).
+The algorithm is that of torch's ``math_attention`` and ``sdpa_dense_backward``
+(``torch/_higher_order_ops/flex_attention.py``).
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from fxstack_interchange.operators.flex import attention_strides
 Modifier = Callable[..., Tensor]
 
 POSITIONS = 4
-"""Batch, head, query and key, in this order."""
+"""The number of position arguments: batch, head, query and key, in this order."""
 
 
 def dense_attention(  # noqa: PLR0917 - the operator's own order
     query: Tensor, key: Tensor, value: Tensor, score_mod: Modifier, mask_mod: Modifier | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention, the base-2 logarithms of the sums, and the largest scores in units of ln 2.
+    """Return the attention, the base-2 logarithms of the sums, and the largest scores divided by ln 2.
 
-    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv, S, Ev).
-    ``score_mod(scores, b, h, m, n)`` and ``mask_mod(b, h, m, n)`` take all scores, and positions (``over_all``).
+    ``query``: (B, Hq, L, E); ``key``: (B or 1, Hkv, S, E) with Hkv a divisor of Hq; ``value``: (B or 1, Hkv,
+    S, Ev). ``score_mod(scores, b, h, m, n)`` and ``mask_mod(b, h, m, n)`` take all scores and positions at
+    once (see ``over_all``).
     """
     _, scores = dense_scores(query, key, score_mod, mask_mod, scale)
     weights = torch_compat.safe_softmax(scores, dim=-1)
@@ -38,7 +40,7 @@ def dense_attention(  # noqa: PLR0917 - the operator's own order
 def dense_scores(
     query: Tensor, key: Tensor, score_mod: Modifier, mask_mod: Modifier | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Before and after both functions."""
+    """Return the scores before and after ``score_mod`` and ``mask_mod``."""
     precise = torch.float64 if query.dtype is torch.float64 else torch.float32
     key = for_each_query(key, query)
     scores = (query.to(precise) @ key.to(precise).transpose(-2, -1) * scale).to(precise)
@@ -51,12 +53,16 @@ def dense_scores(
 
 
 def ranges(scores: Tensor) -> list[Tensor]:
-    """The positions along each dimension of (B, H, L, S) ``scores``."""
+    """Return the positions along each dimension of (B, H, L, S) ``scores``."""
     return [torch.arange(size, device=scores.device) for size in scores.shape]
 
 
 def over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
-    """``fn`` of numbers as a function of ``leading`` (B, H, L, S) tensors, the four ranges of positions, and what all share."""
+    """Vectorise ``fn``, a function of numbers, over all batches, heads, queries and keys.
+
+    The result takes ``leading`` tensors of shape (B, H, L, S), then the four ranges of positions, then
+    ``trailing`` tensors that all elements share.
+    """
     for dim in reversed(range(POSITIONS)):
         where: list[int | None] = [None] * POSITIONS
         where[dim] = 0
@@ -65,7 +71,7 @@ def over_all(fn: Modifier, leading: int, trailing: int) -> Modifier:
 
 
 def for_each_query(tensor: Tensor, query: Tensor) -> Tensor:
-    """Keys or values, once for each head and batch of queries."""
+    """Expand keys or values to the batch and heads of ``query``."""
     groups = query.size(1) // tensor.size(1)
     if groups != 1:
         batch, heads, *rest = tensor.shape
@@ -87,5 +93,8 @@ def laid_out(out: Tensor, query: Tensor) -> Tensor:
 
 
 def _hints(sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """Symbolic numbers as they were seen; their order is guarded where the node was written down."""
+    """Return the hints of symbolic numbers.
+
+    This adds no guard, because capture guarded the order of the strides when it recorded the node.
+    """
     return tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)

@@ -1,4 +1,4 @@
-"""What ``flex_attention`` means where its node is written down and where it is taken apart."""
+"""The strides of ``flex_attention`` results, for capture and for ``dense_attention``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 
 def attention_strides(shape: tuple[Any, ...], like: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Strides for ``shape`` that order dimensions in memory as the strides ``like`` do, the last one innermost all the same.
+    """Return strides for ``shape`` with the dimension order of the strides ``like``.
 
-    As torch gives them to the operator's result; of dimensions with equal strides, the later one is further inside.
+    The last dimension is always the innermost. torch gives these strides to the operator's result. Of two
+    dimensions with equal strides, the later dimension is further inside.
     """
     last = len(shape) - 1
     order = sorted(range(last, -1, -1), key=like.__getitem__)

@@ -1,4 +1,7 @@
-"""A node that hangs a graph on a tensor as its hook: the gradient that is handed on is what the graph makes of it."""
+"""A node that registers a graph as a gradient hook of a tensor.
+
+The hook replaces the gradient of the tensor.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from torch.fx.node import has_side_effect
 
 @has_side_effect  # type: ignore[untyped-decorator]
 def hook_gradient(tensor: torch.Tensor, hook: Callable[..., tuple[torch.Tensor]], *operands: object) -> None:
-    """``tensor.register_hook``, where ``tensor`` has a gradient; ``hook`` takes that and the ``operands``."""
+    """Call ``tensor.register_hook`` if ``tensor`` requires a gradient.
+
+    ``hook`` takes the gradient and the ``operands``.
+    """
     if tensor.requires_grad:
         tensor.register_hook(lambda gradient: hook(gradient, *operands)[0])

@@ -1,8 +1,9 @@
-"""The operators of kernel launches: one that writes to its arguments, as the program does, and a functional one.
+"""The operators of kernel launches: a mutating overload, as the program calls it, and functional overloads.
 
-The first takes part in functionalisation by itself, which replaces it by the overload ``functional``: same arguments,
-nothing is written to, and the result is what the written tensors become, in order. ``functional_same_0_2`` is the
-overload for calls whose arguments 0 and 2 are one tensor.
+The mutating overload has its own kernel for functionalisation, which replaces it by the overload
+``functional``. That overload takes the same arguments, writes to none of them, and returns the new values of
+the written tensors, in order. The overload ``functional_same_0_2`` is for calls whose arguments 0 and 2 are
+one tensor.
 """
 
 from __future__ import annotations
@@ -19,25 +20,29 @@ from fxstack_interchange.operators.kernels import NAMESPACE, KernelLaunch, run, 
 from fxstack_interchange.torch_compat import OpOverload
 
 Same = tuple[tuple[int, ...], ...]
-"""Groups of positions of arguments that are one tensor, which is written to."""
+"""Groups of argument positions. The arguments of a group are one tensor, and the kernel writes to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionalLaunch:
-    """What a functional overload does: launch after copying the arguments at ``places``, those of a group of ``same`` once."""
+    """A functional overload: copy the arguments at ``places``, then launch the kernel on the copies.
+
+    The arguments of a group of ``same`` share one copy.
+    """
 
     launch: KernelLaunch
     places: tuple[int, ...]
     same: Same
 
     def in_place(self, *args: object) -> Any:
-        """Launch on ``args`` as they are; the written tensors."""
+        """Launch the kernel on ``args`` without copying. Return the written tensors."""
         run(self.launch, args)
         made = tuple(args[place] for place in self.places)
         return made[0] if len(made) == 1 else made
 
 
-# Registrations outlive every compiler, as those of torch.library do: graphs refer to the operators.
+# Registrations stay for the life of the process, as torch.library's registrations do, because graphs refer to
+# the operators.
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _BY_KEY: Final[dict[tuple[Any, ...], OpOverload]] = {}
 _LAUNCHES: Final[dict[str, KernelLaunch]] = {}
@@ -45,7 +50,7 @@ _FUNCTIONAL: Final[dict[tuple[str, str], FunctionalLaunch]] = {}
 
 
 def launch_operator(launch: KernelLaunch) -> OpOverload:
-    """The operator of ``launch``, defined where there is none yet."""
+    """Return the operator of ``launch``. Define it if it does not exist yet."""
     key = launch.key
     if key not in _BY_KEY:
         _BY_KEY[key] = _define(launch)
@@ -53,7 +58,7 @@ def launch_operator(launch: KernelLaunch) -> OpOverload:
 
 
 def functional_launch_of(target: object) -> FunctionalLaunch | None:
-    """What a functional overload stands for; None for every other callable."""
+    """Return the launch of a functional overload; None for every other callable."""
     schema = getattr(target, "_schema", None)
     return None if schema is None else _FUNCTIONAL.get((schema.name, schema.overload_name))
 
@@ -74,7 +79,8 @@ def _define(launch: KernelLaunch) -> OpOverload:
 def _implement(name: str, fake: Callable[..., Any], real: Callable[..., Any]) -> None:
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
-    # Gradients do not flow through a kernel, in eager neither: a program's own autograd.Function gives them.
+    # Gradients do not flow through a kernel, neither here nor in eager. A program that needs gradients wraps
+    # the launch in an autograd.Function.
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
 
 
@@ -84,13 +90,16 @@ def _overload(name: str, overload: str) -> OpOverload:
 
 
 def written_places(operator: OpOverload) -> tuple[int, ...]:
-    """Positions of the arguments that a launch writes to."""
+    """Return the positions of the arguments that a launch writes to."""
     arguments = operator._schema.arguments
     return tuple(k for k, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
 
 
 def _noting_writes(operator: OpOverload) -> Callable[..., None]:
-    """What is written to has another version afterwards, which is how tracers see mutation."""
+    """Return a kernel for ADInplaceOrView that increments the version counters of the written arguments.
+
+    Tracers detect mutation by version counters.
+    """
     places = written_places(operator)
 
     def note(keyset: object, *args: object) -> None:
@@ -106,7 +115,10 @@ def _noting_writes(operator: OpOverload) -> Callable[..., None]:
 
 
 def functional_operator(launch: KernelLaunch, same: Same = ()) -> OpOverload:
-    """The overload that writes to nothing, for calls in which the arguments of each group of ``same`` are one tensor."""
+    """Return the overload that writes to no argument.
+
+    The arguments of each group of ``same`` are one tensor.
+    """
     mutable = launch_operator(launch)
     places = written_places(mutable)
     qualified = mutable._schema.name
@@ -136,7 +148,8 @@ def _copying(
                 own[place] = shared
         act(own)
         made: list[Any] = []
-        for place in places:  # results of an operator do not share memory
+        # Results of an operator must not share memory, so a tensor that occurs twice is duplicated.
+        for place in places:
             taken = any(own[place] is other for other in made)
             made.append(duplicate(own[place]) if taken else own[place])
         return made[0] if len(made) == 1 else tuple(made)
@@ -145,7 +158,10 @@ def _copying(
 
 
 def copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, whatever they are: kernels compute addresses themselves."""
+    """Return a copy with the same strides, even if they are not dense.
+
+    Kernels compute addresses themselves, so the strides must not change.
+    """
     if not tensor.numel():
         return like(tensor)
     pairs = zip(tensor.size(), tensor.stride(), strict=True)
@@ -155,12 +171,15 @@ def copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def like(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of the same layout."""
+    """Return uninitialised memory with the same sizes and strides."""
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _functionalizing(launch: KernelLaunch, operator: OpOverload) -> Callable[..., None]:
-    """The rule of functionalisation: what the functional overload gives replaces what is written to."""
+    """Return the Functionalize kernel of the mutating overload.
+
+    The kernel replaces the written arguments by the results of the functional overload.
+    """
     places = written_places(operator)
     below = torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
 
@@ -193,10 +212,10 @@ def _inner(value: object) -> Any:
 
 
 def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:
-    """Arguments that are one tensor.
+    """Return the groups of arguments that are one tensor.
 
     Raises:
-        NotImplementedError: a tensor that is written to overlaps another argument in some other way.
+        NotImplementedError: a written tensor shares memory with another argument that is not the same view.
     """
     groups: dict[Any, list[int]] = {}
     storages: dict[int, set[Any]] = {}

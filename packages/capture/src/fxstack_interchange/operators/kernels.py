@@ -1,12 +1,13 @@
-"""Launches of users' own Triton kernels in a graph: records of one kernel and one way of calling it.
+"""Launches of users' own Triton kernels in a graph. Each launch is one kernel and one way of calling it.
 
-A launch is a call of an operator of namespace ``fxstack_triton`` that returns nothing. Its arguments are the tensors and
-numbers that the program passed, in order, then ``grids``: three numbers for each configuration of the kernel. Tensors
-that the kernel writes to are marked as mutated in the operator's schema. Everything else (the kernel, constants, launch options)
-is the operator's, see ``KernelLaunch``. So a graph with kernels is a graph of operators (``kernel_operators``) to every pass, and
-runs in eager torch.
+A launch is a call of an operator of namespace ``fxstack_triton`` that returns nothing. Its arguments are the
+tensors and numbers that the program passed, in order, then ``grids``: three numbers for each configuration of
+the kernel. The schema of the operator marks the tensors that the kernel writes to as mutated. The kernel,
+constants and launch options belong to the operator, see ``KernelLaunch``. Every pass treats such a graph as a
+graph of operators (``kernel_operators``), and eager torch can run it.
 
-Nothing here imports Triton: a kernel is whatever has a method ``run``, as Triton's functions, heuristics and autotuners do.
+This module does not import Triton. A kernel is any object with a method ``run``, such as Triton's functions,
+heuristics and autotuners.
 """
 
 from __future__ import annotations
@@ -18,26 +19,30 @@ from typing import Any, Final
 
 NAMESPACE: Final = "fxstack_triton"
 TYPES: Final = MappingProxyType({"tensor": "Tensor", "integer": "SymInt", "number": "Scalar"})
-"""How kinds of arguments are written in a schema; a ``descriptor`` is a tensor, its shape and its strides."""
+"""Maps kinds of arguments to schema types. A ``descriptor`` becomes a tensor, its shape and its strides."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelArgument:
-    """One argument of the launch: ``kind`` is tensor, integer, number, descriptor, or constant (then ``value`` is it)."""
+    """One argument of the launch.
+
+    ``kind`` is tensor, integer, number, descriptor or constant. The value of a constant is ``value``.
+    """
 
     name: str
     kind: str
     value: Any = None
-    """Of a descriptor: how the program makes one from a tensor, its shape and its strides."""
+    """For a descriptor: the function that makes the descriptor from a tensor, its shape and its strides."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """A kernel and one way of calling it.
 
-    ``arguments`` are as passed by the program: the first ``positional`` ones by position, the others by name. ``options`` are
-    launch options (``num_warps``). ``configs`` are the constants that each configuration of an autotuner sets; one empty
-    record without an autotuner. ``written`` names the tensors and descriptors that the kernel writes to.
+    ``arguments`` are the arguments that the program passed: the first ``positional`` arguments by position,
+    the others by name. ``options`` are launch options (``num_warps``). ``configs`` are the constants that
+    each configuration of an autotuner sets; one empty mapping without an autotuner. ``written`` names the
+    tensors and descriptors that the kernel writes to.
     """
 
     kernel: Any
@@ -56,12 +61,12 @@ class KernelLaunch:
 
     @property
     def passed(self) -> tuple[KernelArgument, ...]:
-        """Those that are arguments of the operator."""
+        """The launch arguments that are also arguments of the operator."""
         return tuple(argument for argument in self.arguments if argument.kind != "constant")
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for launches that may share an operator."""
+        """A key that is equal for launches that may share an operator."""
         arguments = tuple((a.name, a.kind, _identity(a.value)) for a in self.arguments)
         options = tuple((name, _identity(value)) for name, value in self.options)
         configs = tuple(tuple((n, _identity(v)) for n, v in c.items()) for c in self.configs)
@@ -69,14 +74,14 @@ class KernelLaunch:
 
 
 def _identity(value: object) -> Any:
-    """What tells constants apart: 1, 1.0 and True are three."""
+    """Return a key that distinguishes constants. 1, 1.0 and True have different keys."""
     if isinstance(value, (bool, int, float, str, bytes, type(None))):
         return (type(value).__name__, repr(value))
     return (type(value).__name__, id(value))
 
 
 def schema_arguments(launch: KernelLaunch, *, functional: bool = False) -> str:
-    """The operator's parameters, in the notation of schemas."""
+    """Return the parameters of the operator as schema text."""
     parts = []
     for position, argument in enumerate(launch.passed):
         writes = argument.name in launch.written and not functional
@@ -90,7 +95,7 @@ def schema_arguments(launch: KernelLaunch, *, functional: bool = False) -> str:
 
 
 def run(launch: KernelLaunch, args: Sequence[Any]) -> None:
-    """Launch the kernel as the program does; ``args`` are the operator's."""
+    """Launch the kernel as the program does. ``args`` are the arguments of the operator."""
     *given, grids = args
     values = iter(given)
     passed = [(argument.name, _value(argument, values)) for argument in launch.arguments]
@@ -109,7 +114,7 @@ def _value(argument: KernelArgument, values: Any) -> Any:
 
 
 def _grid(launch: KernelLaunch, grids: Sequence[int]) -> Any:
-    """The grid of the chosen configuration."""
+    """Return the grid of the configuration that the autotuner chooses."""
     triples = [tuple(grids[k : k + 3]) for k in range(0, len(grids), 3)]
     if len(triples) == 1:
         return triples[0]

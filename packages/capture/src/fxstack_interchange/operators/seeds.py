@@ -1,4 +1,7 @@
-"""The state of torch's default generator as operators of a graph: they keep their place among the operators that draw from it."""
+"""The state of torch's default generator as operators of a graph.
+
+These operators keep their order relative to the operators that draw random numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 def _define(schema: str, real: Callable[..., Any], fake: Callable[..., Any]) -> OpOverload:
     name = schema.partition("(")[0]
-    # The tag says of an operator that it has an order among those that draw, and is not run twice.
+    # The tag marks the operator as ordered among the operators that draw random numbers. Such an operator
+    # never runs twice.
     _LIBRARY.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")
@@ -32,7 +36,7 @@ def _set_state(state: torch.Tensor) -> None:
 
 
 def _no_result(*_arguments: object) -> None:
-    """What operators that only act do with stand-ins."""
+    """Fake kernel of an operator that returns nothing."""
 
 
 def _fake_state() -> torch.Tensor:
@@ -40,11 +44,11 @@ def _fake_state() -> torch.Tensor:
 
 
 STATE_SIZE: Final = torch.get_rng_state().numel()
-"""Bytes of a state."""
+"""Number of bytes of a generator state."""
 
 MANUAL_SEED: Final = _define("manual_seed(SymInt seed) -> ()", _manual_seed, _no_result)
-"""``torch.manual_seed``: the generators of all devices."""
+"""``torch.manual_seed``, which seeds the generators of all devices."""
 GET_STATE: Final = _define("get_state() -> Tensor", torch.get_rng_state, _fake_state)
-"""``torch.get_rng_state``: a tensor of bytes."""
+"""``torch.get_rng_state``, which returns a tensor of bytes."""
 SET_STATE: Final = _define("set_state(Tensor state) -> ()", _set_state, _no_result)
 """``torch.set_rng_state``."""

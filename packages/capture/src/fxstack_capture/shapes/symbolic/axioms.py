@@ -1,7 +1,8 @@
-"""What a ShapeEnv knows to be true or false, in a dictionary that knows which of it holds divisions.
+"""The facts of a ShapeEnv, in a dictionary that tracks which facts contain divisions.
 
-When ShapeEnv learns that a number is divisible, it simplifies all that it knows once more, because ``FloorDiv`` may have become
-``CleanDiv``: of thousands of facts this looks at every part of every one, each time. Only those with a ``FloorDiv`` can change.
+When ShapeEnv learns that a number is divisible, it simplifies all of its facts again, because a ``FloorDiv``
+may have become a ``CleanDiv``. With thousands of facts, each such pass visits every subexpression of every
+fact. Only facts with a ``FloorDiv`` can change, so this class simplifies only them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fxstack_capture.torch_compat import FloorDiv
 
 
 class Axioms(dict[sympy.Basic, sympy.Basic]):
-    """Facts and their truth. Like ShapeEnv, it is added to by ``update`` alone."""
+    """Facts and their truth values. Like ShapeEnv's dictionary, it is extended only by ``update``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,6 +28,6 @@ class Axioms(dict[sympy.Basic, sympy.Basic]):
         self._divisions.update((fact, truth) for fact, truth in facts.items() if fact.has(FloorDiv))
 
     def simplify_divisions(self, simplify: Callable[[sympy.Basic], sympy.Basic]) -> None:
-        """Add what the facts with divisions are now."""
+        """Add the simplified forms of the facts with divisions."""
         if self._divisions:
             super().update({simplify(fact): truth for fact, truth in self._divisions.items()})

@@ -1,7 +1,8 @@
-"""Caches that go with the object that they are about.
+"""Caches that are freed together with the object whose results they hold.
 
-Methods of ShapeEnv under ``functools.lru_cache`` keep their environments, and with them what the program's tensors were, in
-caches of the process: some for the next few hundred questions of whomever, ``get_implications`` for good.
+ShapeEnv methods under ``functools.lru_cache`` store their environment in a process-wide cache, and with it
+every object that the environment refers to. Most of these caches keep an environment for the next few hundred
+calls of any environment. ``get_implications`` keeps it forever.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _MISSING = object()
 
 
 def with_own_caches(cls: Class) -> Class:
-    """Give instances of ``cls`` caches of their own for what its base keeps in the process's.
+    """Replace the process-wide caches of the base class by a cache in each instance of ``cls``.
 
-    They have an attribute ``answers``, a dictionary.
+    Instances have an attribute ``answers``, a dictionary.
     """
     for name, method in vars(cls.__mro__[1]).items():
         if isinstance(method, _CACHED) and name not in vars(cls):

@@ -1,6 +1,7 @@
-"""Decisions about comparisons of one symbol (``lines``) for a ShapeEnv, without its general machinery.
+"""Decisions about comparisons of one symbol (``linear_inequalities``) without ShapeEnv's machinery.
 
-What is left behind is what ShapeEnv itself would leave: a guard, a narrower range, and facts for what is asked of it later.
+A decision updates ShapeEnv as ShapeEnv itself would: it adds a guard, narrows a range, and adds facts for
+later queries.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _NOWHERE = SLoc("", "")
 
 
 class LineDecisions:
-    """For one environment."""
+    """The decisions of one environment."""
 
     def __init__(self) -> None:
         self._asked: dict[sympy.Basic, Question | bool | None] = {}
         self._excluded: dict[sympy.Symbol, set[int]] = {}
 
     def decide(self, env: ShapeEnv, relation: sympy.Basic, hint: object) -> bool | None:
-        """The truth of a comparison for this trace, guarded where it is not known; None where this is for ShapeEnv.
+        """Return the truth value of a comparison in this trace; None if ShapeEnv must decide.
 
-        ``hint``: what it is for the present sizes.
+        If the truth value is not known, add a guard. ``hint`` is the truth value for the present sizes.
         """
         asked = self._question(relation)
         if not isinstance(asked, Question):
@@ -68,7 +69,7 @@ class LineDecisions:
 
 
 def _is_plain(env: ShapeEnv) -> bool:
-    """Whether guards may be added, and nothing else has to be told of them."""
+    """Whether guards may be added to ``env`` without notifying other components."""
     return not (env.frozen or env._translation_validation_enabled)
 
 

@@ -1,4 +1,7 @@
-"""The ShapeEnv of a trace: torch's, with the user's location for each guard and without stack walks."""
+"""The ShapeEnv of a trace: torch's ShapeEnv with the user's location for each guard.
+
+It does not walk the Python stack.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ UserStack = tuple[tuple[str, int, str], ...]
 
 
 class NamedSource(TorchSource):
-    """One of our sources in the form that ShapeEnv asks for."""
+    """An fxstack source in the form that ShapeEnv expects."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -47,7 +50,7 @@ class NamedSource(TorchSource):
 
 @with_own_caches
 class CaptureShapeEnv(ShapeEnv):
-    """Notes the user's stack for every guard, in ``guard_stacks``, in the order of ``guards``."""
+    """Records the user's stack for every guard in ``guard_stacks``, in the order of ``guards``."""
 
     settings: Any
     """Torch's frozen record of settings."""
@@ -56,7 +59,7 @@ class CaptureShapeEnv(ShapeEnv):
     def __init__(self, user_stack: Callable[[], UserStack], **settings: object) -> None:
         self.answers: dict[Any, Any] = {}
         self.replaced = 0
-        """How often a symbol has been given a value; torch counts it from 2.12 on."""
+        """The number of replacements so far. torch keeps this count itself since version 2.12."""
         super().__init__(**settings)
         self._user_stack = user_stack
         self.guard_stacks: list[tuple[sympy.Basic, UserStack]] = []
@@ -65,12 +68,12 @@ class CaptureShapeEnv(ShapeEnv):
         self._lines = LineDecisions()
         self.floats = FloatArithmetic()
         self._overflow_guards = OverflowGuards(self.backed_var_to_val)
-        # ShapeEnv's other caches (see caches.py) are emptied when they meet another version: without one of its own
-        # this environment would stay in them for good.
+        # ShapeEnv's other caches (see caches.py) are emptied when an environment with another version uses
+        # them. Without a version of its own, this environment would stay in these caches forever.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
         self.drawn: set[sympy.Symbol] = set()
-        """Numbers that differ from run to run: nothing may be decided by them."""
+        """Numbers that differ from run to run. No decision may depend on them."""
 
     def depends_on_drawn(self, expr: sympy.Basic) -> bool:
         """Whether ``expr`` is computed from numbers that differ from run to run."""
@@ -79,7 +82,7 @@ class CaptureShapeEnv(ShapeEnv):
         return not self.drawn.isdisjoint(as_functions(expr, self.floats.computed).free_symbols)
 
     def origin_of(self, expr: sympy.Basic) -> str:
-        """For people: what kind of number nothing can be decided by."""
+        """Describe in a message why no decision may depend on ``expr``."""
         origin = "drawn at random" if self.depends_on_drawn(expr) else "computed from a tensor"
         return f"a number {origin} ({expr})"
 
@@ -105,7 +108,8 @@ class CaptureShapeEnv(ShapeEnv):
         if self._overflow_guards.may_overflow(orig_expr):
             self._specialize(orig_expr)
             if hint is not None and orig_expr.free_symbols <= self.backed_var_to_val.keys():
-                return sympy.sympify(hint)  # exact: sympy's functions are infinite at 64 bits
+                # The hint is exact. sympy's functions treat values beyond 64 bits as infinite.
+                return sympy.sympify(hint)
         if not size_oblivious:
             decided = self._lines.decide(self, orig_expr, hint)
             if decided is not None:
@@ -113,7 +117,11 @@ class CaptureShapeEnv(ShapeEnv):
         return super().evaluate_expr(orig_expr, hint, fx_node, size_oblivious, fallback_value, **settings)
 
     def demand_words(self, expr: sympy.Basic, may_grow: Callable[[sympy.Symbol], bool]) -> bool:
-        """Whether graphs, whose integers have 64 bits, can compute ``expr``; guarded where its symbols may grow at will."""
+        """Whether graphs, whose integers have 64 bits, can compute ``expr``.
+
+        If ``may_grow`` is true for one of its symbols, guard that the sums, products and powers in ``expr``
+        fit.
+        """
         if self.depends_on_drawn(expr):
             return True
         if self._overflow_guards.may_overflow(expr):
@@ -136,7 +144,7 @@ class CaptureShapeEnv(ShapeEnv):
             self.axioms.simplify_divisions(self.simplify)
         return super()._maybe_evaluate_static(expr, **settings)
 
-    # ShapeEnv empties the cache of the method through it.
+    # ShapeEnv calls ``_maybe_evaluate_static.cache_clear`` to empty the cache of the method.
     vars(_maybe_evaluate_static)["cache_clear"] = torch_compat.maybe_evaluate_static.cache_clear
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
@@ -151,7 +159,8 @@ class CaptureShapeEnv(ShapeEnv):
 
     @contextmanager
     def scalar_outputs_allowed(self) -> Iterator[None]:
-        """Inside, ``item()`` gives an unbacked symbol; the stages that trace the graph again need that too."""
+        """Allow ``item()`` to return an unbacked symbol inside the context."""
+        # The stages that trace the graph again need the setting too, so ``close`` sets it for good.
         self._needs_scalar_outputs = True
         before = self.settings
         self.settings = replace(before, allow_scalar_outputs=True)
@@ -166,13 +175,13 @@ class CaptureShapeEnv(ShapeEnv):
         return made
 
     def close(self) -> None:
-        """The trace is over: do not keep it (and the program's tensors) alive through this."""
+        """Finish the trace. Drop the reference to the trace, which holds the program's tensors."""
         if self._needs_scalar_outputs:
             self.settings = replace(self.settings, allow_scalar_outputs=True)
         self._user_stack = tuple
 
     def _log_guard(self, prefix: str, g: object, forcing_spec: bool) -> None:  # noqa: ARG002
-        if prefix == "eval":  # others are suppressed, or become assertions of the graph
+        if prefix == "eval":  # Other guards are suppressed, or become assertions in the graph.
             self.guard_stacks.append((g, self._user_stack()))
 
     def _get_stack_summary(self, *_args: object, **_kwargs: object) -> tuple[SLoc, str]:

@@ -1,8 +1,9 @@
 """Arithmetic on symbolic floats, operation by operation.
 
-sympy computes with real numbers: it would turn ``(a + 0.1) - a`` into 0.1 and ``a * 0.1 * 10`` into ``a``, and a
-float is neither. So the result of every operation on floats is a symbol of its own, and ``Computed`` remembers which
-operation on what it stands for: the graph repeats that very operation, and so do guards (``as_functions``).
+sympy computes with real numbers: it simplifies ``(a + 0.1) - a`` to 0.1 and ``a * 0.1 * 10`` to ``a``. Both
+are wrong for floats. Therefore the result of every operation on floats is a new symbol. ``Computed`` records
+the operation and the operands of the symbol. The graph and the guards (``as_functions``) repeat exactly this
+operation.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import GuardSource
 from fxstack_capture.torch_compat import Source as TorchSource
 
-# Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile anew for
+# Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile again for
 # each value.
 
 Operand: TypeAlias = sympy.Basic | int | float
 
 
 class FloatFunction(sympy.Function):
-    """An operation on floats that sympy leaves alone."""
+    """An operation on floats that sympy does not simplify."""
 
     is_real = True
 
     @classmethod
     def eval(cls, *_args: object) -> None:
-        """Never simplified."""
+        """Never simplify."""
 
 
 class FloatAdd(FloatFunction):
@@ -64,7 +65,7 @@ class FloatNeg(FloatFunction):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of ``SymNode`` that gives a float, as a Python function and as a sympy one."""
+    """One method of ``SymNode`` that returns a float, as a Python function and as a sympy function."""
 
     function: Callable[..., Any]
     symbolic: type[FloatFunction]
@@ -84,14 +85,14 @@ OPERATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a symbol stands for: ``operation`` on symbolic expressions and plain numbers."""
+    """The definition of a symbol: ``operation`` on symbolic expressions and plain numbers."""
 
     operation: Operation
     operands: tuple[Operand, ...]
 
 
 class ComputedSource(TorchSource):
-    """Where ShapeEnv believes a computed number to come from: its formula."""
+    """The source of a computed number for ShapeEnv: its formula."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -113,15 +114,19 @@ class FloatArithmetic:
         self._known: dict[str, tuple[sympy.Symbol, float]] = {}
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
-        """The node of the result; None where the ordinary way is exact (or must record a proxy first)."""
+        """Return the node of the result.
+
+        Return None if SymNode's own method is exact or must record a proxy first.
+        """
         if get_proxy_mode() is not None:
             return None
-        if any(node.hint is None for node in nodes):  # depends on data: left to torch
+        if any(node.hint is None for node in nodes):  # The operand depends on data. torch handles it.
             return None
         if name != "int_truediv" and all(node.pytype is not float for node in nodes):
             return None
         operation = OPERATIONS[name]
-        if all(node.expr.is_number for node in nodes):  # sympy's numbers have no largest one
+        # sympy's numbers have no largest value, so sympy would not overflow as Python floats do.
+        if all(node.expr.is_number for node in nodes):
             known = _compute(operation, [node.hint for node in nodes])
             return None if known is None else nodes[0].wrap_float(known)
         if operation.function is operator.truediv:
@@ -157,9 +162,10 @@ class FloatArithmetic:
 
 @calls_program
 def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode) -> None:
-    """Guard that a division is not by zero, which would raise in the graph, or raise as the program does.
+    """Guard that a divisor is not zero, because the division would raise in the graph.
 
-    Raises GuardOnDataDependentSymNode where the divisor differs from run to run.
+    If the divisor is zero now, call ``function``, which raises as the program does. Raises
+    GuardOnDataDependentSymNode if the divisor differs from run to run.
     """
     divisor.shape_env.demand_decided(divisor.expr)
     if divisor.hint is None or divisor.expr.is_number:
@@ -169,7 +175,7 @@ def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode
 
 
 def _has_real_power(base: SymNode, exponent: SymNode) -> bool:
-    """Guard that a base is positive: powers of others may raise, or be complex."""
+    """Guard that the base is positive. Powers of other bases may raise or be complex."""
     for node in (base, exponent):
         node.shape_env.demand_decided(node.expr)
     return bool(base.gt(base.wrap_int(0)).guard_bool("", 0))
@@ -179,12 +185,12 @@ def _compute(operation: Operation, values: list[float]) -> float | None:
     try:
         result = operation.function(*values)
     except ArithmeticError:
-        return None  # torch raises the program's error
+        return None  # torch raises the error that the program sees.
     return result if isinstance(result, float) else None
 
 
 def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
-    """A result that no symbol can be: the operands are guarded to be what they are."""
+    """Return a constant node for a result that no symbol can represent. Guard the values of the operands."""
     for node in nodes:
         if not node.expr.is_number:
             node.guard_int("", 0) if node.pytype is int else node.guard_float("", 0)
@@ -192,7 +198,7 @@ def _constant(nodes: tuple[SymNode, ...], hint: float) -> SymNode:
 
 
 def as_functions(expr: sympy.Basic, computed: Mapping[sympy.Symbol, Computed]) -> sympy.Basic:
-    """``expr`` with every computed symbol spelled out over those that are read from sources."""
+    """Return ``expr`` with every computed symbol replaced by its operation on symbols that have sources."""
     mine = {symbol: computed[symbol] for symbol in expr.free_symbols if symbol in computed}
     if not mine:
         return expr

@@ -1,8 +1,8 @@
-"""Everything that a ShapeEnv assumed, as guard records over sources.
+"""The assumptions of a ShapeEnv as guard records over sources.
 
-Four kinds, and together they are complete: numbers that share a symbol or follow from others are equal to
-it; every symbol is within its range; every comparison that tracing decided holds; sizes that stayed plain
-integers are part of ``TensorIs``.
+Four kinds of guards together cover all assumptions. Numbers that share a symbol or follow from other numbers
+equal their expression. Every symbol is in its range. Every comparison that tracing decided holds.
+``TensorIs`` covers sizes that stayed plain integers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Located = tuple["Source", ShapeHolds, "UserStack"]
 
 
 def shape_guards(geometry: Geometry) -> list[Located]:
-    """(source, record, user's stack) of every demand on symbolic numbers.
+    """Return the guards on symbolic numbers as tuples (source, record, user's stack).
 
     Raises:
-        ShapeContractError: they are more than the contract allows.
+        ShapeContractError: the guards demand more than the contract allows.
     """
     if not geometry.is_used:
         return []
@@ -52,14 +52,18 @@ def shape_guards(geometry: Geometry) -> list[Located]:
         rest = as_functions(expr.xreplace(fixed), computed)
         if rest is not sympy.true and rest.free_symbols <= backed:
             found.append((rest, {}, stack))
-    # Once for all texts (``readable``): each change of this setting empties sympy's cache.
+    # One ``evaluate(False)`` covers all calls of ``readable``, because each change of the setting empties
+    # sympy's cache.
     with sympy.evaluate(False):
         located = [_record(geometry, expr, names, stack) for expr, names, stack in found]
     return [guard for guard in located if guard is not None]
 
 
 def is_demand_of_unbacked(guard: Guard | None) -> bool:
-    """Whether a guard is about a size that tracing knew nothing of: what the program demands of it may be wrong even then."""
+    """Whether a guard is about an unbacked size.
+
+    Such a guard may fail even for the call that was traced, because tracing does not know the size.
+    """
     return (
         guard is not None
         and isinstance(guard.check, ShapeHolds)
@@ -68,7 +72,7 @@ def is_demand_of_unbacked(guard: Guard | None) -> bool:
 
 
 def check_strict(geometry: Geometry) -> None:
-    """Raise if a dimension that was marked dynamic turned out to be one number."""
+    """Raise if a dimension that was marked dynamic became one number."""
     for symbol, source in geometry.strict.items():
         value = geometry.env.replacements.get(symbol, symbol) if symbol.is_Symbol else symbol
         if value.is_number:
@@ -91,7 +95,7 @@ def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
 
 
 def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
-    """Symbols that the trace found to be one number."""
+    """Return the symbols that the trace specialised to one number."""
     return {
         symbol: value
         for symbol in (*geometry.primary, *geometry.computed)
@@ -121,8 +125,8 @@ def _ranges(geometry: Geometry, fixed: dict[sympy.Symbol, sympy.Basic]) -> Itera
         known = geometry.env.var_to_range.get(symbol)
         if known is None or symbol in fixed or symbol in geometry.env.drawn:
             continue
-        # ``evaluate=False``: the symbol's own assumptions (positive) must not make the check vanish.
-        if symbol.is_integer is None:  # a float: what was traced holds for finite numbers
+        # ``evaluate=False``: otherwise the assumptions of the symbol (positive) would remove the check.
+        if symbol.is_integer is None:  # The symbol is a float. The trace holds for finite numbers.
             yield sympy.Ge(symbol, -_LARGEST, evaluate=False)
             yield sympy.Le(symbol, _LARGEST, evaluate=False)
         if known.lower not in (-int_oo, -sympy.oo):

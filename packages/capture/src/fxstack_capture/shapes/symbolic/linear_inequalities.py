@@ -1,8 +1,9 @@
-"""Comparisons of one symbol with numbers, ``2*s0 + 1 > 8``, decided by integer arithmetic.
+"""Comparisons of one symbol with numbers, such as ``2*s0 + 1 > 8``, decided by integer arithmetic.
 
-Most of what programs ask of sizes is of this kind. ShapeEnv answers by sympy's assumptions about sums and products, which takes
-milliseconds a question; here a comparison of ``slope*symbol + offset`` with zero is the set of integers for which it holds:
-``symbol >= n``, ``symbol <= n`` or ``symbol == n``, or what is not in it. Exact, since symbols are integers.
+Most comparisons of sizes in programs have this form. ShapeEnv decides them by sympy's assumptions about sums
+and products, which takes milliseconds for each comparison. This module converts a comparison of
+``slope*symbol + offset`` with zero to the set of integers for which it holds: ``symbol >= n``, ``symbol <=
+n``, ``symbol == n``, or the complement of such a set. The conversion is exact, because symbols are integers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import sympy
 
 Line: TypeAlias = tuple[sympy.Symbol | None, int, int]
-"""symbol, slope, offset"""
+"""symbol, slope, offset."""
 
 RELATIONS: Mapping[str, Any] = {
     "gt": sympy.Gt,
@@ -29,7 +30,10 @@ _NAMES = {cls: name for name, cls in RELATIONS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether ``symbol`` is one of the integers from ``low`` to ``high`` (None: no bound), or, ``negated``, is not."""
+    """Whether ``symbol`` is in the integers from ``low`` to ``high``. None stands for a missing bound.
+
+    If ``negated``, whether ``symbol`` is not in these integers.
+    """
 
     symbol: sympy.Symbol
     low: int | None
@@ -41,14 +45,14 @@ class Question:
         return self.low is not None and self.low == self.high
 
     def answer(self, low: int | None, high: int | None) -> bool | None:
-        """For all integers from ``low`` to ``high``; None where it depends."""
+        """Return the answer if it is the same for all integers from ``low`` to ``high``, otherwise None."""
         if _below(high, self.low) or _below(self.high, low):
             return self.negated
         inside = _reaches(self.low, low) and _reaches(_opposite(self.high), _opposite(high))
         return not self.negated if inside else None
 
     def remaining(self, *, answer: bool) -> tuple[int | None, int | None]:
-        """The bounds that follow from the answer to a question with one bound."""
+        """Return the bounds that follow from the answer to a question with one bound."""
         if answer is not self.negated:
             return self.low, self.high
         if self.low is not None:
@@ -62,7 +66,7 @@ def _below(high: int | None, low: int | None) -> bool:
 
 
 def _reaches(outer: int | None, inner: int | None) -> bool:
-    """Whether a lower bound lets in all that another one does."""
+    """Whether the lower bound ``outer`` admits all integers that the lower bound ``inner`` admits."""
     return outer is None or (inner is not None and outer <= inner)
 
 
@@ -71,7 +75,7 @@ def _opposite(bound: int | None) -> int | None:
 
 
 def line_of(expr: sympy.Basic) -> Line | None:
-    """``expr`` as ``slope*symbol + offset``; None where it is something else."""
+    """Return ``expr`` as ``slope*symbol + offset``; None if it does not have this form."""
     if isinstance(expr, sympy.Integer):
         return None, 0, int(expr)
     if isinstance(expr, sympy.Symbol):
@@ -88,7 +92,7 @@ def line_of(expr: sympy.Basic) -> Line | None:
 
 
 def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
-    """``left - right`` as a line; None where it is none."""
+    """Return ``left - right`` as a line; None if it does not have this form."""
     minuend = line_of(left)
     subtrahend = None if minuend is None else line_of(right)
     if minuend is None or subtrahend is None:
@@ -101,7 +105,10 @@ def difference(left: sympy.Basic, right: sympy.Basic) -> Line | None:
 
 
 def question(relation: sympy.Basic) -> Question | bool | None:
-    """What a comparison asks of its one symbol; its truth where it has none; None for anything else."""
+    """Return the question that a comparison asks about its symbol; None if it is not such a comparison.
+
+    Return the truth value if the comparison has no symbol.
+    """
     name = _NAMES.get(type(relation))
     line = None if name is None else difference(*relation.args)
     if name is None or line is None:

@@ -1,8 +1,8 @@
-"""Symbolic numbers that remember what they computed.
+"""Symbolic numbers that cache their results.
 
-Tracing asks the same few questions about sizes tens of thousands of times (is ``s0*s1 == s1*s0``, is this
-layout contiguous, ...), and each costs a sympy evaluation. Within one trace the answer to a question about
-given expressions is fixed until an equality between symbols is learned, so it is kept until then.
+Tracing asks the same few questions about sizes tens of thousands of times: is ``s0*s1 == s1*s0``, is this
+layout contiguous. Each question costs a sympy evaluation. Within one trace, the answer for given expressions
+is fixed until ShapeEnv learns an equality between symbols. The cache keeps the answer until then.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.fx.experimental.sym_node import SymNode
 from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, difference
 
-# Limits: several reshapes of symbolic sizes to constant ones, one after the other (x.reshape(16,
-# 12).reshape(12, 16)), have sizes that torch's fake kernel gives as quotients of quotients. Capturing six of
-# them takes 20 seconds.
+# Limits: several reshapes of symbolic sizes to constant sizes in sequence (x.reshape(16, 12).reshape(12, 16))
+# have sizes that torch's fake kernel represents as quotients of quotients. Capturing six of them takes 20
+# seconds.
 
 _BINARY = (
     "add",
@@ -46,9 +46,9 @@ _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
 
 
 class Memo:
-    """Answers of one ``ShapeEnv`` while it traces; ``active`` is off before and after.
+    """The cached answers of one ``ShapeEnv`` while it traces. ``active`` is False before and after the trace.
 
-    A node outlives its trace, and then other modes (proxies) must see every operation on it.
+    A node outlives its trace. After the trace, other modes (proxies) must see every operation on the node.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Memo:
         self.decisions: dict[Any, bool] = {}
 
     def refresh(self, version: int) -> None:
-        """Forget what was computed before an equality was learned."""
+        """Discard results that were computed before ShapeEnv learned an equality."""
         if version != self.version:
             self.version = version
             self.nodes.clear()
@@ -66,7 +66,7 @@ class Memo:
 
 
 class MemoNode(SymNode):
-    """A ``SymNode`` of a ``CaptureShapeEnv``: same results, from memory where possible."""
+    """A ``SymNode`` of a ``CaptureShapeEnv`` with the same results, cached if possible."""
 
     def wrap_int(self, num: int) -> SymNode:
         memo = self.shape_env.memo
@@ -82,7 +82,7 @@ class MemoNode(SymNode):
 
     def guard_float(self, file: str, line: int) -> float:
         value = float(super().guard_float(file, line))
-        return value or float(self.hint or value)  # sympy has no -0.0
+        return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
 
     def wrap_bool(self, num: bool) -> SymNode:
         memo = self.shape_env.memo
@@ -95,7 +95,10 @@ class MemoNode(SymNode):
 
 
 def remembering(node: Any) -> Any:
-    """The same node, from now on with a memory, if its environment has one: stages that trace again may bring theirs."""
+    """Make ``node`` a ``MemoNode`` if its environment has a memo, and return it.
+
+    Stages that trace again may use environments without a memo.
+    """
     if type(node) is SymNode and hasattr(node.shape_env, "memo"):
         node.__class__ = MemoNode
     return node
@@ -106,7 +109,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _kept(name: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """``compute``, called once for the same operands as long as the trace lasts."""
+    """Return ``compute`` as a method that is called once for the same operands during the trace."""
 
     def method(self: Any, other: Any) -> Any:
         env = self.shape_env
@@ -131,7 +134,7 @@ def _remembered(name: str) -> Callable[..., Any]:
 
 
 def _comparison(name: str) -> Callable[[Any, Any], Any]:
-    """As other methods, but without sympy's thoughts about comparisons that ``lines`` decides."""
+    """Return a comparison method that bypasses sympy's evaluation for ``linear_inequalities``."""
     ordinary, relation, compare = _binary(name), RELATIONS[name], getattr(operator, name)
 
     def make(left: Any, right: Any) -> Any:
@@ -147,7 +150,7 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
-    """As other methods, but exact where floats are involved; see ``floats``."""
+    """Return an arithmetic method that is exact for floats (see ``floats``)."""
     ordinary = _binary(name) if name in _BINARY else _remembered(name)
 
     def method(self: Any, *other: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Whether an expression of integers can leave 64 bits where it is computed: a guard on such a one would always fail.
+"""Whether an integer expression can overflow 64 bits in a compiled guard. Such a guard would always fail.
 
-Python's integers have no bounds, those of compiled guards (``native/shape_program.c``) do. What is decided about larger
-numbers (hashes, random number generators written in Python) is decided for the present values alone.
+Python's integers are unbounded. The integers of compiled guards (``native/shape_program.c``) are not.
+Therefore the trace specialises larger numbers (hashes, random number generators written in Python) to their
+present values.
 """
 
 from __future__ import annotations
@@ -22,26 +23,32 @@ _MOST = 1 << 61
 
 
 def unbounded_parts(expr: sympy.Basic) -> list[sympy.Basic]:
-    """The sums, products and powers in ``expr`` that are in no other such: with them all its parts fit into 64 bits."""
+    """Return the outermost sums, products and powers in ``expr``.
+
+    If these fit 64 bits, all of their parts do.
+    """
     if isinstance(expr, _APPEND_ONLY):
         return [expr]
     return [part for child in expr.args for part in unbounded_parts(child)]
 
 
 def fits(expr: sympy.Basic) -> sympy.Basic:
-    """That ``expr`` is far from the ends of 64 bits."""
+    """Return the condition that ``expr`` is far from the limits of 64 bits."""
     return sympy.And(expr < _MOST, expr > -_MOST)
 
 
 class OverflowGuards:
-    """Of the expressions of one environment, whose symbols have ``values``."""
+    """Overflow checks for the expressions of one environment, whose symbols have ``values``."""
 
     def __init__(self, values: Mapping[sympy.Symbol, Any]) -> None:
         self._values = values
         self._bounds: dict[sympy.Basic, float] = {}
 
     def may_overflow(self, expr: sympy.Basic) -> bool:
-        """Whether a part of ``expr`` may not fit for the present values. Bounds are rough: signs are not looked at."""
+        """Whether a part of ``expr`` may overflow for the present values.
+
+        The bounds are rough: they ignore signs.
+        """
         return isinstance(expr, sympy.Basic) and self._bound(expr) >= _LIMIT
 
     def _bound(self, expr: sympy.Basic) -> float:
@@ -52,7 +59,7 @@ class OverflowGuards:
         return known
 
     def _of(self, expr: sympy.Basic) -> float:
-        """The largest absolute value of an integer in ``expr``; infinity if too large."""
+        """Return the largest absolute value of an integer in ``expr``; infinity if it is too large."""
         if isinstance(expr, sympy.Integer):
             return abs(int(expr))
         if isinstance(expr, sympy.Symbol):

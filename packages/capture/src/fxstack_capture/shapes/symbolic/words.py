@@ -1,4 +1,4 @@
-"""Facts about symbols in the user's names, and the line that they come from."""
+"""Expressions over symbols with the user's names, and the line that they come from."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from fxstack_capture.sources import Size, Source
 
 
 def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:
-    """The expression in the user's names."""
+    """Return the expression with the user's names in place of symbols."""
     shown = {
         symbol: sympy.Symbol(shown_name(geometry, source))
         for symbol in expr.free_symbols
         if (source := names.get(symbol) or geometry.source_of(symbol)) is not None
     }
-    # Different assumptions on the new symbols must not let sympy evaluate anything.
+    # The new symbols have other assumptions. ``evaluate(False)`` keeps sympy from simplifying the expression
+    # with them.
     with sympy.evaluate(False):
         return str(expr.xreplace(shown))
 
 
 def shown_name(geometry: Geometry, source: Source) -> str:
-    """The source's name, by the names that a shape contract has for the arguments."""
+    """Return the source's name, with the names that a shape contract gives to the arguments."""
     if isinstance(source, Size) and source.of in geometry.argument_names:
         return f"{geometry.argument_names[source.of]}.size({source.dim})"
     return source.name
 
 
 def at_line(text: str, stack: UserStack) -> str:
-    """A fact, and below it the user's innermost line (none where the backend assumed it)."""
+    """Return a fact followed by the user's innermost line. A backend's assumption has no line."""
     if not stack:
         return f"\n  {text}\n  (assumed by the backend)"
     file, line, function = stack[-1]
