@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar, overload
 
 from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
+from fxstack_capture.driver.backend import WANTS_FAKES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,13 +118,25 @@ def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
         return _OURS[name](options, log)
     if name in _REGISTERED:
         return _counted(_REGISTERED[name], log)
-    found = [entry for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
+    found = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
+    if not found and name in _names_of_torch():
+        found = [partial(_registry_of_torch().lookup_backend, name)]
     if not found:
         raise ValueError(
             f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
             f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
         )
-    return _counted(found[0].load(), log)
+    return _counted(found[0](), log)
+
+
+def _names_of_torch() -> frozenset[str]:
+    """Return the backends that torch registers itself. They are parts of torch's compiler, which this loads."""
+    return frozenset(_registry_of_torch().list_backends(exclude_tags=()))
+
+
+def _registry_of_torch() -> Any:
+    """Return torch's registry. Nothing else in fxstack loads torch's compiler; here the program asks for it."""
+    return import_module("torch._dynamo.backends.registry")
 
 
 def _counted(backend: Backend, log: CompileLog) -> Backend:
@@ -132,4 +146,5 @@ def _counted(backend: Backend, log: CompileLog) -> Backend:
 
     named = backend if hasattr(backend, "__qualname__") else type(backend)
     counted.__name__, counted.__qualname__ = named.__name__, named.__qualname__
+    setattr(counted, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))
     return counted

@@ -17,6 +17,7 @@ from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
 from fxstack.settings import CompileOptions
 from fxstack_capture import disable
+from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
@@ -52,6 +53,7 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
             return made
         return Trial(made, eager_backend(graph_module, ()), graph.number, log.on_choice)
 
+    setattr(inductor, WANTS_FAKES, True)
     return inductor
 
 
@@ -69,6 +71,7 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
         except UnsupportedGraphError as error:
             return _in_eager(graph_module, example_inputs, error)
 
+    setattr(aot_eager, WANTS_FAKES, True)
     return aot_eager
 
 
@@ -76,6 +79,9 @@ def eager_backend(graph_module: GraphModule, _example_inputs: Sequence[Any]) -> 
     """Return the captured graph itself as a callable in eager torch."""
     run: Compiled = graph_module.forward
     return run
+
+
+setattr(eager_backend, WANTS_FAKES, True)
 
 
 def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 NAMES = {
+    "backends made with torch's aot_autograd": {"torch._guards": "TracingContext tracing"},
     "NumPy functions in compiled code": {"torch": "_numpy=torch_numpy", "torch._numpy": "ndarray"},
     "autograd": {
         "torch._C": "_InferenceMode _set_grad_enabled",

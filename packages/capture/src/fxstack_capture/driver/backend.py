@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
-from fxstack_capture import native
+from fxstack_capture import native, torch_compat
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.reports.verifying import verified
+from fxstack_capture.driver.torch_metadata import write_metadata
+from fxstack_capture.guards.accesses import RealFrame, read
 from fxstack_capture.options import CaptureOptions
+from fxstack_capture.sources import Source
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 from fxstack_capture.trace.records import CapturedCode
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
+
+WANTS_FAKES = "wants_fake_inputs"
+"""The attribute of a backend that asks for fake tensors; other backends get the tensors of the call."""
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
@@ -24,17 +33,53 @@ def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[...,
     return result
 
 
+setattr(eager, WANTS_FAKES, True)
+
+
+@contextmanager
+def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> Iterator[list[Any]]:
+    """The example inputs that ``backend`` wants: the tensors of the call, as torch passes them, or fakes.
+
+    A backend that is made with torch's ``aot_autograd`` takes the fakes of real inputs, and their symbols, from
+    the fake mode of torch's tracing context.
+    """
+    fakes = list(captured.example_inputs)
+    if getattr(backend, WANTS_FAKES, False):
+        yield fakes
+        return
+    write_metadata(captured, frame)
+    inputs = [_real(fake, source, frame) for fake, source in zip(fakes, captured.inputs, strict=True)]
+    mode = next((fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)), None)
+    if mode is None:
+        yield inputs
+        return
+    for real, fake in zip(inputs, fakes, strict=True):
+        if real is not fake:
+            mode.fake_tensor_converter.set_tensor_memo(real, fake)
+    with torch_compat.tracing(torch_compat.TracingContext(mode)):
+        yield inputs
+
+
+def _real(fake: object, source: Source, frame: RealFrame) -> object:
+    """The tensor of the call that ``fake`` stands for; ``fake`` for anything else."""
+    if type(fake) is not FakeTensor:
+        return fake
+    real = read(source, frame)
+    return real if type(real) in (torch.Tensor, torch.nn.Parameter) else fake
+
+
 def name_of(backend: Backend) -> str:
     return getattr(backend, "__qualname__", None) or type(backend).__qualname__
 
 
 def compile_graph(
-    backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions
+    backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions, frame: RealFrame
 ) -> Callable[..., Any]:
     """The compiled graph; it runs with the frame hook off. Raises BackendError, or SkipFrame if the backend does."""
     before = state.present()
     try:
-        made = backend(captured.graph_module, list(captured.example_inputs))
+        with _inputs_for(backend, captured, frame) as example_inputs:
+            made = backend(captured.graph_module, example_inputs)
     except SkipFrame:
         raise
     except Exception as error:

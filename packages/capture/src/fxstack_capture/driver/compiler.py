@@ -75,6 +75,7 @@ from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unlo
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import paused_collector
+from fxstack_interchange.torch_settings import warn_of_ignored
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()
@@ -156,6 +157,8 @@ class FrameCompiler:
         """Called by the frame hook for a frame without a valid entry; see ``native``."""
         # Calls of modules come first: code that runs in plain Python comes here with every one.
         if is_module_call(code) and arguments.get("self") is not self.root:
+            return native.RUN
+        if self.options.disable:
             return native.RUN
         if builtins_in_use.are_replaced():
             return self._forbidden(code, _REPLACED)
@@ -254,6 +257,7 @@ class FrameCompiler:
             raise RecompileError(again.message)
 
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
+        warn_of_ignored(self.resumptions.user_of(code))
         started = perf_counter()
         try:
             written = self._write(frame, code, state)
@@ -345,8 +349,10 @@ class FrameCompiler:
         if draft is not None and draft.captured is not None:
             where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
             try:
-                graph = compile_graph(self.backend, draft.captured, where, self.options)
+                graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
+                if self.options.suppress_errors:
+                    return self._suppressed(code, error)
                 if self.options.fullgraph or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
@@ -424,6 +430,12 @@ class FrameCompiler:
             raise graph_error(error) from error
         self._mistakes.warn(code, f"{type(error).__name__}: {error}")
         self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
+        return native.SKIP
+
+    def _suppressed(self, code: CodeType, error: BackendError) -> Any:
+        """The frame runs in plain Python, after a warning."""
+        self._mistakes.warn_of_suppressed(code, error)
+        self._record(code, Verdict.PLAIN, why=str(error))
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:

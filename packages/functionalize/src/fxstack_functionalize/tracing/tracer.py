@@ -49,6 +49,9 @@ class AtenTracer(PythonKeyTracer):
         """Attribute the next operators to the captured node ``name`` with metadata ``meta``."""
         self._origin = {key: meta[key] for key in INHERITED if key in meta}
         self._origin.setdefault("original_name", name)
+        tag = self._origin.get("recompute")
+        if tag is not None:  # graphs of torch's compiler have members of CheckpointPolicy
+            self._origin["recompute"] = str(getattr(tag, "name", tag)).lower()
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append(self._origin)
 

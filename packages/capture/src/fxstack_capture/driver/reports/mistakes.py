@@ -24,12 +24,17 @@ class Mistakes:
             return
         self.said.add(what)
         name = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
-        warnings.warn(
+        _warn(
+            code,
             f"internal error of fxstack-capture while tracing {name}: {what}; it runs in plain Python."
             " Please report this with the program.",
-            TracingWarning,
-            stacklevel=3,
         )
+
+    def warn_of_suppressed(self, code: CodeType, error: Exception) -> None:
+        """Warn that a function runs in plain Python because of an error that ``suppress_errors`` suppresses."""
+        if str(error) not in self.said:
+            self.said.add(str(error))
+            _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
         """Warn where a graph ends because of an error of ours."""
@@ -66,3 +71,8 @@ class UnconfirmedError:
             raise Unsupported(graph_break("internal-error", what).record)
         self.note(what)
         self.mistakes.warn(self.code, what)
+
+
+def _warn(code: CodeType, text: str) -> None:
+    """Warn at the first line of a function of the program."""
+    warnings.warn_explicit(text, TracingWarning, code.co_filename, code.co_firstlineno)

@@ -248,6 +248,8 @@ class TorchTracer:
         rule = rules.rule_of(fn)
         if rule is not None:
             return rule(self, fn, args, kwargs)
+        if self.trace.options.only_compliant_operators and not leaves.is_compliant(fn):
+            raise graph_break("unsupported-call", f"{fn}, an operator without the tag pt2_compliant_tag,")
         if type(fn) is FunctionType:
             return self._call_python(fn, args, kwargs)
         return self.record(fn, args, kwargs)

@@ -126,3 +126,10 @@ _RULES = {
     WrapperDescriptorType: _is_tensor_descriptor,
     MethodWrapperType: _is_bound_slot,
 }
+
+
+def is_compliant(fn: object) -> bool:
+    """Whether an operator has the tag of those that work under a compiler; True for any other callable."""
+    if isinstance(fn, OpOverloadPacket):
+        return all(is_compliant(getattr(fn, name)) for name in fn.overloads())
+    return not isinstance(fn, OpOverload) or torch.Tag.pt2_compliant_tag in fn.tags
