@@ -60,6 +60,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
     for name in given:
         if name not in known:
             raise ValueError(_unknown("option", name, known))
+    _check_types(given)
     given = {**_OFF, **_OF_MODES.get(mode or "default", {}), **given}
     return CompileOptions(
         mode or "default",
@@ -72,6 +73,31 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
         ),
         AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
     )
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option whose value has another type than the option's record declares."""
+    declared = {option.name: str(option.type).split(" | ") for record in _RECORDS for option in fields(record)}
+    for name, value in given.items():
+        wanted = declared.get(name, [])
+        if not _PLAIN.keys() >= set(wanted) or not wanted:
+            continue  # callables and records are checked where they are used
+        if not any(_is_a(value, _PLAIN[word]) for word in wanted):
+            raise TypeError(
+                f"fxstack.compile: option {name!r} must be {' or '.join(wanted)},"
+                f" not {value!r} of type {type(value).__name__}."
+            )
+
+
+def _is_a(value: object, kind: type) -> bool:
+    """Whether an option of type ``kind`` takes ``value``: a bool is no number, and an int is a float."""
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
+
+
+_PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": type(None)}
+_RECORDS = (CaptureOptions, AotOptions, InductorOptions)
 
 
 def _layers() -> tuple[set[str], set[str], set[str]]:

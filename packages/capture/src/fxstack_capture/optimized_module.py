@@ -53,9 +53,15 @@ class OptimizedModule:
         return self._fxstack_again
 
     def get_compiler_config(self) -> None:
-        """torch's modules return the settings of a backend that has some; backends here have none."""
+        """Return None: torch's modules return the settings of a backend, and backends here have none."""
+
+    def __prepare_scriptable__(self) -> Any:
+        """What TorchScript compiles in place of this module."""
+        return self._fxstack_original
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # torch's compiler, which torch.export uses, inlines the original
+            return self._fxstack_original(*args, **kwargs)
         return self._fxstack_call(*args, **kwargs)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
