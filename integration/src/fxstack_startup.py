@@ -1,47 +1,83 @@
-"""Install fxstack as soon as a program imports torch, if ``FXSTACK=1`` is in the environment.
+"""Change a module when it is imported, without importing it; install fxstack as soon as torch is imported.
 
-``fxstack.pth`` imports this module when Python starts; without the variable it imports nothing. The module
-imports neither torch nor fxstack before the program imports torch.
+``fxstack.pth`` calls ``start`` when Python starts, if ``FXSTACK=1`` is in the environment. This module imports
+neither torch nor fxstack: a finder at the head of ``sys.meta_path`` waits for the modules that are to be changed.
+Where nobody imports one, nothing happens.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Change = Callable[[ModuleType], None]
 
 
-class _WaitForTorch(MetaPathFinder):
-    """Installs fxstack when ``torch`` has been executed."""
+class AfterImport(MetaPathFinder):
+    """Calls a function with each of some modules as soon as the module has been executed."""
 
-    def find_spec(self, fullname, path=None, target=None):  # noqa: ANN001, ANN201, ARG002
-        if fullname != "torch":
-            return None
+    def __init__(self, changes: dict[str, Change]) -> None:
+        self._changes = changes
+        self._finding: set[str] = set()
+
+    def start(self) -> None:
+        """Change the modules that are loaded already, and wait for the others."""
+        for name, change in self._changes.items():
+            module = sys.modules.get(name)
+            if module is not None:
+                change(module)
+        sys.meta_path.insert(0, self)
+
+    def stop(self) -> None:
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
 
-        def exec_module(module):  # noqa: ANN001, ANN202
-            del spec.loader.exec_module
-            execute(module)
-            import fxstack  # noqa: PLC0415 - it imports torch
-
-            fxstack.install()
-
-        spec.loader.exec_module = exec_module
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Find the module by the other finders; its loader calls the function of the module in addition."""
+        if fullname not in self._changes or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding.discard(fullname)
+        if spec is not None and spec.loader is not None:
+            _extend(spec.loader, self._changes[fullname])
         return spec
 
 
+def _extend(loader: Any, change: Change) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module  # a reload executes the module alone
+        execute(module)
+        change(module)
+
+    loader.exec_module = exec_module
+
+
 def start() -> None:
-    """Wait for the import of torch, or install at once if torch is imported."""
-    if "torch" in sys.modules:
-        import fxstack  # noqa: PLC0415
-
-        fxstack.install()
-    elif not any(isinstance(finder, _WaitForTorch) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WaitForTorch())
+    """Install fxstack when the program imports torch, or at once if torch is imported."""
+    if not _STARTED:
+        _STARTED.append(AfterImport({"torch": _install}))
+        _STARTED[0].start()
 
 
-start()
+_STARTED: list[AfterImport] = []
+
+
+def _install(_torch: ModuleType) -> None:
+    _STARTED[0].stop()
+    import fxstack  # noqa: PLC0415 - it imports torch
+
+    fxstack.install()

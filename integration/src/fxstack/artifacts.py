@@ -7,7 +7,6 @@ processor and fxstack's sources. So a process never looks up an entry that does 
 from __future__ import annotations
 
 import io
-import warnings
 import zipfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from fxstack_inductor import options_from_environment
 from fxstack_inductor.runtime.cache import Cache, used_entries
+from fxstack_interchange.user_warnings import warn_user
 
 _NAME = "fxstack-cache-artifacts"
 _FORMAT = b"1"
@@ -55,9 +55,9 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> Cac
         entries = _unpacked(artifacts)
         return _info({key: files for key, files in entries.items() if cache.put(key, files)})
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        warnings.warn(
+        warn_user(
             f"load_cache_artifacts: these are no artifacts of this version, or cannot be kept in {cache.root}: {error}",
-            stacklevel=2,
+            UserWarning,
         )
         return None
 

@@ -21,7 +21,7 @@ TORCH_GROUP = "torch_dynamo_backends"
 _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
     "inductor": make_backend,
     "aot_eager": make_aot_eager_backend,
-    "eager": lambda _options, _log: eager_backend,
+    "eager": lambda _options, log: _counted(eager_backend, log),
 }
 
 

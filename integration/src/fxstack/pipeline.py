@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -23,6 +22,7 @@ from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.collector import paused_collector
+from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import partition
 
 Compiled = Callable[..., Any]
@@ -86,7 +86,7 @@ setattr(eager_backend, WANTS_FAKES, True)
 
 def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: Exception) -> Compiled:
     text = str(reason).rstrip(".")
-    warnings.warn(f"fxstack: {text}. The captured graph runs in eager torch.", stacklevel=3)
+    warn_user(f"fxstack: {text}. The captured graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, example_inputs)
 
 

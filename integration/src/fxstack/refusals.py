@@ -7,7 +7,6 @@ graph again, and its exception reaches the program.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from fxstack import torch_compat
 from fxstack_inductor.errors import IndexOutOfRange
+from fxstack_interchange.user_warnings import warn_user
 
 # Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other
 # exceptions, and those of a backward, have the words of the decomposed operators.
@@ -41,10 +41,10 @@ def eager_error(
             raise failure
     results = eager(*args)
     text = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
-    warnings.warn(
+    warn_user(
         f"fxstack: a compiled graph raised {text}; eager torch computes it, and this call returns eager's results. "
         "This is a defect of fxstack: please report it.",
-        stacklevel=3,
+        UserWarning,
     )
     return results
 

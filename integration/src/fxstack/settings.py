@@ -77,7 +77,9 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
 
 def _check_types(given: Mapping[str, Any]) -> None:
     """Raise TypeError for an option whose value has another type than the option's record declares."""
-    declared = {option.name: str(option.type).split(" | ") for record in _RECORDS for option in fields(record)}
+    declared = {
+        option.name: str(option.type).split(" | ") for record in _RECORDS for option in fields(record)
+    }
     for name, value in given.items():
         wanted = declared.get(name, [])
         if not _PLAIN.keys() >= set(wanted) or not wanted:

@@ -6,11 +6,7 @@ reported once, at the user's line.
 
 from __future__ import annotations
 
-import functools
-import sys
-import warnings
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import Any
 
 import torch
@@ -18,7 +14,10 @@ import torch
 import fxstack_capture
 from fxstack import api
 from fxstack.pipeline import Backend
+from fxstack_capture.calls.marks.registered import register
+from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
+from fxstack_interchange.user_warnings import warn_user
 
 
 def compile(
@@ -45,7 +44,7 @@ def compile(
             "Either mode or options can be specified, but both can't be specified at the same time."
         )
     if torch.compiler.is_exporting():
-        warnings.warn("torch.compile is ignored when called inside torch.export region", stacklevel=2)
+        warn_user("torch.compile is ignored when called inside torch.export region", UserWarning)
         return model if model is not None else _unchanged
     chosen = dict(options or {})
     if recompile_limit is not None:
@@ -57,7 +56,8 @@ def compile(
     if shapes_spec is not None:
         _has_no_effect("shapes_spec", "fxstack.compile takes a contract as dynamic_shapes")
     del isolate_recompiles  # every compiled callable has entries of its own
-    return api.compile(
+    again: Any = api.compile
+    return again(
         model,
         fullgraph=fullgraph,
         dynamic=dynamic,
@@ -94,7 +94,7 @@ def optimize(
     if package is not None:
         _has_no_effect("package", "compiled programs are stored on disk by themselves")
     options = {} if guard_filter_fn is None else {"guard_filter_fn": guard_filter_fn}
-    decorate = compile(
+    decorate: Callable[[Any], Any] = compile(
         fullgraph=nopython,
         dynamic=dynamic,
         backend=backend,
@@ -135,26 +135,12 @@ def reset() -> None:
 
 def _has_no_effect(argument: str, because: str) -> None:
     text = f"torch.compile on fxstack: {argument} has no effect: {because}."
-    frame = _caller()
-    key = (text, frame.f_code.co_filename, frame.f_lineno)
-    if key not in _REPORTED:
-        _REPORTED.add(key)
-        warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+    if text not in _REPORTED:
+        _REPORTED.add(text)
+        warn_user(text, UserWarning)
 
 
-_REPORTED: set[tuple[str, str, int]] = set()
+_REPORTED: set[str] = set()
 
-
-def _caller() -> FrameType:
-    """Return the nearest frame that belongs neither to fxstack nor to torch."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in {
-        "fxstack",
-        "torch",
-    }:
-        frame = frame.f_back
-    return frame
-
-
-functools.update_wrapper(compile, torch.compile, assigned=("__module__", "__qualname__"), updated=())
-del compile.__wrapped__
+compile.__module__ = "torch"
+register(compile, compiled_inside)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fxstack import artifacts, backends
 from fxstack.dropin import entrances, module_class
-from fxstack.dropin.loading import AfterImport, Change
+from fxstack_startup import AfterImport, Change
 
 _MISSING: Final = object()
 

@@ -7,11 +7,12 @@ results.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from fxstack_interchange.user_warnings import warn_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +95,5 @@ def in_our_words(options: Mapping[str, Any], ours: frozenset[str]) -> dict[str, 
             ignored.append(f"{name}={value!r} ({meaning.because})")
     if ignored:
         text = "fxstack.compile: these options of torch.compile have no effect here: "
-        warnings.warn(text + "; ".join(sorted(ignored)), stacklevel=4)
+        warn_user(text + "; ".join(sorted(ignored)), UserWarning)
     return translated

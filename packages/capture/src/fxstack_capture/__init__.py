@@ -32,6 +32,7 @@ from fxstack_capture.api import (
 )
 from fxstack_capture.comptime import ComptimeContext, ComptimeVar, comptime
 from fxstack_capture.driver.errors import ComptimeError, RecompileError
+from fxstack_capture.driver.reports.uncompiled import Uncompiled
 from fxstack_capture.guards.filtering import (
     keep_portable_guards_unsafe,
     keep_tensor_guards_unsafe,
@@ -76,6 +77,7 @@ __all__ = [
     "ShapeContractError",
     "ShapeProfile",
     "SkipFrame",
+    "Uncompiled",
     "Unsupported",
     "WrongResultError",
     "allow_in_graph",

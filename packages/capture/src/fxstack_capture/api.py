@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import copyreg
 import functools
-import warnings
 import weakref
 from collections.abc import Callable
 from types import (
@@ -39,12 +38,14 @@ from fxstack_capture.driver.frame_policy.policy import is_foreign
 from fxstack_capture.driver.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_capture.driver.reports.records import FrameRecord, Observer
+from fxstack_capture.driver.reports.uncompiled import FirstCall
 from fxstack_capture.driver.whole_graph import Captured, capture_whole
 from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile
+from fxstack_interchange.user_warnings import warn_user
 
 # Only ``reset`` uses this set: it discards the entries of all living compilers.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()
@@ -97,7 +98,7 @@ def optimize(
         if not callable(fn):
             raise TypeError(f"optimize: expected a function or module, got {fn!r}")
         if not native.AVAILABLE:
-            warnings.warn(f"{native.WHY_MISSING}; running in plain Python", stacklevel=2)
+            warn_user(f"{native.WHY_MISSING}; running in plain Python", UserWarning)
             return fn
         compiler = _compiler(backend, chosen, observer)
         if named_backend is not None:
@@ -132,6 +133,7 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[
         made.__wrapped__ = function
         if compiler.options.leave_unprofitable and not compiler.options.fullgraph:
             compiler.trials.add(made, fn)
+        made.trial = FirstCall(compiler, fn, made.trial)
         return made
 
     if isinstance(fn, native.Optimized):

@@ -60,7 +60,9 @@ class OptimizedModule:
         return self._fxstack_original
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if torch.compiler.is_dynamo_compiling():  # torch's compiler, which torch.export uses, inlines the original
+        if (
+            torch.compiler.is_dynamo_compiling()
+        ):  # torch's compiler, which torch.export uses, inlines the original
             return self._fxstack_original(*args, **kwargs)
         return self._fxstack_call(*args, **kwargs)
 

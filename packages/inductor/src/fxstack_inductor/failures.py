@@ -24,6 +24,7 @@ from fxstack_inductor.errors import (
     TritonMissing,
 )
 from fxstack_interchange.format.metadata import user_frame
+from fxstack_interchange.user_warnings import warn_user
 
 LOG = logging.getLogger(__name__)
 NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError)
@@ -95,7 +96,7 @@ def _warn(failure: Failure, tell: Callable[[Failure], None]) -> None:
     if failure.file:
         warnings.warn_explicit(failure.message, UserWarning, failure.file, failure.line)
     else:
-        warnings.warn(failure.message, stacklevel=5)
+        warn_user(failure.message, UserWarning)
     tell(failure)
 
 

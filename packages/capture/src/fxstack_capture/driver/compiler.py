@@ -55,6 +55,7 @@ from fxstack_capture.driver.reports.recompiling import (
     refusal,
 )
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
+from fxstack_capture.driver.reports.uncompiled import Reasons
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.tracing import FrameTracing
 from fxstack_capture.dynamo_settings import with_environment, with_fullgraph, with_settings
@@ -116,6 +117,7 @@ class FrameCompiler:
         self.states = CodeStates()
         self.alternates = Alternates()
         self.tally = Tally()
+        self.reasons = Reasons()
         self.trials = Trials(self)
         self._replaced = ReplacedFunctions()
         self._mistakes = Mistakes()
@@ -178,10 +180,15 @@ class FrameCompiler:
             return native.RUN
         frame = real_frame(function, code, arguments, cells)
         if is_disabled(function):
+            if not is_foreign(code):
+                self.reasons.add(code, "it is marked as not to be compiled")
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
         if has_foreign_modes():
+            self.reasons.add(
+                self._named(code), "it is called under a mode or a transform that sees torch's calls"
+            )
             return native.RUN
         with set_aside():
             return self._called(frame, code, replaced)
@@ -229,13 +236,15 @@ class FrameCompiler:
         Torch's exporter, which sees the operators of a plain call, replaces ``max`` and others, too.
         """
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
-            raise plain(f"{code.co_qualname}, {why},")
+            raise plain(f"{self._named(code).co_qualname}, {why},")
+        self.reasons.add(self._named(code), why)
         return native.RUN
 
     def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str) -> Any:
         if self.options.fullgraph:
-            raise plain(f"{code.co_qualname} ({why})")
+            raise plain(f"{self._named(code).co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
+        self.reasons.postponed = True
         return postpone(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
@@ -257,7 +266,7 @@ class FrameCompiler:
             raise RecompileError(again.message)
 
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
-        warn_of_ignored(self.resumptions.user_of(code))
+        warn_of_ignored(self._named(code))
         started = perf_counter()
         try:
             written = self._write(frame, code, state)
@@ -315,11 +324,12 @@ class FrameCompiler:
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         self.tally.breaks += 1
+        self.reasons.add(self._named(code), record.message.partition("\n")[0])
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
             raise Unsupported(record)
-        self._mistakes.warn_if_mistake(code, record)
+        self._mistakes.warn_if_mistake(self._named(code), record)
 
     # --- verdicts --------------------------------------------------------------------------------
 
@@ -347,7 +357,8 @@ class FrameCompiler:
             return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
         graph = None
         if draft is not None and draft.captured is not None:
-            where = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+            named = self._named(code)
+            where = f"{named.co_qualname} ({named.co_filename}:{named.co_firstlineno})"
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
@@ -413,7 +424,7 @@ class FrameCompiler:
     def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
         if self.options.fullgraph or reason.is_error:
             raise Unsupported(reason.record)
-        self._mistakes.warn_if_mistake(code, reason.record)
+        self._mistakes.warn_if_mistake(self._named(code), reason.record)
         return self._plain(code, state, why)
 
     def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
@@ -428,17 +439,26 @@ class FrameCompiler:
         """A defect of ours: say so once, run the frame in plain Python."""
         if self.options.fullgraph:
             raise graph_error(error) from error
-        self._mistakes.warn(code, f"{type(error).__name__}: {error}")
+        self._mistakes.warn(self._named(code), f"{type(error).__name__}: {error}")
         self._record(code, Verdict.PLAIN, why=f"{type(error).__name__}: {error}")
         return native.SKIP
 
+    def _named(self, code: CodeType) -> CodeType:
+        """The function of the program that messages name for a frame: of a module its ``forward``."""
+        user = self.resumptions.user_of(code)
+        if self.root is None or not is_module_call(user):
+            return user
+        return getattr(type(self.root).forward, "__code__", user)
+
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
         """The frame runs in plain Python, after a warning."""
-        self._mistakes.warn_of_suppressed(code, error)
+        self._mistakes.warn_of_suppressed(self._named(code), error)
         self._record(code, Verdict.PLAIN, why=str(error))
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
+        if verdict is Verdict.PLAIN:
+            self.reasons.add(self._named(of), why)
         if self.records is None:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno

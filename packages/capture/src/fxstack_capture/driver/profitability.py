@@ -11,7 +11,6 @@ which may be where the time is saved, nor anything once CUDA is in use, where ca
 from __future__ import annotations
 
 import statistics
-import warnings
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, Protocol
@@ -24,6 +23,7 @@ from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.driver.fullgraph import first_frame_of
 from fxstack_capture.driver.reports.records import FrameRecord, Tally, Verdict
 from fxstack_capture.stance import Stance, current_stance
+from fxstack_interchange.user_warnings import warn_user
 
 # Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
 # compared.
@@ -138,7 +138,7 @@ class Trial:
         if records is not None and code is not None:
             place = code.co_qualname, code.co_filename, code.co_firstlineno
             records.append(FrameRecord(*place, Verdict.PLAIN, why=text))
-        warnings.warn(text, TracingWarning, stacklevel=3)
+        warn_user(text, TracingWarning)
 
     def _code(self) -> CodeType | None:
         called = self.callable

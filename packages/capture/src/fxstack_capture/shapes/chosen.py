@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +19,7 @@ import torch.compiler.config
 from fxstack_capture import sources as s
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Source
+from fxstack_interchange.user_warnings import warn_user
 
 _WITH_DIMENSION: Final = re.compile(r"(.+):(\d+)")
 _WHITESPACE: Final = re.compile(r"\s")
@@ -102,10 +102,10 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
     except re.error as error:
-        warnings.warn(
+        warn_user(
             f"{pattern!r} in dynamic_sources or unbacked_sources is no regular expression ({error}): it stands for the"
             " source of exactly this name",
-            stacklevel=2,
+            UserWarning,
         )
         return None
 

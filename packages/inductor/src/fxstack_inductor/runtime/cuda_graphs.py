@@ -13,7 +13,6 @@ Only the stream of a replay orders later work after the replay, so each stream h
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from fxstack_inductor import torch_compat
+from fxstack_interchange.user_warnings import warn_user
 
 Call = Callable[..., tuple[Any, ...]]
 Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
@@ -193,9 +193,9 @@ class GraphedCall:
         except RuntimeError as error:
             self.attempts = 2 * MOST
             reason = " ".join(str(error).split())[:300]
-            warnings.warn(
+            warn_user(
                 f"fxstack: CUDA graphs are off for this graph, because recording it failed: {reason}",
-                stacklevel=2,
+                UserWarning,
             )
             return self.call(*args)
         owners = {t.untyped_storage()._cdata: k for k, t in inputs.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache
 from fxstack_inductor.runtime.toolchain import Toolchain, find_toolchain
+from fxstack_interchange.user_warnings import warn_user
 
 
 def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:
@@ -78,10 +78,10 @@ def writable(directory: Path) -> bool:
 
 
 def not_kept(directory: Path, reason: str) -> None:
-    warnings.warn(
+    warn_user(
         f"compiled kernels are not kept in {directory} ({reason}), so that each process compiles them "
         "again; name another directory in the environment variable FXSTACK_INDUCTOR_CACHE_DIR",
-        stacklevel=3,
+        UserWarning,
     )
 
 

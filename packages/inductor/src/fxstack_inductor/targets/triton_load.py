@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -38,6 +37,7 @@ from fxstack_inductor.targets.triton_target import (
     recorded,
     touched,
 )
+from fxstack_interchange.user_warnings import warn_user
 
 
 def compile_for_device(
@@ -169,7 +169,7 @@ def _graphed(lowered: LoweredTriton, call: Callable[..., tuple[Any, ...]]) -> Ca
     program = lowered.plan.program
     reason = graph_refusal(lowered.plan)
     if reason is not None:
-        warnings.warn(f"fxstack: CUDA graphs are off for this graph: {reason}.", stacklevel=4)
+        warn_user(f"fxstack: CUDA graphs are off for this graph: {reason}.", UserWarning)
         return call
     places = {name: k for k, name in enumerate(program.parameters)}
     mutated = frozenset(places[m.target.name] for m in program.mutations)

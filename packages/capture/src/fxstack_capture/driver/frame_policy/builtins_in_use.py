@@ -5,12 +5,12 @@ of weak references that torch's tensors without data are kept by: while a progra
 from __future__ import annotations
 
 import builtins
-import warnings
 import weakref
 from _weakref import ReferenceType
 
 from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.torch_side.global_state.torch_names import replaced_method
+from fxstack_interchange.user_warnings import warn_user
 
 # Limits: no warning names a replaced builtin, and fullgraph=True does not raise for it.
 
@@ -77,9 +77,8 @@ def say_once(found: str) -> None:
     if found in _SAID:
         return
     _SAID.add(found)
-    warnings.warn(
+    warn_user(
         f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
         " put the original back before the first call of compiled code, and wrap instead what calls it.",
         TracingWarning,
-        stacklevel=3,
     )

@@ -57,7 +57,7 @@ _OWN_PACKAGES = frozenset(
 )
 
 # Code without a file that no program has written; what a prompt, a notebook or ``exec`` runs (``<stdin>``) is the program's.
-_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<eval_with_key>", "<__array_function__")
+_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<__array_function__")
 
 # They get an iterator that somebody else has begun: only their callers know what they run over.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})

@@ -9,13 +9,13 @@ imported, but for the program's main module.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
 from fxstack_capture.driver.errors import BackendError, TracingWarning
 from fxstack_capture.driver.frame_policy.libraries import is_library, is_standard
+from fxstack_interchange.user_warnings import warn_user
 
 # Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
 # calls, guards only the code and defaults of these functions.
@@ -76,9 +76,8 @@ class ReplacedFunctions:
         ]
         self._found = [(namespace, name, namespace[name]) for _, namespace, name in found]
         if found:
-            warnings.warn(
+            warn_user(
                 f"nothing is compiled while the program replaces {', '.join(sorted({where for where, *_ in found}))}: {error}",
                 TracingWarning,
-                stacklevel=2,
             )
         return bool(found)

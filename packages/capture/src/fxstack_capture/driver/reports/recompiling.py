@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
@@ -14,6 +13,7 @@ from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
+from fxstack_interchange.user_warnings import warn_user
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 """One record (level INFO) for every compilation of a function that was compiled before."""
@@ -82,10 +82,9 @@ def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""
     if raises:
         raise RecompileLimitError(f"{text}; raise the limit or pass dynamic=True.{why}")
-    warnings.warn(
+    warn_user(
         f"{text} and runs in plain Python from now on for new kinds of arguments; "
         f"pass dynamic=True or make its arguments more uniform.{why}",
         TracingWarning,
-        stacklevel=3,
     )
     return text

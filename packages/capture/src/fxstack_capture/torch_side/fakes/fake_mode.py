@@ -124,7 +124,8 @@ class CaptureFakeMode(FakeTensorMode):
             if _shares_what_it_writes(func, args):
                 raise graph_break("unsupported-call", f"{func} of tensors that overlap") from error
             raise
-        self.asked = None
+        if func is not _NUMBER:  # an unbacked number may turn out not to do
+            self.asked = None
         return result
 
     def _run(self, func: object, types: Sequence[type], args: object, kwargs: object) -> Any:

@@ -6,7 +6,6 @@ cannot be traced, autograd calls them on the saved tensors of the plain forward,
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from threading import RLock
@@ -18,6 +17,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
 from fxstack_functionalize.hooks.pair import HookPair
 from fxstack_functionalize.options import SavedTensorHooks
+from fxstack_interchange.user_warnings import warn_user
 
 Apply = Callable[..., Sequence[Any]]
 Build = Callable[[HookPair], Apply]
@@ -89,13 +89,13 @@ class HookedCalls:
             return
         self._warned.add(code)
         where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
-        warnings.warn(
+        warn_user(
             f"fxstack: the saved-tensor hooks {_name(hooks[0])}{where} and {_name(hooks[1])} are called in eager "
             f"around a compiled graph: {reason}.\n"
             "  why: a hook is compiled into the graph only if its result follows from its argument and constants alone.\n"
             "  fix: write the hook without effects and outside state; or set "
             'AotOptions(saved_tensor_hooks="eager") if this is what you want',
-            stacklevel=5,
+            UserWarning,
         )
 
 

@@ -22,6 +22,7 @@ from fxstack_capture.calls.rules.builtins import typing_forms
 from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
+from fxstack_capture.strictness import error_on_graph_break
 from fxstack_capture.trace.state import Trace
 
 CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
@@ -78,6 +79,25 @@ def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
     return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
 
 
+_MANAGED = "wrap_dunder_call_ctx_manager.<locals>.inner"
+"""What torch's compiler makes of a function that one of its context managers decorates."""
+
+
+def _managed(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The decorated function. Of the managers only ``error_on_graph_break`` means something in compiled code."""
+    held = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    manager, function = held["self"].cell_contents, held["func"].cell_contents
+    is_error = getattr(manager, "error_on_graph_break", None)
+    if is_error is not None:
+        return trace.interp.call_function(_with_strictness, (bool(is_error), function, *args), kwargs)
+    return trace.calls.call(function, args, kwargs)
+
+
+def _with_strictness(is_error: bool, function: Any, *args: Any, **kwargs: Any) -> Any:
+    with error_on_graph_break(is_error):
+        return function(*args, **kwargs)
+
+
 def _of_arrays(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``torch.compiler.wrap_numpy`` makes."""
     args, kwargs = traced_to_arrays(trace, ((args, kwargs),), {})
@@ -95,6 +115,8 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
         return process_groups.end_graph
     if fn.__qualname__ in _TAGGING:
         return _untagged
+    if fn.__code__.co_qualname == _MANAGED:
+        return _managed
     return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None
 
 

@@ -1,0 +1,41 @@
+"""Warnings that point at the line of the program which called fxstack."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import torch
+
+_PACKAGES: Final = frozenset(
+    {
+        *("fxstack", "fxstack_capture", "fxstack_functionalize", "fxstack_inductor"),
+        *("fxstack_interchange", "fxstack_partition", "torch"),
+    }
+)
+_TORCH: Final = str(Path(torch.__file__).parent)
+
+
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Warn at the innermost line of the stack that belongs neither to fxstack nor to torch."""
+    frame = user_frame()
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    name = frame.f_globals.get("__name__", "<string>")
+    warnings.warn_explicit(text, category, frame.f_code.co_filename, frame.f_lineno, name, registry)
+
+
+def user_frame() -> FrameType:
+    """Return the innermost frame that belongs neither to fxstack nor to torch; the outermost one if all do."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_inside(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _is_inside(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    package = name.partition(".")[0] if isinstance(name, str) else ""
+    return package in _PACKAGES or frame.f_code.co_filename.startswith(_TORCH)
