@@ -1,4 +1,4 @@
-"""Follow a source from a real frame at compile time, with the modes of the program set aside."""
+"""Read a source from a real frame at compile time, while the program's modes are suspended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def resolve(source: Source, frame: RealFrame) -> Any:
-    """The object at ``source``."""
+    """Return the object at ``source``."""
     return follow(source, frame, _convert)
 
 

@@ -1,4 +1,4 @@
-"""NumPy arrays and scalars: made over the memory of an output of the graph."""
+"""Rules for NumPy arrays and scalars, which share the memory of a graph output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
 
 
 def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
-    """Raises CannotRebuildError for a copy in place of a view: its writes would not be seen."""
+    """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
+    # A write to the view would not change the base of the view.
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
     if isinstance(obj.example, np.generic):
@@ -43,7 +44,7 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
 
 
 def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
-    """One that was computed of others."""
+    """Rebuild a scalar that the program computed from other numbers."""
     kind = type(obj.example)
     getter = rebuilder.constant(kind, kind.__name__)
     return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
