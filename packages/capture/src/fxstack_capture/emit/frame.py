@@ -199,7 +199,7 @@ class FrameWriter:
                 raise HandledError
             return None
         elif trace.objects.draws.made and not assumptions.handled:
-            return None  # no caller handles the error, so keep no states of generators
+            return None  # keep no generator states for an error that the program does not handle
         elif assumptions.draws and not handles:
             return None  # reading the generator's state costs 1 to 2 microseconds a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)

@@ -168,7 +168,7 @@ def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int)
 
     ``begin`` makes the iterator. The list may still be too short.
     """
-    # ``__setstate__`` moves at most to the end of the list, so the list gets its final length for a moment.
+    # ``__setstate__`` moves at most to the end of the list, so None items extend the list for a moment.
     missing = max(0, index + 1 - list.__len__(items))
     list.extend(items, [None] * missing)
     made = begin(items)
