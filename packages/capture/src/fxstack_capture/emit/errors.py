@@ -16,7 +16,10 @@ class CannotRebuildError(Exception):
 
 
 class CycleError(Exception):
-    """An immutable object contains itself. The caller makes mutable objects empty and fills them later."""
+    """An immutable object contains itself.
+
+    The caller makes mutable objects empty and fills the objects later.
+    """
 
 
 class CannotResumeError(Exception):

@@ -134,7 +134,7 @@ class Resumption:
 
 
 class Resumptions:
-    """Resume functions by the user's code object and place. They live as long as their owner."""
+    """Resume functions by the user's code object and place. The functions live as long as this table."""
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
         """Call ``never_trace`` with each code object that must run untraced: the stubs."""

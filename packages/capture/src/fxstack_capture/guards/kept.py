@@ -122,6 +122,6 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
 
 
 def kept_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """Return the same guards. They keep no object of the program alive that supports weak references."""
+    """Return the same guards, which keep no object of the program alive that supports weak references."""
     keeper = Keeper()
     return tuple(keeper.keep(guard) for guard in guards)

@@ -38,7 +38,7 @@ class _Node:
 
 
 class _Builder:
-    """Builder of the nodes. It adds one guard at a time."""
+    """Builder of the nodes. Each call of ``add`` adds one guard."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code

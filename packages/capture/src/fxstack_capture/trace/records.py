@@ -31,7 +31,7 @@ class DeferredLocal:
 
 
 class DeferredTuple:
-    """A tuple with items that no instruction has loaded. It is only in local slots and cells."""
+    """A tuple with items that no instruction has loaded. The tuple is only in local slots and cells."""
 
     __slots__ = ("parts",)
 

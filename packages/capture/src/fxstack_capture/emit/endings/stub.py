@@ -83,10 +83,10 @@ def make_stub(
 
 
 def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
-    """Make a stub of a frame between other frames. It calls its first argument with the given arguments.
+    """Make a stub of a frame between other frames.
 
-    The call is on the user's line. ``handled``: the exceptions that the frame is handling, outermost first.
-    The stub returns (result, 0).
+    The stub calls its first argument with the other arguments. The call is on the user's line. ``handled``:
+    the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
     """
     op = Op("CALL_FUNCTION_EX", 0, None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)

@@ -113,7 +113,7 @@ def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, s
 
 
 def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
-    """Wrap an instance of a subclass of an immutable builtin (str, int, ...). It is guarded by identity."""
+    """Wrap an instance of a subclass of an immutable builtin (str, int, ...) and guard its identity."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     plain_value = base.__str__(obj) if base is str else _plain_value(base, obj)

@@ -215,9 +215,9 @@ class ClassReads:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:
-        """Drop lookups made while the program was creating ``cls``.
+        """Drop the lookups that were made while the program was creating ``cls``.
 
-        The class is now finished, so they are stale.
+        The finished class differs.
         """
         self.cache.clear()
         self.objects.plans.clear()

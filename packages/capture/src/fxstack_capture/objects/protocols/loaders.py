@@ -66,7 +66,7 @@ def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
 
 
 def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
-    """Load a class attribute with ``object.__getattribute__``. It ignores the bases and binds nothing."""
+    """Load a class attribute with ``object.__getattribute__``, which ignores the bases and binds nothing."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
