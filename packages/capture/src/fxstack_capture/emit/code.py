@@ -98,7 +98,8 @@ def _inner(code: CodeType, name: str) -> CodeType:
 
 
 def _locate(node: ast.AST, line: int) -> None:
-    """Give every node the same position, including the root. ``ast.fix_missing_locations`` omits the root."""
+    """Give every node the position ``line``."""
+    # ``ast.fix_missing_locations`` would give the nodes line 1.
     pending: list[ast.AST] = [node]
     while pending:
         current = pending.pop()

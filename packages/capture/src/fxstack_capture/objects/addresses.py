@@ -77,8 +77,8 @@ class Addresses:
     @staticmethod
     def _has_fixed_address(entry: Entry) -> bool:
         """Whether the next call is expected to pass the same object."""
-        # The caller makes new tensors and containers for each call. Builtin containers have no weak
-        # references.
+        # The caller makes new tensors and containers for each call. Lists, tuples and dictionaries have no
+        # weak references.
         if isinstance(entry.original, torch.Tensor):
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0

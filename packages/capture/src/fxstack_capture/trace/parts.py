@@ -119,9 +119,9 @@ class Contexts(Protocol):
 
 class Distinctions(Protocol):
     def note_compared(self, left: object, right: object) -> None:
-        """Record that the program compared two objects by identity: with ``is``, or with ``==``.
+        """Record that the program compared the identity of two objects.
 
-        ``==`` of containers compares items by identity first.
+        ``is`` compares the identity. ``==`` may compare the identity first.
         """
 
     def note_identified(self, obj: object) -> None:

@@ -32,7 +32,7 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
 
 def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
     """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
-    # A write to the view would not change the base of the view.
+    # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
     if isinstance(obj.example, np.generic):
