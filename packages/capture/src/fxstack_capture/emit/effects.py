@@ -1,4 +1,4 @@
-"""Code that replays side effects: primitive writes, in order, after everything has been built."""
+"""Replacement code that replays side effects: primitive writes, in order, after all values are built."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ Statements = list[ast.stmt]
 
 
 class Replay:
-    """Builds the right-hand sides first (``prepare``), then gives the statements (``statements``)."""
+    """Collect the writes of a trace (``prepare...``) and return their statements (``statements``).
+
+    ``prepare`` emits the construction of the values first, so that the statements are only the writes.
+    """
 
     def __init__(self, rebuilder: Rebuilder) -> None:
         self._rebuilder = rebuilder
         self._writes: Statements = []
 
     def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
-        """``redo`` are calls that restore torch's global state; they come last."""
+        """Prepare the side effects, then the calls ``redo``, which restore torch's global state."""
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
             kind = self._rebuilder.loads.kind_of(effect.target)
@@ -37,9 +40,9 @@ class Replay:
             self._writes.append(ast.Expr(call(fn, *made)))
 
     def prepare_attributes(self, writes: Iterable[Any]) -> None:
-        """Assignments to attributes of tensors (``AttributeWrite``) that somebody outside can see.
+        """Prepare assignments to attributes of tensors (``AttributeWrite``) that are visible outside.
 
-        Writing one may make another tensor visible, so this is repeated until nothing is added.
+        A write may make another tensor visible, so the method repeats until it adds no write.
         """
         waiting = list(writes)
         while True:
@@ -51,9 +54,9 @@ class Replay:
                 self._writes.append(self._attribute(write))
 
     def prepare_tracebacks(self, entries: Iterable[Any]) -> None:
-        """Exceptions of the outside that were raised in the trace: their tracebacks have grown.
+        """Prepare the new traceback entries of exceptions from outside that the trace raised.
 
-        ``entries``: of the world's registry.
+        ``entries`` are the entries of the object model's registry.
         """
         for entry in entries:
             if not isinstance(entry.proxy, BaseException) or entry.proxy is entry.original:

@@ -1,7 +1,7 @@
-"""Global torch state that a graph depends on: a snapshot, its comparison, and the words for a difference.
+"""Global torch state on which a graph depends: a snapshot, its comparison, and the text of a difference.
 
-``snapshot()`` is taken when a trace starts and becomes the demand of ``TorchStateIs``. The native guard
-compares the same getters (or, with the compiled tensor checks, one small struct).
+``snapshot()`` is taken when a trace starts and becomes the condition of ``TorchStateIs``. The native guard
+compares the same getters. With the compiled tensor checks, the guard compares one small struct.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Getter:
-    """One piece of state: its name for people and the C function (with arguments) that reads it."""
+    """One piece of state: its name for messages, and the C function (with arguments) that reads it."""
 
     name: str
     function: Callable[..., Any]
@@ -74,15 +74,16 @@ def _function_modes() -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes
-    (``torch.set_default_device`` is one).
+    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes.
+
+    ``torch.set_default_device`` is a torch-function mode.
     """
 
     values: tuple[Any, ...]
     function_modes: tuple[object, ...] = ()
 
     def value_of(self, name: str) -> Any:
-        """The value of the getter called ``name``; raises KeyError."""
+        """Return the value of the getter called ``name``. Raises KeyError."""
         for getter, value in zip(GETTERS, self.values, strict=True):
             if getter.name == name:
                 return value
@@ -90,12 +91,12 @@ class TorchState:
 
 
 def snapshot() -> TorchState:
-    """The state of the calling thread, now."""
+    """Return the present state of the calling thread."""
     return TorchState(tuple(getter.read() for getter in GETTERS), _function_modes())
 
 
 def difference(old: TorchState, new: TorchState) -> str | None:
-    """What differs, in words ("grad mode was True, is now False"), or None when nothing does."""
+    """Return the first difference as text ("grad mode was True, is now False"), or None if there is none."""
     for getter, before, after in zip(GETTERS, old.values, new.values, strict=True):
         if before != after:
             return f"{getter.name} was {before!r}, is now {after!r}"

@@ -1,4 +1,4 @@
-"""Guard checks in words: what each demands, and what a value that fails it is instead."""
+"""Texts for guard checks: the condition of each check, and the difference of a value that fails the check."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _tensor_demand(check: records.TensorIs) -> str:
 def _match(
     demanded: tuple[int | None, ...] | None, found: tuple[int | None, ...] | None
 ) -> tuple[int | None, ...] | None:
-    """What was found, with the dimensions that are not demanded blanked out."""
+    """Return the found numbers, with None for the dimensions that are not demanded."""
     if demanded is None or found is None or len(demanded) != len(found):
         return None if demanded is None else found
     return tuple(None if d is None else f for d, f in zip(demanded, found, strict=True))
@@ -186,16 +186,16 @@ _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
 
 
 def demand(check: records.Check) -> str:
-    """What a check demands: "must be of type int"."""
+    """Return the text of a check's condition, for example "must be of type int"."""
     return _DEMANDS[type(check)](check)
 
 
 def found(check: records.Check, value: object, read: Reader) -> str:
-    """What a value that fails the check is instead; ``read`` follows the sources of other values."""
+    """Return the text of a value that fails the check. ``read`` reads the sources of other values."""
     describe = _FOUND.get(type(check))
     try:
         return describe(check, value, read) if describe else f"it is {short(value)}"
-    except Exception as error:  # a user's class may break any of len, keys, attributes
+    except Exception as error:  # a class of the program may break len, keys or attribute access
         return f"it cannot be shown ({type(error).__name__})"
 
 

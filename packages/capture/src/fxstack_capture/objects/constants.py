@@ -1,4 +1,4 @@
-"""Which values are constants: immutable all the way down, equal means interchangeable."""
+"""Types of constants. Constants are immutable, with immutable items. Equal constants are interchangeable."""
 
 from __future__ import annotations
 
@@ -58,17 +58,16 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
 
 
 def is_value(key: Any) -> bool:
-    """Found again by value: what a ``Key`` source can hold. NaN is found by identity alone."""
+    """Whether ``key`` is looked up by value, so that a ``Key`` source can hold it."""
     cls = type(key)
     if cls is tuple or cls is frozenset:
         return all(map(is_value, key))
+    # NaN is not equal to itself, so a dictionary finds NaN by identity only.
     return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
 
 
 def is_constant_key(key: Any) -> bool:
-    """A dictionary key that means the same inside of the trace and outside: compared by value or by
-    identity.
-    """
+    """Whether a dictionary key is its own proxy. Such a key is compared by value or by identity."""
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

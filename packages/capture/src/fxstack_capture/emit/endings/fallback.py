@@ -1,8 +1,8 @@
-"""The way back: a frame whose graph fails, or was built on an assumption that does not hold, runs in plain Python after all.
+"""The fallback to eager: a frame whose graph raised, or whose assumption failed, runs in plain Python.
 
-Nothing has happened by then (``torch_side.recording.assumptions``), so the original code starts from its beginning, with the
-arguments and cells that the frame was given. So the program's effects that come before an error are there, and its own
-handlers see the error.
+The frame has had no side effect by then (``torch_side.recording.assumptions``). Therefore the original code
+starts from its beginning, with the original arguments and cells. The program's side effects before an error
+happen, and the program's own handlers see the error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _NOTHING = ast.Constant(None)
 
 
 class Fallback:
-    """``before`` the call of the graph, around it (``guarded``), and ``checks`` after it.
+    """Statements ``before`` the graph call, a ``try`` around the call (``guarded``), and later ``checks``.
 
-    ``passed`` says whether assumptions hold, ``draws`` whether the graph draws random numbers, ``handles`` whether the
-    program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
+    ``passed`` is the expression that says whether the assumptions hold. ``draws``: the graph draws random
+    numbers. ``handles``: the program may handle an error of the graph. ``states`` are the states of the
+    generators from which the frame itself draws.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Fallback:
             self.before = (ast.Assign([store(name)], call(read)),)
             self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
-        loads = Loads(builder, frame)  # what it reads is read when it is needed
+        loads = Loads(builder, frame)  # reads values only when the fallback runs
         arguments = [loads.expr(Local(name)) for name in _parameters(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
@@ -79,7 +80,10 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 
 
 def plain_code(code: CodeType) -> CodeType:
-    """``code`` with all of its parameters positional: what a frame that has begun can be started with again."""
+    """Return ``code`` with positional parameters only.
+
+    The values of a frame that has started can then be passed to the code to start the frame again.
+    """
     return code.replace(
         co_argcount=len(_parameters(code)),
         co_posonlyargcount=0,

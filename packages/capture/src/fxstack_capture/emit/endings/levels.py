@@ -1,4 +1,4 @@
-"""The frames that a graph break stands in, worked out from the user's code before anything is written."""
+"""The frames around a graph break, computed from the user's code before any code is emitted."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
 class Level:
     """One frame, in terms of the code that the user wrote.
 
-    ``taken`` is how many values of the stack lie below those that the operation takes (a caller's operation has
-    taken its own already). ``made``: a caller's result lies on the stack, not what the callee returns.
+    ``taken`` is the number of stack values below the operands of the instruction. A call instruction of a
+    caller has already popped its operands. ``made``: the result of a caller's instruction is on the stack,
+    and is not the return value of the callee.
     """
 
     state: StoppedFrame
@@ -44,13 +45,13 @@ class Level:
 
     @property
     def handler(self) -> Protected | None:
-        """The protected range that the operation stands in."""
+        """The protected range that contains the instruction, or None."""
         found = handler_of(self.flow.body, self.op)
         return None if found is None else self.flow.body.protected[found]
 
     @property
     def results(self) -> tuple[bool, ...]:
-        """What a caller's operation leaves: True a NULL, False the value."""
+        """The values that a caller's instruction leaves: True for a NULL, False for the value."""
         if self._looks_again:
             return (False,)
         results = self.step.exits[0].results
@@ -58,31 +59,34 @@ class Level:
 
     @property
     def following(self) -> Op:
-        """Where a caller goes on when it has the result."""
+        """The instruction where a caller continues with the result."""
         return self.op if self._looks_again else self.step.exits[0].next
 
     @property
     def end(self) -> Op | None:
-        """Where it goes on instead if a loop has ended."""
+        """The instruction where a caller continues if a loop has ended, or None."""
         return self.step.exits[1].next if self.step.ops[-1].name == "FOR_ITER" else None
 
     @property
     def _looks_again(self) -> bool:
-        """A jump gets a bool in the place of what it looks at."""
+        """Whether the instruction is a conditional jump.
+
+        The call gives a bool, and the jump runs again on the bool.
+        """
         return len(self.step.exits) > 1 and self.end is None
 
     @property
     def hidden(self) -> bool:
-        """Whether it stands for C code, which has no frame."""
+        """Whether the level is a polyfill, which represents C code. C code has no frame."""
         return self.user.co_filename == polyfill.__file__
 
     def live_at(self, op: Op) -> set[str]:
-        """Variables that are needed from ``op`` on."""
+        """Return the variables that are live at ``op``, and the watched variables."""
         names = slot_names(self.user)
         return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
 
     def live_after(self) -> set[str]:
-        """Variables that are needed after the operation, whether it raises or not."""
+        """Return the variables that are live after the instruction, whether it raises or not."""
         places = [exit.next for exit in self.step.exits]
         if self.handler is not None:
             places.append(self.handler.handler)
@@ -90,7 +94,7 @@ class Level:
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
-    """All frames, the root first. Raises CannotResumeError."""
+    """Return all frames, the root first. Raises CannotResumeError."""
     *callers, last = stopped.frames
     return (
         *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
@@ -99,7 +103,7 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 
 def original_of(trace: Trace, value: object) -> object:
-    """What stands behind the value of a variable, read or not."""
+    """Return the original object of a variable's value, which may be deferred."""
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
@@ -156,11 +160,11 @@ def _origin(origin: dict[int, int], offset: int) -> int:
 
 
 def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
-    """What stands where on the stack.
+    """Return the kind of each stack value.
 
-    An ``except`` block keeps the exception that was handled before it; outermost that is the one which the
-    callers handle, or None. Below it there are only iterators of loops, exits of contexts and offsets, so the
-    first of its kind is the one.
+    An ``except`` block keeps on the stack the exception that was handled before it. The outermost block keeps
+    the exception that the callers handle, or None. Below a kept exception there are only iterators of loops,
+    exits of contexts and offsets, so the first value that fits is the kept exception.
     """
     slots = [Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack]
     at = -1
@@ -181,6 +185,9 @@ def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
 
 
 def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
-    """The exceptions that a frame handles, outermost first: each is kept by the block inside of its own."""
+    """Return the exceptions that a frame handles, outermost first.
+
+    The stack keeps each in the next inner block.
+    """
     kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
     return [*kept[1:], frame.handled]

@@ -1,4 +1,4 @@
-"""NumPy arrays and scalars: made over the memory of an output of the graph."""
+"""Rules for NumPy arrays and scalars, which share the memory of a graph output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
 
 
 def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
-    """Raises CannotRebuildError for a copy in place of a view: its writes would not be seen."""
+    """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
+    # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
         raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
     if isinstance(obj.example, np.generic):
@@ -40,7 +41,7 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
 
 
 def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
-    """One that was computed of others."""
+    """Rebuild a scalar that the program computed from other numbers."""
     kind = type(obj.example)
     getter = rebuilder.constant(kind, kind.__name__)
     return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)

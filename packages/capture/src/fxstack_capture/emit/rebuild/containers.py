@@ -1,4 +1,4 @@
-"""Built-in containers and the small immutable ones."""
+"""Rules for builtin containers and small immutable objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def set_attr(rebuilder: RebuilderProtocol, obj: ast.expr, name: str, value: ast.
 
 
 def set_attributes(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
-    """Put the attributes of ``obj`` on what it is rebuilt as."""
+    """Assign the attributes of ``obj`` to its rebuilt object."""
     for name, value in vars(obj).items():
         set_attr(rebuilder, made, name, rebuilder.expr(value))
 
@@ -98,7 +98,7 @@ def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> a
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
     made = rebuilder.mutable(obj, display, lambda: call(make), fill)
-    rebuilder.remember(obj, made)  # its attributes may lead back to it
+    rebuilder.remember(obj, made)  # the attributes may lead back to ``obj``
     set_attributes(rebuilder, obj, made)
     return made
 
@@ -117,7 +117,7 @@ def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> as
 
 
 def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
-    """``kind(obj.a, obj.b, ...)``."""
+    """Return a rule that emits ``kind(obj.a, obj.b, ...)``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
@@ -127,7 +127,7 @@ def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
 
 
 def _of_items(kind: Callable[..., Any]) -> Rule:
-    """``kind((item, item, ...))``."""
+    """Return a rule that emits ``kind((item, item, ...))``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
         items = tuple_of(exprs(rebuilder, obj))
@@ -137,12 +137,12 @@ def _of_items(kind: Callable[..., Any]) -> Rule:
 
 
 def is_struct_sequence(cls: type) -> bool:
-    """A tuple with field names that C code made (``torch.return_types``, ``time.struct_time``)."""
+    """Whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
 def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """The items, and the fields that are no items, as its own ``__reduce__`` says."""
+    """Rebuild the items, and the fields that are not items, from ``__reduce__``."""
     cls, (items, rest) = obj.__reduce__()
     make = rebuilder.constant(cls, cls.__name__)
     values = [tuple_of(exprs(rebuilder, items))]
@@ -152,7 +152,7 @@ def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
 
 
 def _view(method: Callable[..., Any]) -> Rule:
-    """A dict view: of the very dict it looks at, which only the garbage collector can name."""
+    """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)

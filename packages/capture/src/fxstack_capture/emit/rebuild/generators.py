@@ -1,4 +1,4 @@
-"""Generators of the trace: real generators again, in the same state."""
+"""Rules for generators of the trace. A rule makes a real generator in the same state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.e
 
 
 def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
-    """Not started: a call with the arguments in the order of the variables that hold them."""
+    """Rebuild a generator that has not started: call a function with the variables as arguments."""
     code = frame.code
     count = sum((code.co_argcount, code.co_kwonlyargcount))
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)

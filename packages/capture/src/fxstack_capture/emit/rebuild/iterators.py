@@ -1,4 +1,4 @@
-"""Iterators and other C objects, through the protocol that pickles them: callable, arguments, state."""
+"""Rules for iterators and other C objects, by the pickle protocol: callable, arguments, state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fxstack_capture.emit.rebuild.containers import exprs
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 
-# Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
-# plain Python, between two graphs.
+# Limits: Python 3.14 cannot copy iterators of itertools. If such an iterator leaves a graph, plain Python
+# makes the iterator between two graphs.
 
-# C classes of these modules reduce to their parts; others might reduce to names or run other code.
+# C classes of these modules reduce to their parts. Other classes might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
 _ITERATORS: tuple[type, ...] = (
     type(iter(())),
@@ -43,7 +43,7 @@ _COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
 def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """``callable(*arguments)`` and ``__setstate__(state)``."""
+    """Rebuild by ``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
         try:
@@ -74,10 +74,11 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """An iterator over the dictionary itself, brought to where this one stands: it sees what is written to it later."""
+    """Rebuild an iterator over the real dictionary, at the same position."""
+    # The iterator is over the dictionary itself, since it must see later writes to the dictionary.
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
-    consumed = 1  # more than there is: it is finished
+    consumed = 1  # more than the number of items: the iterator is exhausted
     found: ast.expr = ast.Dict([], [])
     if mapping is not None:
         try:
@@ -97,7 +98,8 @@ _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])):
 
 
 def _of_list(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """An iterator over the list itself, which may be filled, and gets what the program added to it, later."""
+    """Rebuild an iterator over the real list, at the same position."""
+    # The list may be filled after the iterator is made, also with items that the program appended.
     _, (items, *_), *state = obj.__reduce__()
     if not state or not issubclass(type(items), list):
         return reduce(rebuilder, obj)
@@ -116,7 +118,7 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
 
 
 def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
+    """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
     compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
     made = call(make, rebuilder.expr(compare))
