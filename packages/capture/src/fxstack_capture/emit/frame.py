@@ -100,7 +100,7 @@ class FrameWriter:
         self.loads = Loads(self.builder, frame)
         draws = trace.objects.draws.made
         self.states: ast.expr = tuple_of(())
-        """The states that the generators have before the frame draws from them, where it may be taken back."""
+        """The states of the generators before the frame draws, if the frame may fall back to eager."""
         assumptions = trace.torch.assumptions
         if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)

@@ -39,11 +39,14 @@ class Slot(Enum):
     VALUE = "value"
     NULL = "null"
     HANDLED = "handled"
-    """What an ``except`` block keeps to restore the exception state; the exception it handles is passed."""
+    """The value from which an ``except`` block restores the exception state.
+
+    The argument carries the exception that the block handles.
+    """
     UNUSED = "unused"
-    """A NULL below what an operation takes: it may as well be a value, which can be dropped."""
+    """A NULL below the operands of the instruction. Any value may be in its place, and it can be popped."""
     CAUGHT = "caught"
-    """That exception itself, above HANDLED, while it is matched."""
+    """The handled exception itself, above HANDLED, while the ``except`` clauses match it."""
 
     @property
     def is_passed(self) -> bool:
@@ -84,7 +87,7 @@ class Callee:
     results: tuple[bool, ...]
     made: bool
     end: int | None
-    """Where the caller goes on, without its iterator, if the value says that a loop has ended."""
+    """The offset where the caller continues, without its iterator, if the value ends a loop."""
 
     @property
     def inputs(self) -> int:

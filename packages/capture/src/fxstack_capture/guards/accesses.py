@@ -21,14 +21,14 @@ from fxstack_capture.sources import Source
 Access = tuple[str, object]
 
 MISSING: Any = object()
-"""What ``read`` returns for a value that is not there."""
+"""The result of ``read`` if the value does not exist."""
 
 _Base = torch_compat.TensorBase
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
 
 instance_dict = object.__getattribute__
-"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
+"""``instance_dict(obj, "__dict__")`` does not call the ``__getattribute__`` of the object's class."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _KINDS: dict[type, tuple[str, ...]] = {
     records.ShapeHolds: ("SHAPE_ENV",),
     records.TorchStateIs: ("GLOBAL_STATE",),
 }
-"""The kind of a guard, and then those that it derives from."""
+"""The kind of a guard, followed by the kinds from which the guard derives."""
 
 
 @dataclass(frozen=True, slots=True)

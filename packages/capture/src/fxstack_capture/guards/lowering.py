@@ -100,7 +100,10 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
     records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),
 }
-"""Check class -> (relative cost, (source, check) -> (source to attach to, native kind, arguments))."""
+"""Maps a class of checks to its relative cost and its lowering.
+
+The lowering maps (source, check) to (source of the native check, native kind, arguments).
+"""
 
 
 # --- checks of several values ----------------------------------------------------------------------

@@ -132,7 +132,10 @@ class RangeIs(Check):
 
 
 NOT_FOUND: Any = object()
-"""In ``ClassUnchanged``: the class has no such attribute (one that is None is recorded as None)."""
+"""The value in ``ClassUnchanged`` of an attribute that the class does not have.
+
+An attribute whose value is None is recorded as None.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,14 @@ if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 "$@" -o "$out" && mv -f -- "$out" "$target"
 """
 _ABANDONED = 3600.0
-"""Seconds after which an unfinished file is nobody's any more."""
+"""The age in seconds at which a temporary file counts as left behind by a killed compiler."""
 _PAUSE = 0.05
-"""Seconds between two looks at what another process compiles."""
+"""Seconds between two checks whether another process has finished the compilation."""
 _LAST_STEP = 10.0
-"""Seconds that a process waits at its end for a step, of milliseconds; in a forked process nobody may release the lock."""
+"""The longest time in seconds that a process waits at its end for a running build step.
+
+A build step takes milliseconds. In a forked process, no thread may exist that releases the lock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,4 +255,4 @@ class TensorChecks:
 
 
 TENSOR_CHECKS = TensorChecks()
-"""The process's one build: which functions the native side uses is a property of the process."""
+"""The only build of the process. The native code has one set of functions for the whole process."""

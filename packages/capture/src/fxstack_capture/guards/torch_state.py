@@ -25,7 +25,7 @@ class Getter:
     function: Callable[..., Any]
     args: tuple[object, ...] = ()
     by_class: bool = False
-    """Whether only the class of what it gives is compared."""
+    """Whether the guard compares only the class of the getter's result."""
 
     def read(self) -> Any:
         value = self.function(*self.args)
@@ -57,15 +57,15 @@ GETTERS: tuple[Getter, ...] = (
     Getter("saved-tensor hooks", torch_compat.top_saved_tensors_default_hooks, (True,), True),
     Getter("TorchScript's tracer", torch_compat.get_tracing_state),
 )
-"""What is compared, in order. All are C functions: reading them runs no Python code.
+"""The getters in the order of comparison. All are C functions, so reading the state runs no Python code.
 
-Which hooks are on is not asked, but whether any are: whoever runs a graph looks them up in each call, and no graph
-depends on them.
+The guard checks whether saved-tensor hooks are active, but not which hooks. The function that runs a graph
+reads the active hooks in each call, and no graph depends on them.
 """
 
 
 function_mode_at = torch_compat.get_function_stack_at
-"""index -> the torch-function mode there; 0 is the outermost."""
+"""Maps an index to the torch-function mode at the index. Index 0 is the outermost mode."""
 
 
 def _function_modes() -> tuple[object, ...]:

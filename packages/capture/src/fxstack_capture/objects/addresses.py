@@ -42,7 +42,7 @@ class Addresses:
         self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
-        """By the id of the proxy: objects that are others in each call."""
+        """Objects that differ from call to call, by the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
         """Return the value of ``function(obj)`` for the program. ``number`` is the result for the proxy."""

@@ -15,7 +15,7 @@ from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_interchange.format.literals import PYTHON_LITERALS, TORCH_LITERALS
 
 BUILTIN_METHOD: type = type(re.compile("").sub)
-"""Bound methods of C types defined with their class (``PyCMethod``)."""
+"""The type of bound methods of C types that know their defining class (``PyCMethod``)."""
 
 OF_THE_INTERPRETER: Final = (
     type(sys.version_info),
@@ -24,10 +24,10 @@ OF_THE_INTERPRETER: Final = (
     type(sys.int_info),
     type(sys.hash_info),
 )
-"""What ``sys`` has of each of these never changes while the interpreter runs."""
+"""Types whose instances in ``sys`` never change while the interpreter runs."""
 
 PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-"""Symbolic numbers, and what they are for the program."""
+"""Maps each type of symbolic number to the type that the program sees."""
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
@@ -47,7 +47,7 @@ DESCRIPTOR_TYPES: frozenset[type] = frozenset(
         types.MemberDescriptorType,
     }
 )
-"""Members of classes that are written in C."""
+"""Types of the descriptors of classes that are written in C."""
 
 IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
     types.FunctionType,

@@ -51,39 +51,38 @@ class ObjectModel:
         self.contexts = Contexts(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
-        """Dictionaries that are not complete yet, by id of the proxy dict."""
+        """Incomplete dictionaries by id of the proxy dictionary."""
         self.dicts: dict[int, LazyDict] = {}
-        """All lazily read dictionaries, by id of the proxy dict."""
+        """All lazily read dictionaries by id of the proxy dictionary."""
         self.instances: dict[int, LazyDict] = {}
-        """State of instances' dictionaries, by id of the proxy instance."""
+        """States of instance dictionaries by id of the proxy instance."""
         self.slots: dict[int, dict[Any, Any]] = {}
-        """What slots of proxy instances held when first read: by id of the instance, then by
-        descriptor.
-        """
+        """The contents of the slots of proxies at the first read: by id of the proxy, then by descriptor."""
         self.namespaces: dict[int, LazyDict] = {}
-        """Module namespaces by id of the real dict."""
+        """States of module namespaces by id of the real dictionary."""
         self.cells: dict[int, ProxiedCell] = {}
         """Proxied cells by id of the proxy cell."""
         self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
-        """Ids of pre-existing values that are guarded by their text and not by identity."""
+        """Ids of pre-existing values that are guarded by their text instead of their identity."""
         self.weak_proxies: dict[int, Any] = {}
-        """The proxies behind proxies of weak proxies, by the id of the latter."""
+        """The proxy of the referent by the id of the weak proxy that the trace made of it."""
         self.context: dict[ContextVar[Any], Any] = {}
-        """What the program wrote to context variables."""
+        """The values that the program wrote to context variables."""
         self.tokens: dict[int, tuple[Token[Any], Any]] = {}
-        """What ``ContextVar.set`` gave, and what was there before; by the id of the token."""
+        """The result of ``ContextVar.set`` and the value before, by the id of the result."""
         self.cache_keys: dict[Any, Any] = {}
-        """One key object for equal keys of a ``functools.lru_cache``; by the id of that and the key."""
+        """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
         self.deferred: list[Effect] = []
-        """Calls to be made for real when the frame is left."""
+        """Calls that the replacement code makes when the frame ends."""
         self.contents: dict[int, tuple[Any, ...]] = {}
-        """What eagerly entered containers held at entry, by id of the proxy."""
+        """The items of eagerly copied containers when they were wrapped, by id of the proxy."""
         self.set_orders: dict[int, tuple[Any, ...]] = {}
-        """Members of sets of objects in the order of the original, which hashes of proxies do not
-        give; by id of the proxy.
+        """The members of sets of objects in the order of the original, by id of the proxy.
+
+        The hashes of the proxies do not give this order.
         """
 
     # --- wrapping ----------------------------------------------------------------------------

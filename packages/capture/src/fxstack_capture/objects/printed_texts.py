@@ -25,7 +25,10 @@ from fxstack_capture.trace.state import Trace
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")
-"""Format specifications that are right or wrong for all numbers of a type (``c`` is not), and know no locale (``n`` does)."""
+"""Format specifications without locale that are valid for all numbers of a type or for none.
+
+``c`` is valid for some integers only. ``n`` reads the locale.
+"""
 
 _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
 

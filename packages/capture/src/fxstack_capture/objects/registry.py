@@ -12,7 +12,7 @@ from typing import Any, Final
 from fxstack_capture.sources import Source
 
 NEW_CLASS_MARK: Final = "__fxstack_new__"
-"""In the namespace of a class that is being made by the program."""
+"""The key that marks the namespace of a class while the program creates the class."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 _REFERENT: Any = operator.call
-"""From a weak reference to the object, which a guard that held it would keep alive."""
+"""Reads the referent of a weak reference. A guard with the referent itself would keep the referent alive."""
 
 
 # --- kinds ---------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
 _OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
-"""Collectives that are under way, of which every call has its own."""
+"""The class of running collectives. Each call has its own object."""
 
 HANDLERS: dict[type, Handler] = {
     type(None): singleton,

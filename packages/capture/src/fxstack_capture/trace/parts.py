@@ -179,7 +179,7 @@ class Arrays(Protocol):
     """NumPy arrays of the trace."""
 
     has_scalars: bool
-    """Whether there are NumPy scalars that change from call to call."""
+    """Whether the trace has NumPy scalars whose number is dynamic."""
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function that reads only the types of its arguments. Raises NumPy's exceptions."""
@@ -207,10 +207,10 @@ class AssumedTruths(Protocol):
 
     allowed: bool
     ends_at_handlers: bool
-    """Whether the graph ends at calls that may raise for their data where the program handles errors."""
+    """Whether the graph ends at a call that may raise for tensor data where the program handles errors."""
 
     handled: bool
-    """Whether the graph has a call that may raise where the program handles errors."""
+    """Whether the graph has a call that may raise for tensor data where the program handles errors."""
 
     @property
     def passed(self) -> torch.Tensor | None: ...

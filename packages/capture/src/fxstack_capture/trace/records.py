@@ -65,13 +65,22 @@ class CapturedCode:
     inputs: tuple[Source, ...]
     example_inputs: tuple[Any, ...]
     overrides_classes: bool = False
-    """Whether tensors of classes with a ``__torch_function__`` take part, which must not see the graph's operators."""
+    """Whether inputs or values have classes with ``__torch_function__``.
+
+    The ``__torch_function__`` must not see the operators of the graph.
+    """
     redefined: tuple[int, ...] = ()
-    """Inputs whose classes have methods in place of torch's: the graph gets plain views of them."""
+    """Indices of inputs whose classes replace methods of torch. The graph gets plain views of them."""
     overrides_modes: bool = False
-    """Whether modes of the program are on around the call, which must not see them either."""
+    """Whether torch-function modes of the program are active around the call.
+
+    The modes must not see the operators of the graph.
+    """
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
-    """What is demanded of symbolic sizes by now; a backend that traces the graph again may demand more than capture."""
+    """Returns the present guards on symbolic sizes.
+
+    A backend that traces the graph again may add guards.
+    """
 
 
 @dataclass(frozen=True, slots=True)

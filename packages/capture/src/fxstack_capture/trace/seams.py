@@ -35,13 +35,13 @@ class TorchSide(Protocol):
         """The torch functions that the trace assumes to be unchanged."""
 
     attribute_writes: list[AttributeWrite]
-    """What the program assigned to attributes of tensors, in order."""
+    """Assignments of the program to attributes of tensors, in order."""
 
     mutated_storages: set[int]
-    """Addresses of the memory that tensor operators have written to."""
+    """Addresses of the storages to which tensor operators have written."""
 
     outer_modes: Sequence[Any]
-    """Torch-function modes of the program that were on outside and are set aside while tracing."""
+    """Torch-function modes of the program that were active outside. They are suspended while tracing."""
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
         """Return the fake of a real tensor and guard the tensor.
@@ -196,7 +196,7 @@ class Interpreter(Protocol):
     """The bytecode interpreter (subpackage ``interpreter``)."""
 
     tracing: bool
-    """Whether the trace is running, not being wound up."""
+    """Whether the trace is running. False while the trace is being finished or abandoned."""
 
     def current_frame(self) -> Any:
         """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""

@@ -51,19 +51,19 @@ class Trace:
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
+    """Whether the replacement becomes an entry. The guards of an entry read the graph's inputs for it."""
     contract: Bound | None = None
-    """What was agreed on about the sizes of the arguments."""
+    """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN
-    """Sizes and numbers that are symbolic because the program says so."""
+    """The sizes and numbers that the program has made symbolic."""
     exporting: bool = False
-    """Whether the graph is for somebody else than this call (``export``)."""
+    """Whether the graph is the result of ``export`` instead of code for this call."""
     may_defer: bool = False
-    """Whether the frame may run in plain Python this time."""
+    """Whether this call of the frame may run in plain Python."""
     may_fall_back: bool = False
-    """Whether the replacement can run its frame in plain Python after all."""
+    """Whether the replacement may fall back to eager."""
     polyfills: bool = False
-    """Whether C code that calls functions of the program is interpreted as Python, so that the graph can break in them."""
+    """Whether polyfills replace C code that calls the program's functions, so that the graph can break."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())
@@ -73,16 +73,16 @@ class Objects(Protocol):
     """The object model: proxies of the program's objects (folder ``objects``)."""
 
     opaque: set[int]
-    """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""
+    """Ids of pre-existing objects that the program may pass on but not read, for example iterators."""
 
     context: dict[ContextVar[Any], Any]
-    """Values that the program wrote to context variables."""
+    """The values that the program wrote to context variables."""
 
     tokens: dict[int, tuple[Token[Any], Any]]
-    """Results of ``ContextVar.set``, and the value before; by the id of the token."""
+    """The result of ``ContextVar.set`` and the value before, by the id of the result."""
 
     set_orders: dict[int, tuple[Any, ...]]
-    """Members of sets of objects in the order of the original; by the id of the proxy."""
+    """The members of sets of objects in the order of the original, by the id of the proxy."""
 
     @property
     def append_only(self) -> AppendOnly:
@@ -158,7 +158,7 @@ class Objects(Protocol):
         """The items that eagerly copied containers held when they were wrapped, by id of the proxy."""
 
     deferred: list[Effect]
-    """Calls to make when the frame is left."""
+    """Calls that the replacement code makes when the frame ends."""
 
     def namespace(self, namespace: dict[str, object]) -> Any:
         """Return the ``LazyDict`` of a module's namespace."""
@@ -282,7 +282,7 @@ class Calls(Protocol):
     """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
 
     scanned: dict[type, int]
-    """What ``calls.scan`` knows of classes."""
+    """Maps each class to the flags and the walk that ``calls.scan`` uses."""
 
     @property
     def objects(self) -> Objects: ...

@@ -99,7 +99,7 @@ class _Values:
     variables: dict[str, ast.expr]
     cells: dict[str, ast.expr]
     first: list[ast.expr]
-    """The first argument, if it needs to be passed beside its cell."""
+    """The first argument, if the resume function gets it both directly and in its cell."""
     namespace: ast.expr
 
     @property

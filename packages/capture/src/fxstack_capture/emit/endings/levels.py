@@ -20,7 +20,10 @@ from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
 from fxstack_capture.trace.state import Trace
 
 _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
-"""Operations that leave something on the stack before they call: ``__exit__``, the iterator, the container."""
+"""Instructions that leave a value on the stack below the result of their call.
+
+The values are ``__exit__``, the iterator and the container.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,10 @@ class Level:
     taken: int
     made: bool
     watched: frozenset[str]
-    """Variables whose objects are referred to weakly: those live until the frame ends, or the program lets go of them."""
+    """The variables whose objects have weak references.
+
+    Such an object lives until the frame ends or until the program deletes the variable.
+    """
 
     @property
     def handler(self) -> Protected | None:
@@ -120,7 +126,7 @@ def _is_watched(value: object) -> bool:
 
 
 _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
-"""Objects to which torch and Python themselves refer weakly."""
+"""Types to whose objects torch and Python themselves make weak references."""
 
 
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:

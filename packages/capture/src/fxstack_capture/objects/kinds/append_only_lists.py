@@ -24,7 +24,7 @@ from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})
-"""Methods of lists that do not look at what the list holds."""
+"""Methods of lists that do not read the items."""
 
 
 class AppendOnlyLists:

@@ -45,7 +45,7 @@ _MIRRORED_TYPES = frozenset(
         type({}.items()),
     }
 )
-"""C types whose proxies have all of the original's C-level state."""
+"""C types whose proxies have a complete copy of the original's C-level state."""
 
 
 def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 _OF_RUNNING_FRAMES = frozenset(
     vars(types.FrameType)[name] for name in ("f_locals", "f_lineno", "f_lasti", "f_trace")
 )
-"""What differs from moment to moment."""
+"""Attributes of frames that change while the frame runs."""
 
 
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:

@@ -145,7 +145,7 @@ def _is_wrapped_at_most(found: object) -> bool:
 
 
 _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
-"""What torch imports when it is asked for: no program sees when that is."""
+"""Modules that torch imports at the first read of the attribute. The program cannot see when that is."""
 
 
 def _import_apart(name: str) -> None:

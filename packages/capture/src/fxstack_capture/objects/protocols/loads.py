@@ -55,7 +55,7 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
     )
     if "__getattribute__" in cls.__dict__ and cls not in (type, super)
 )
-"""Slots of C types that are ``object.__getattribute__`` under another name."""
+"""The ``__getattribute__`` of C types that behaves like ``object.__getattribute__``."""
 
 
 @calls_program
@@ -209,7 +209,10 @@ def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
 
 
 _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
-"""What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
+"""Attributes that are expressions of a symbolic number.
+
+Other methods (``hex``, ``bit_length``) depend on the value of the number.
+"""
 
 
 @calls_program
