@@ -10,7 +10,7 @@ from types import CodeType
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
 
 _SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def assemble(
         co_varnames=(*layout.arguments, *layout.local),
         co_cellvars=(),
         co_freevars=layout.free,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+        co_flags=code.co_flags & ~ARGUMENT_FLAGS,
         co_stacksize=stack,
         co_consts=(*code.co_consts, *constants),
     ), made

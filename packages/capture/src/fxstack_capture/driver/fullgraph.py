@@ -18,7 +18,7 @@ def demand_compiled(function: FunctionType) -> None:
     """Raises ``Unsupported`` where the first frame of a call, one of ``function``, would not be looked at."""
     name = function.__qualname__
     if is_disabled(function):
-        raise plain(f"{name}, which is marked as not to be compiled,")
+        raise plain(f"{name}, which is excluded from compilation,")
     if is_own(function):
         raise plain(f"{name}, a function of the compiler,")
     if has_foreign_modes():

@@ -247,7 +247,7 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
     try:
         return write(True)
     except CycleError:
-        raise CannotRebuildError("an object that holds itself") from None
+        raise CannotRebuildError("an object that contains itself") from None
 
 
 def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) -> Draft:

@@ -283,7 +283,7 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
 def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op) -> None:
     """Append the raise of the exception, under the handler of the protected range ``entry``."""
     if entry is None:
-        raise CannotResumeError("nothing handles the exception here")
+        raise CannotResumeError("no exception handler covers the instruction")
     slot = layout.slot(EXCEPTION_ARGUMENT)
     raising = Op("RAISE_VARARGS", 1)
     start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]

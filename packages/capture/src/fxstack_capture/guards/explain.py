@@ -38,7 +38,7 @@ class GuardFailure:
     @property
     def message(self) -> str:
         if self.guard is None:
-            return "an object that the compiled code depends on no longer exists"
+            return "the compiled code depends on an object that no longer exists"
         where = f" (needed by {self.user_line})" if self.user_line else ""
         return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
 
@@ -64,5 +64,5 @@ def _found(guard: Guard, frame: RealFrame) -> str:
         return words.state_difference(guard.check)
     value = read(guard.source, frame)
     if value is MISSING:
-        return "it is not there"
+        return "it does not exist"
     return words.found(guard.check, value, lambda source: read(source, frame))

@@ -157,8 +157,8 @@ def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFra
     verdicts = list(keep([_entry(guard, origins) for guard in guards]))
     if len(verdicts) != len(guards) or not all(type(verdict) is bool for verdict in verdicts):
         raise TypeError(
-            f"guard_filter_fn must return one bool for each of the {len(guards)} guards; it returned {len(verdicts)} values:"
-            f" {', '.join(sorted({type(v).__name__ for v in verdicts}))}"
+            f"guard_filter_fn must return one bool for each of the {len(guards)} guards, but it returned"
+            f" {len(verdicts)} values of type {', '.join(sorted({type(v).__name__ for v in verdicts}))}"
         )
     return tuple(guard for guard, kept in zip(guards, verdicts, strict=True) if kept)
 

@@ -201,7 +201,9 @@ class ObjectModel:
         if len(order) != len(proxy) or any(
             ours is not theirs for ours, theirs in zip(self.contents[id(proxy)], proxy, strict=True)
         ):
-            raise graph_break("unsupported-object", "iteration over a set of objects that was changed")
+            raise graph_break(
+                "unsupported-object", "iteration over a set of objects that the program changed"
+            )
         return order
 
     def own_dict(self, obj: object) -> Callable[[str], Any]:

@@ -317,7 +317,9 @@ def advance(calls: Calls, iterator: Any) -> Any:
         return consumed.entered(consumed.next(iterator))
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.objects.opaque:
-            raise graph_break("unsupported-object", "an iterator that was begun outside of the graph")
+            raise graph_break(
+                "unsupported-object", "an iterator that was partially consumed outside of the graph"
+            )
         return next(iterator)
     method = user_method(calls, iterator, "__next__")
     if method is not None and not _is_ours(iterator):

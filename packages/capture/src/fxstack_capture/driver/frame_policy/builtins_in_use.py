@@ -78,8 +78,8 @@ def say_once(found: str) -> None:
         return
     _SAID.add(found)
     warnings.warn(
-        f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
-        " put the original back before the first call of compiled code, and wrap instead what calls it.",
+        f"nothing is compiled while {found} is replaced: functions that are not compiled yet run in plain"
+        " Python. fix: restore the original before the first call of compiled code, and replace its callers instead.",
         TracingWarning,
         stacklevel=3,
     )

@@ -72,7 +72,7 @@ def _stub(level: Level, resumptions: Resumptions) -> Stub:
     slots = level.slots
     handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
-        raise CannotResumeError(f"{level.step.ops[-1].name} works on the exception being handled")
+        raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
     inspected = looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
     kept = len(handled) + level.step.looks
@@ -118,7 +118,7 @@ def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Valu
     variables = {name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed}
     free = free_variables(level.user)
     if any(name not in state.cells for name in free):
-        raise CannotResumeError("the frame has not begun")
+        raise CannotResumeError("the frame has not created its cells yet")
     cells = {name: rebuilder.expr(state.cells[name]) for name in free}
     first: list[ast.expr] = []
     name = first_argument(level.user)

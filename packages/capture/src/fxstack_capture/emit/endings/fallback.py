@@ -8,16 +8,15 @@ happen, and the program's own handlers see the error.
 from __future__ import annotations
 
 import ast
-import inspect
 from types import CodeType
 
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
+from fxstack_capture.emit.code import plain_code
 from fxstack_capture.emit.loads import Loads
-from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.guards.accesses import RealFrame, argument_names
 from fxstack_capture.sources import FreeCell, Globals, Local
 
-_EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)
 
 
@@ -55,7 +54,7 @@ class Fallback:
             self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
         loads = Loads(builder, frame)  # reads values only when the fallback runs
-        arguments = [loads.expr(Local(name)) for name in _parameters(code)]
+        arguments = [loads.expr(Local(name)) for name in argument_names(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
         self._loads, builder.loads = builder.loads, kept
@@ -72,21 +71,3 @@ class Fallback:
 
     def _leaving(self, error: ast.expr) -> list[ast.stmt]:
         return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
-
-
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    extras = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extras]
-
-
-def plain_code(code: CodeType) -> CodeType:
-    """Return ``code`` with positional parameters only.
-
-    The values of a frame that has started can then be passed to the code to start the frame again.
-    """
-    return code.replace(
-        co_argcount=len(_parameters(code)),
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_EXTRAS,
-    )

@@ -161,7 +161,7 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
 
 def _origin(origin: dict[int, int], offset: int) -> int:
     if offset not in origin:
-        raise CannotResumeError("nothing was executed since the last graph break")
+        raise CannotResumeError("the frame has run no instruction since the last graph break")
     return origin[offset]
 
 
@@ -179,7 +179,7 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
         while at < len(slots) and not _is_kept(frame.stack[at], frame, outermost=level == 0):
             at += 1
         if at == len(slots):
-            raise CannotResumeError("the exception being handled is not where it was expected")
+            raise CannotResumeError("the handled exception is not at its expected place on the stack")
         slots[at] = Slot.HANDLED
     if frame.handling and at + 1 < len(slots) and frame.stack[at + 1] is frame.handled:
         slots[at + 1] = Slot.CAUGHT

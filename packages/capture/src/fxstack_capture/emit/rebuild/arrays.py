@@ -31,7 +31,7 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
     """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
     # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
-        raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
+        raise CannotRebuildError("a NumPy view that no tensor can represent", obj.copied_at)
     if isinstance(obj.example, np.generic):
         convert: Any = _as_scalar
     else:

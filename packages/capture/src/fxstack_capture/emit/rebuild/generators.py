@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
+from fxstack_capture.emit.code import plain_code
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
 from fxstack_capture.emit.rebuild.containers import exprs
@@ -19,8 +19,6 @@ from fxstack_capture.emit.resume import Slot, bound_order
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.values import NULL
-
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
@@ -35,16 +33,8 @@ def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.e
 
 def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     """Rebuild a generator that has not started: call a function with the variables as arguments."""
-    code = frame.code
-    count = sum((code.co_argcount, code.co_kwonlyargcount))
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_argcount=count,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
-    )
-    values = exprs(rebuilder, (frame.value_of(index) for index in range(count)))
+    flat = plain_code(frame.code)
+    values = exprs(rebuilder, (frame.value_of(index) for index in range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
     return rebuilder.assign(call(function, *values), "generator")
 

@@ -17,6 +17,7 @@ from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.objects.kinds.held_parts import COMPARING_KEY
 
 # Limits: Python 3.14 cannot copy iterators of itertools. If such an iterator leaves a graph, plain Python
 # makes the iterator between two graphs.
@@ -39,7 +40,6 @@ _ITERATORS: tuple[type, ...] = (
     filter,
     reversed,
 )
-_COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
 def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
@@ -84,9 +84,9 @@ def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         try:
             left = len(obj.__reduce__()[1][0])
         except RuntimeError:
-            raise CannotRebuildError("an iterator over a dictionary that has changed") from None
+            raise CannotRebuildError("an iterator over a dictionary that the program has changed") from None
         if rebuilder.early or rebuilder.trace.objects.has_other_keys(mapping):
-            raise CannotRebuildError("an iterator over a dictionary that gets other keys")
+            raise CannotRebuildError("an iterator over a dictionary whose keys change")
         consumed = dict.__len__(mapping) - left
         found = rebuilder.expr(mapping)
     made = call(rebuilder.constant(begin, begin.__name__), found)
@@ -119,7 +119,7 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
 
 def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
-    compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
+    compare, *held = [part for part in gc.get_referents(obj) if part is not COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
     made = call(make, rebuilder.expr(compare))
     return rebuilder.assign(call(made, *exprs(rebuilder, held)) if held else made, "key")
@@ -136,7 +136,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys(_OF_DICTS, _of_dict),
     **dict.fromkeys(_OF_LISTS, _of_list),
     weakref.ref: _weak_reference,
-    _COMPARING_KEY: _comparing_key,
+    COMPARING_KEY: _comparing_key,
 }
 
 FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = ((_reducible, reduce),)

@@ -64,12 +64,12 @@ class Consumed:
         return self.taken + self.ended
 
     def refuse(self, what: str) -> BaseException:
-        return graph_break("unsupported-object", f"{what} that was begun outside of the graph")
+        return graph_break("unsupported-object", f"{what} that was partially consumed outside of the graph")
 
     def guarded_end(self, count: int) -> StopIteration:
         """Guard that nothing follows after ``count`` items. Return the StopIteration to raise."""
         if operator.length_hint(self.obj) != count:
-            raise self.refuse("an iterator over a container that was changed")
+            raise self.refuse("an iterator over a changed container")
         self.objects.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
         self.ended = True
         return StopIteration()
@@ -121,7 +121,7 @@ class _OfContainer(Consumed):
         else:
             raise self.refuse(f"an iterator over a {type(container).__qualname__}")
         if changed:
-            raise self.refuse("an iterator over a container that was changed")
+            raise self.refuse("an iterator over a changed container")
 
     def _is_changed_list(self, proxy: Any) -> bool:
         if proxy in self.objects.append_only:
@@ -252,7 +252,7 @@ class _Count(_OfArguments):
     def demand(self, parts: tuple[Any, ...]) -> None:
         # A count of floats adds the step up and so accumulates rounding errors, which multiplying does not.
         if any(type(part) is not int for part in parts):
-            raise self.refuse("a count of something else than integers")
+            raise self.refuse("an itertools.count whose arguments are not integers")
 
     def next(self) -> Any:
         first, *step = self.arguments()
@@ -326,7 +326,7 @@ class ConsumedIterators:
         """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
         self._objects.enter(obj, source)
         if obj not in self:
-            raise graph_break("unsupported-object", f"a begun {type(obj).__qualname__}")
+            raise graph_break("unsupported-object", f"a partially consumed {type(obj).__qualname__}")
         return self._consumed[id(obj)]
 
     def next(self, obj: object) -> Any:

@@ -90,16 +90,16 @@ def load_cell(objects: Objects, cell: CellType) -> Any:
     The first load wraps the content. Raises ValueError if the cell is empty.
     """
     if cell == CellType():
-        mirrored = objects.cells.get(id(cell))
-        if mirrored is not None and mirrored.lazy is None:
-            objects.trace.guard(mirrored.source, CellEmpty())
+        proxied = objects.cells.get(id(cell))
+        if proxied is not None and proxied.lazy is None:
+            objects.trace.guard(proxied.source, CellEmpty())
         raise ValueError("Cell is empty")
     value = cell.cell_contents
     if type(value) is not DeferredLocal:
         return value
     entered = objects.enter(value.value, value.source)
     cell.cell_contents = entered
-    mirrored = objects.cells.get(id(cell))
-    if mirrored is not None and mirrored.lazy is value:
-        mirrored.entered, mirrored.loaded = entered, True
+    proxied = objects.cells.get(id(cell))
+    if proxied is not None and proxied.lazy is value:
+        proxied.entered, proxied.loaded = entered, True
     return entered

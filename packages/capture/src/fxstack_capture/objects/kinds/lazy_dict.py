@@ -156,7 +156,7 @@ class LazyDict:
         if self.expanded:
             return
         if self.original is sys.modules:  # tracing imports modules, which adds items
-            raise graph_break("unsupported-object", "reading the table of all modules that are loaded")
+            raise graph_break("unsupported-object", "reading all items of sys.modules")
         keys = tuple(self.original)
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         with self.objects.trace.calls.without_effects(keys):

@@ -31,7 +31,7 @@ def raw_dict(obj: object) -> dict[str, Any]:
     return result
 
 
-_MIRRORED_TYPES = frozenset(
+_COPIED_STATE = frozenset(
     {
         int,
         float,
@@ -193,8 +193,10 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
         return objects.enter(value, BuiltinAttr(entry.source, raw.__name__))
     if raw is _TRACEBACK:
         # The frames of the traceback belong to one run.
-        raise graph_break("unsupported-object", "the traceback of an exception that was made outside")
-    if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
+        raise graph_break(
+            "unsupported-object", "the traceback of an exception from outside of the compiled code"
+        )
+    if isinstance(obj, BaseException) or raw.__objclass__ in _COPIED_STATE:
         return raw.__get__(obj, cls)
     if raw.__name__ == "__weakref__":
         return raw.__get__(obj, cls)
