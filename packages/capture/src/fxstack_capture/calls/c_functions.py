@@ -1,8 +1,8 @@
-"""Facts about C functions: what the compiler must know before it runs one on objects of a trace.
+"""Facts about C functions that the tracer checks before it runs a C function on objects of a trace.
 
-One table for each kind of fact, by the identity of the function. ``TRAITS`` has the facts that are true or false, as
-bits; ``CALLBACKS`` says where a function takes callables that it calls, ``CONSUMED`` which arguments it only iterates.
-Whether the methods of a C type may run at all stands in ``policy``, by type.
+There is one table for each kind of fact, keyed by the identity of the function. ``TRAITS`` holds boolean
+facts as bits. ``CALLBACKS`` lists the arguments that a function calls. ``CONSUMED`` lists the arguments that
+a function only iterates over. ``policy`` decides by type whether the methods of a C type may run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PURE = 1 << 9
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where a C function takes callables: positions and keywords."""
+    """The positions and keywords of the callables among the arguments of a C function."""
 
     positions: tuple[int, ...] = ()
     keywords: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
-"""Calls whose result is that of the bytecode step that makes them: the graph can break inside of the callee.
+"""Resumable calls: the result of the call is the result of the caller's bytecode instruction.
 
-What stands between the step and a Python function without changing the result is taken away here: methods, partial
-objects, instances with ``__call__``, classes with ``__init__``. Everything else is an ordinary call.
+The graph can therefore break inside of the callee. This module unwraps callables that pass on the result of a
+Python function without change: methods, partial objects, instances with ``__call__``, classes with
+``__init__``. Every other call is an ordinary call.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ def _partial(_: Calls, fn: functools.partial[Any], args: tuple[Any, ...], kwargs
 
 
 def _nothing(_: Calls, fn: object, args: object, kwargs: object) -> None:
-    """C code."""
+    """C code has no Python function to unwrap."""
 
 
 def _instance(
     calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Request | None:
-    """An object whose class defines ``__call__`` in Python."""
+    """Unwrap an object whose class defines ``__call__`` in Python."""
     if not calls.is_leaf(fn):
         method = calls.objects.classes.lookup(type(fn), "__call__")
         if type(method) is types.FunctionType:
@@ -105,7 +106,10 @@ _object_new = object.__new__
 
 
 def _construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
+    """Call a class without its own ``__new__`` and with a Python ``__init__``.
+
+    The result of the instruction is the new object, not the result of ``__init__``.
+    """
     custom = calls.objects.classes.lookup(type(cls), "__call__")
     if type(custom) is types.FunctionType:
         return call(calls, custom, (cls, *args), kwargs)

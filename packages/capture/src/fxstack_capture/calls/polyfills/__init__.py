@@ -1,7 +1,8 @@
-"""Which Python function (of ``polyfill``, or the program's own) does what C code would do with a function of the program.
+"""Requests: calls of Python functions that do the work of C code that calls functions of the program.
 
-A *request* is such a function with its arguments. There is one only where the C code would call a Python function that
-the interpreter could run; anything else stays with C. Only traces that found a graph break below C code ask.
+A *request* is a Python function (of ``polyfill``, or of the program) with its arguments. A request exists
+only if the C code would call a Python function that the interpreter can run; otherwise the C code runs. Only
+traces that found a graph break below C code ask for requests.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ REQUESTS: dict[str, Maker] = {
 
 
 def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
-    """What ``maker`` says of the operands. An exception on the way is ours, not the program's, and ends the graph."""
+    """Call ``maker`` for the operands.
+
+    An exception is an error of the tracer, not of the program, and breaks the graph.
+    """
     try:
         return maker(calls, *operands)
     except Exception as error:
@@ -48,5 +52,5 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
 
 
 def of_call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: object) -> Request | None:
-    """Of a call of C code."""
+    """The request for a call of C code."""
     return request(calls, partial(for_callable, fn=fn), (args, kwargs))

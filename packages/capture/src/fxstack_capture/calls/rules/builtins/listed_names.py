@@ -1,6 +1,6 @@
-"""``dir`` and ``__dir__``: the names that an object, a class or a module has.
+"""``dir`` and ``__dir__``: the names of the attributes of an object, a class or a module.
 
-Only the names are guarded, not what they stand for.
+Guards check the names only, not the values.
 """
 
 from __future__ import annotations
