@@ -72,7 +72,7 @@ class Taken:
     keywords: tuple[str, ...] = ()
 
 
-# --- callables and iterables among the arguments ---
+# --- callables and iterables among the arguments -------------------------------------------------
 
 _KEY = Taken(keywords=("key",))
 _CALLBACKS: tuple[tuple[Callable[..., Any], Taken], ...] = (
@@ -120,7 +120,7 @@ _CONSUMED: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
 CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn in fns}
 """Which arguments C functions do nothing with but take their items."""
 
-# --- pure functions ---
+# --- pure functions ------------------------------------------------------------------------------
 
 _PURE_MODULES: tuple[types.ModuleType, ...] = (
     math,
@@ -188,7 +188,7 @@ _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
 """Functions of pure modules that look at what the program has elsewhere."""
 
 
-# --- traits ---
+# --- traits --------------------------------------------------------------------------------------
 
 _DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
 _MOVABLE = (list, tuple, *_DICTIONARIES, collections.deque)

@@ -60,7 +60,7 @@ def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwarg
     return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
 
 
-# --- what stands before a function -----------------------------------------------------------------
+# --- callables that wrap a function --------------------------------------------------------------
 
 
 def _method(_: Calls, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:

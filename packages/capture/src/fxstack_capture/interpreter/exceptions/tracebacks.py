@@ -1,9 +1,8 @@
-"""Tracebacks of interpreted frames: real traceback objects that name the user's files, lines and
-functions.
+"""Tracebacks of interpreted frames: real traceback objects with the user's files, lines and functions.
 
-CPython makes tracebacks of real frames only, so each entry has the frame of a stub: a generator
-that is never started and carries the file name and function name of the user's code. (The frame of
-a function that was called would keep its callers, and so all of the interpreter's frames, alive.)
+CPython creates tracebacks of real frames only. Each entry therefore has the frame of a stub: a generator that
+is never started, with the file name and function name of the user's code. The frame of a function that was
+called would keep its callers alive, and with them all frames of the interpreter.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ def _never_started() -> Generator[None]:
 
 
 class TracebackStub:
-    """Makes, once, the frame that stands for all frames of one code object. Does not keep the code
-    alive.
+    """The frame that represents all frames of one code object in tracebacks.
+
+    The frame is created on first use. The stub does not keep the code object alive.
     """
 
     __slots__ = ("_generator", "_names")
@@ -38,7 +38,7 @@ class TracebackStub:
 
     @property
     def frame(self) -> FrameType:
-        """The frame; made anew when ``traceback.clear_frames`` has finished it."""
+        """The stub frame. It is created again if ``traceback.clear_frames`` has finished the generator."""
         frame = None if self._generator is None else self._generator.gi_frame
         if frame is not None:
             return frame
@@ -51,7 +51,7 @@ class TracebackStub:
 
 
 def is_stub(frame: FrameType) -> bool:
-    """Whether a frame was made for a traceback of interpreted code."""
+    """Whether a frame was created for a traceback of interpreted code."""
     return frame.f_code.co_code == _never_started.__code__.co_code
 
 

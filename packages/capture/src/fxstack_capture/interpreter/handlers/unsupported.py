@@ -1,4 +1,4 @@
-"""Constructs that are executed in plain Python, between two graphs."""
+"""Instructions that run in plain Python, between two graphs."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def unsupported(_frame: Frame, what: Any) -> NoReturn:
-    """The operand says what cannot be interpreted."""
+    """Break the graph. The operand names the construct that cannot be interpreted."""
     raise graph_break("unsupported-bytecode", what)

@@ -112,7 +112,7 @@ def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return None
 
 
-# --- truth and size --------------------------------------------------------------------------
+# --- truth and size ------------------------------------------------------------------------------
 
 
 @RULES.rule(bool)
