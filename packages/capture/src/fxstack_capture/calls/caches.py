@@ -141,6 +141,7 @@ def _entry(
     originals = tuple(map(objects.original_of, args))
     keywords = {name: objects.original_of(value) for name, value in kwargs.items()}
     key = key_of(originals, keywords, typed=typed)
+    # Equal keys share one object, because the source contains the id of the key.
     key = objects.cache_keys.setdefault((id(fn), key), key)
     shown = ", ".join([*map(_short, originals), *(f"{n}={_short(v)}" for n, v in keywords.items())])
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))

@@ -55,10 +55,13 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     else:
         obj = calls.call(new, (cls, *args), kwargs)
     kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
+    # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
+    # returned an instance of a subclass, the ``__init__`` of the subclass runs.
     if not issubclass(kind, cls):
         return obj
     if kind is not cls:
         init = lookup(kind, "__init__")
+    # ``object.__init__`` ignores arguments if the class overrides ``__new__``.
     if init is _object_init and (new is not _object_new or (not args and not kwargs)):
         return obj
     _initialise(calls, init, obj, args, kwargs)

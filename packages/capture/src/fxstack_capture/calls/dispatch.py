@@ -81,6 +81,7 @@ class CallDispatcher:
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rule_of(fn)
         if rule is not None:
+            # Most rules accept only constants, so replace NumPy scalars that change between calls.
             if self.trace.torch.arrays.has_scalars:
                 args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
             return rule(self.trace, args, kwargs)
@@ -133,6 +134,7 @@ class CallDispatcher:
         """The result of ``trace.torch.is_leaf``, computed once for each callable."""
         found = self.leaves.get(id(fn))
         if found is None:
+            # The table keeps ``fn`` alive, so its id stays valid.
             found = self.leaves[id(fn)] = (fn, self.trace.torch.is_leaf(fn))
         return found[1]
 
@@ -184,6 +186,7 @@ def _builtin(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict
 
 def _descriptor(cls: type, name: str) -> Any:
     """The C descriptor of a bound builtin method."""
+    # This read of ``__mro__`` bypasses ``__getattribute__`` of a metaclass.
     for base in type.__dict__["__mro__"].__get__(cls):
         found = base.__dict__.get(name)
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):

@@ -101,6 +101,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if where is not None:
         args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
+    # The text may contain the address of a proxy, which must not leave the trace.
     if type(result) is str and "0x" in result:
         trace.objects.addresses.demand_none(result)
     return trace.torch.decided(result) if type(result) is torch.SymBool else result
@@ -109,6 +110,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     objects = trace.objects
+    # The scan does not read the parts of a slice.
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
@@ -118,6 +120,7 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs:
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
+        # Filling a dictionary adds objects, so scan again.
         scan.complete(objects, values, instances=False)
         flags |= scan.scan(trace, values, found, every=every, keys=keys)
     watched = found if flags & (scan.TENSOR | scan.PYTHON) else None

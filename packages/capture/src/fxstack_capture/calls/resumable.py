@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
         if calls.trace.polyfills:
+            # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
+            # back.
             unfolded = of_call(calls, fn, args, kwargs)
             if unfolded is not None:
                 fn, args, kwargs = *unfolded, {}

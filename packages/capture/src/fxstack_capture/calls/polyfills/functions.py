@@ -65,6 +65,7 @@ def negated(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 def contains_by_iteration(container: Any, item: object) -> bool:
     for other in container:  # noqa: SIM110 - any() is C code, too
+        # CPython compares identity before it calls ``__eq__``.
         if other is item or other == item:
             return True
     return False
@@ -246,6 +247,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
     items = items_of(iterable)
     if key is None:
         return sorted(items, reverse=reverse)
+    # Call ``key`` in this loop and not below ``sorted``, so that the graph can break inside of ``key``.
     keys = [key(item) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[i] for i in order]

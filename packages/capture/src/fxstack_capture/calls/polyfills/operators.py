@@ -43,6 +43,7 @@ def binary(calls: Calls, op: object, left: object, right: object) -> Request | N
     if not attempts:
         return None
     request = _when_nobody_knows(op, left, right)
+    # Nest the calls: each call that returns NotImplemented is followed by the next one.
     for attempt in reversed(attempts):
         request = polyfill.first_answer, (*attempt, *request)
     return request
@@ -72,8 +73,11 @@ def _attempts(
     on_right = _attempt(calls, right, names[1], left)
     if on_left is None or on_right is None:
         return None
+    # For two operands of one class, CPython tries the reflected method only in comparisons.
     if kinds[0] is kinds[1]:
         return [*on_left, *on_right] if op in COMPARISONS else on_left
+    # The right operand goes first if its class is a subclass. Except in comparisons, the subclass must also
+    # override the reflected method.
     if issubclass(kinds[1], kinds[0]) and (op in COMPARISONS or _overrides(calls, kinds, names[1])):
         return [*on_right, *on_left]
     return [*on_left, *on_right]
@@ -112,6 +116,7 @@ _SYMBOLS = {
 
 
 def _when_nobody_knows(op: object, left: object, right: object) -> Request:
+    # ``==`` and ``!=`` compare identity as a last resort. Other operators raise TypeError.
     if op in (operator.eq, operator.ne):
         return polyfill.given, ((left is right) is (op is operator.eq),)
     kinds = _name(left), _name(right)

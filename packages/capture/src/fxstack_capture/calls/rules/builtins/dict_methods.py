@@ -40,6 +40,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
 
 
 def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    # No code of the program hashes or compares ``str`` and ``int`` keys.
     return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
 
 

@@ -75,6 +75,7 @@ def _in_scope(fn: Callable[..., Any]) -> Any:
             raise graph_break("side-effect-call", name)
         (what,) = args
         if type(what) is not CodeType:
+            # CPython's ``eval`` strips leading spaces and tabs. Its file name is ``<string>``.
             text = what.lstrip(" \t") if fn is eval and type(what) is str else what
             what = _code(trace, name, (text, "<string>"), name)
         interp = trace.interp

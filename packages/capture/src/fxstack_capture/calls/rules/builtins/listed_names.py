@@ -52,6 +52,7 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise graph_break("unsupported-call", "dir of a class that was changed")
     names: list[str] = _OF_CLASS(args[0])
     if not all(map(objects.is_new, bases[:1])):
+        # One guard compares all names, joined into one string.
         listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
         trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
     return names

@@ -60,6 +60,7 @@ def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[A
         raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
     before = written.get(var, DEFERRED)
+    # The token is created in an empty context, so the real variable does not change.
     token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
     written[var] = value
     trace.objects.tokens[id(token)] = token, before

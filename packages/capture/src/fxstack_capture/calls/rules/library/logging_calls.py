@@ -74,6 +74,7 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
     """The file, line and function that a record names (``Logger.findCaller``); None if not a traced frame."""
     frame: Any = trace.interp.current_frame()
+    # ``logging`` looks for a caller only if ``_srcfile`` is set.
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
         code = frame.code
         if not frame.program.hidden and not _is_internal(code.co_filename):
