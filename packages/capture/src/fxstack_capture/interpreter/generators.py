@@ -88,6 +88,7 @@ class TraceGenerator:
         frame = self.frame
         if frame is None or not self._started or self._running or not frame.interp.tracing:
             return
+        # Without a handler around the ``yield``, closing the generator runs no code of the program.
         if frame.program.handlers[frame.pc - 1] is None:
             return
         frame.interp.close_dropped(self)
@@ -112,6 +113,7 @@ class TraceGenerator:
         interp = frame.interp
         frame.stack.append(value)
         frame.suspended = False
+        # Another caller may resume the generator, so the cached stack is invalid.
         frame.outer_stack, frame.stack_at = None, (-1, ())
         handled = self._handled
         handled.previous = interp.handled

@@ -216,6 +216,7 @@ class BytecodeInterpreter:
         if frame.program.continues:
             settle(frame)
         if handler.lasti:
+            # CPython pushes the index of the instruction. Code units have two bytes.
             stack.append(frame.program.offsets[frame.pc] // 2)
         stack.append(error)
         return handler.target

@@ -111,6 +111,7 @@ class RootRun:
                 interp.account(frame, error)
                 return Raised(error)
             pc = interp.unwind(frame, error)
+            # The traceback would keep frames alive.
             del error
 
     def _returned(self, frame: Frame) -> Returned:

@@ -26,6 +26,7 @@ def nop(_frame: Frame, _operand: object) -> None:
 
 def pop_top(frame: Frame, _operand: object) -> None:
     value = frame.stack[-1]
+    # Dropping the iterator would close a generator from outside, which is a side effect.
     if type(value) in _ITERATORS and closes(value):
         raise graph_break("side-effect-call", "generator.close")
     frame.stack.pop()
