@@ -361,6 +361,7 @@ class FrameCompiler:
                 if whole:
                     raise Unsupported(record) from None
                 return self._plain(code, state, record.message)
+            # The backend may have added guards on symbolic sizes.
             late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
                 written = replace(written, guards=(*written.guards, *late))

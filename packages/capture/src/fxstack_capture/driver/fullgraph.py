@@ -34,6 +34,7 @@ def first_frame_of(fn: object) -> CodeType | None:
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     if not isinstance(fn, FunctionType):
+        # A call of a class begins in C code.
         fn = None if isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself
     return fn.__code__ if isinstance(fn, FunctionType) else None
 

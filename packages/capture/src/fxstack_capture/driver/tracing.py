@@ -71,9 +71,11 @@ class FrameTracing:
                     polyfills=polyfills,
                 )
             except HandledError:
+                # Trace again, and end graphs at calls whose errors the program may handle.
                 ending, stop_at, record = True, None, None
                 continue
             except RefusedError:
+                # Trace again without assumed checks.
                 assuming, stop_at, record = False, None, None
                 continue
             except GraphBreak as reason:
@@ -82,6 +84,7 @@ class FrameTracing:
                 if reason.until is not None:
                     raise
                 if reason.below_c_code and not (polyfills or self.options.fullgraph):
+                    # Trace again with polyfills, so that the graph can break below C code.
                     polyfills, stop_at, record = True, None, None
                     self.polyfilled.add(user)
                     continue

@@ -31,9 +31,11 @@ def verified(
     """
 
     def run(*inputs: object) -> Any:
+        # Copy the inputs first, because both runs may mutate inputs.
         copies = [_copy(value) for value in inputs]
         state = torch.get_rng_state()
         expected = graph(*copies)
+        # Both runs draw the same random numbers.
         torch.set_rng_state(state)
         found = compiled(*inputs)
         names = _output_names(graph)
