@@ -7,10 +7,9 @@ leaves the graph, the iterator takes the place of the reader.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.trace.state import Calls, Trace
 
 
 class Reader:

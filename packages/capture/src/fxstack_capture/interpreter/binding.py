@@ -7,14 +7,12 @@ case: a stub function with the same signature and qualified name returns its own
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Signature:

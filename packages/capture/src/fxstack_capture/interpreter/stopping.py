@@ -11,17 +11,12 @@ would have its own code, while a real call runs the code that was compiled for t
 from __future__ import annotations
 
 from inspect import CO_GENERATOR
-from types import CellType
-from typing import TYPE_CHECKING
+from types import CellType, CodeType
 
 from fxstack_capture.breaks import REASONS, GraphBreak
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.interpreter.frame import Frame
 
 _RECURRENCES = 8
 _HOPELESS = "inline-limit"
