@@ -1,4 +1,4 @@
-"""Calling a backend: ``(GraphModule, example_inputs) -> callable``, as torch.compile calls one."""
+"""Call a backend: ``(GraphModule, example_inputs) -> callable``, with the signature of torch.compile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
-    """The backend that runs the captured graph as it is."""
+    """The backend that runs the captured graph unchanged."""
     result: Callable[..., Any] = graph_module.forward
     return result
 
@@ -31,7 +31,10 @@ def name_of(backend: Backend) -> str:
 def compile_graph(
     backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions
 ) -> Callable[..., Any]:
-    """The compiled graph; it runs with the frame hook off. Raises BackendError, or SkipFrame if the backend does."""
+    """Compile a captured graph. The result runs with the frame hook off.
+
+    Raises BackendError. If the backend raises SkipFrame, SkipFrame propagates.
+    """
     before = state.present()
     try:
         made = backend(captured.graph_module, list(captured.example_inputs))
@@ -39,7 +42,7 @@ def compile_graph(
         raise
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
-    finally:  # a backend that runs the graph sets what the graph sets
+    finally:  # a backend that runs the graph changes the state that the graph changes
         state.put_back(before)
     if not callable(made):
         error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")

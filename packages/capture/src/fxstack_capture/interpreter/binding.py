@@ -1,8 +1,7 @@
-"""Bind call arguments to parameters exactly as CPython does, its error messages included.
+"""Bind call arguments to parameters exactly as CPython does, including the error messages.
 
-The common case (positional arguments only, as many as parameters) is done here. Everything else is
-done by CPython: a stub function with the same signature and qualified name returns its own locals
-as a list.
+This module handles the common case: as many positional arguments as parameters. CPython handles every other
+case: a stub function with the same signature and qualified name returns its own locals as a list.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fxstack_capture.interpreter.values import NULL
 
 
 class Signature:
-    """How a code object takes arguments. ``slots`` counts its locals, cells and free variables."""
+    """The parameters of a code object. ``slots`` counts its locals, cells and free variables."""
 
     __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
 
@@ -31,7 +30,7 @@ class Signature:
         slots = code.co_nlocals + len(cells) + len(code.co_freevars)
         self._padding = (NULL,) * (slots - self.parameters)
         self._stub: CodeType | None = None
-        # What the stub needs; the code object itself must not be kept alive.
+        # The template holds the names for the stub. The code object itself must not be kept alive.
         self.template = (
             code.co_varnames[: self.parameters],
             code.co_posonlyargcount,
@@ -46,7 +45,7 @@ class Signature:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """The initial local slots; raises the TypeError that CPython raises.
+        """The initial local slots. Raises the TypeError that CPython raises.
 
         ``parts``: the function's qualified name, defaults and keyword defaults.
         """
@@ -63,6 +62,8 @@ class Signature:
 
     def _make_stub(self) -> CodeType:
         names, posonly, kwonly, name = self.template
+        # The parameters have neutral names, because names such as ``.0`` are no valid source. ``replace``
+        # restores the real names, which error messages contain.
         places = [f"p{index}" for index in range(len(names))]
         declared = [*places[: self.argcount]]
         if posonly:

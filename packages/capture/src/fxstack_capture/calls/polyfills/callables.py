@@ -1,4 +1,4 @@
-"""Builtin functions and classes that call functions of the program."""
+"""Requests for builtin functions and classes that call functions of the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: object) -> Request | None:
-    """Of a call of C code."""
+    """The request for a call of C code."""
     maker = _MAKERS.get(id(fn))
     if maker is not None:
         return maker(calls, *args, **kwargs) if _fits(fn, args, kwargs) else None
@@ -41,7 +41,7 @@ def _bound(calls: Calls, fn: Any, args: tuple[Any, ...]) -> Request | None:
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """A class whose ``__new__`` is written in Python."""
+    """The request for a call of a class with a Python ``__new__``."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -66,7 +66,7 @@ def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None
 
 
 def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
-    """``format(value, spec)``."""
+    """The request for ``format(value, spec)``."""
     if is_symbol(value) or is_immutable(type(value)):
         return None
     method = special(calls, value, "__format__")
@@ -108,7 +108,10 @@ def _storing(how: Any) -> Maker:
 
 
 def _over(fn: object) -> Maker:
-    """A function of an iterable."""
+    """The maker for a function of one iterable.
+
+    The request exists if iterating calls functions of the program.
+    """
 
     def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
         args = (*args, *kwargs.values())
@@ -138,7 +141,7 @@ def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: obje
 
 
 def is_python(fn: object) -> bool:
-    """Whether calling ``fn`` runs a function that is written in Python."""
+    """Whether a call of ``fn`` runs a Python function."""
     kinds = types.FunctionType, types.MethodType, functools.partial
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
 

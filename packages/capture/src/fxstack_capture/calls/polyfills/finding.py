@@ -1,4 +1,4 @@
-"""How requests find the functions of the program."""
+"""Find the special methods of a program's classes for requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Maker = Callable[..., Request | None]
 
 
 def special(calls: Calls, obj: object, name: str) -> Any:
-    """The Python function of a program's class, or None."""
+    """The Python special method ``name`` of a program's class, or None."""
     return None if is_symbol(obj) or is_ours(obj) else special_method(calls, obj, name)
 
 
@@ -23,7 +23,7 @@ def is_symbol(value: object) -> bool:
 
 
 def is_ours(obj: object) -> bool:
-    """Generators, proxies and so on are classes of the compiler."""
+    """Whether ``obj`` is an object of the compiler, such as a generator or a proxy."""
     return type(obj).__module__.startswith("fxstack_capture.")
 
 

@@ -1,4 +1,4 @@
-"""Operators: which special methods CPython calls, and in which order."""
+"""Requests for operators: the special methods that CPython calls, in the order of CPython."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fxstack_capture.trace.state import Calls, Request
 
 
 def binary(calls: Calls, op: object, left: object, right: object) -> Request | None:
-    """Of a function of module ``operator``."""
+    """The request for a binary function of module ``operator``."""
     if op is operator.contains:
         return _contains(calls, left, right)
     if op is operator.getitem:
@@ -37,15 +37,16 @@ def binary(calls: Calls, op: object, left: object, right: object) -> Request | N
     if not attempts:
         return None
     request = _when_nobody_knows(op, left, right)
+    # Nest the calls: each call that returns NotImplemented is followed by the next one.
     for attempt in reversed(attempts):
         request = polyfill.first_answer, (*attempt, *request)
     return request
 
 
 def _takes_part(value: object) -> bool:
-    """Whether all that is known to define the operator for ``value`` is what its class says in Python."""
+    """Whether only Python special methods can define the operator for ``value``."""
     if isinstance(value, torch.Tensor):
-        return shown_class(value) is None  # torch's own methods leave it to the other operand
+        return shown_class(value) is None  # torch's own methods return NotImplemented for such operands
     return type(value) in _NUMBERS or (is_plain_object(value) and not is_ours(value))
 
 
@@ -56,15 +57,21 @@ _NUMBERS = frozenset({int, float, complex, bool, type(None), torch.SymInt, torch
 def _attempts(
     calls: Calls, op: object, names: tuple[str, str], operands: tuple[Any, Any]
 ) -> list[Request] | None:
-    """What CPython calls until there is an answer; None where it is not known."""
+    """The calls that CPython makes until a result is not NotImplemented.
+
+    The result is None if these calls are not known.
+    """
     left, right = operands
     kinds = type(left), type(right)
     on_left = _attempt(calls, left, names[0], right)
     on_right = _attempt(calls, right, names[1], left)
     if on_left is None or on_right is None:
         return None
+    # For two operands of one class, CPython tries the reflected method only in comparisons.
     if kinds[0] is kinds[1]:
         return [*on_left, *on_right] if op in COMPARISONS else on_left
+    # The right operand goes first if its class is a subclass. Except in comparisons, the subclass must also
+    # override the reflected method.
     if issubclass(kinds[1], kinds[0]) and (op in COMPARISONS or _overrides(calls, kinds, names[1])):
         return [*on_right, *on_left]
     return [*on_left, *on_right]
@@ -76,7 +83,10 @@ def _overrides(calls: Calls, kinds: tuple[type, type], name: str) -> bool:
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
-    """The call of a special method, if the class has it; None if it is not a Python function."""
+    """The call of a special method, if the class has the method.
+
+    The result is None if the method is not a Python function.
+    """
     if not is_plain_object(value):
         return []
     found = calls.objects.classes.lookup(type(value), name)
@@ -100,6 +110,7 @@ _SYMBOLS = {
 
 
 def _when_nobody_knows(op: object, left: object, right: object) -> Request:
+    # ``==`` and ``!=`` compare identity as a last resort. Other operators raise TypeError.
     if op in (operator.eq, operator.ne):
         return polyfill.given, ((left is right) is (op is operator.eq),)
     kinds = _name(left), _name(right)
@@ -149,5 +160,5 @@ def _has(calls: Calls, value: object, name: str) -> bool:
 
 
 def item(calls: Calls, name: str, container: object, *args: object) -> Request | None:
-    """``__getitem__``, ``__setitem__``, ``__delitem__``."""
+    """The request for ``__getitem__``, ``__setitem__`` or ``__delitem__``."""
     return method_of(calls, container, name, *args)

@@ -1,4 +1,4 @@
-"""Rules of builtin functions that meet tensors, symbolic numbers or proxies of lazy state."""
+"""Rules of builtin functions whose arguments may be tensors, symbolic numbers or lazy proxies."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return None
 
 
-# --- truth and size --------------------------------------------------------------------------
+# --- truth and size ------------------------------------------------------------------------------
 
 
 @RULES.rule(bool)
@@ -217,7 +217,7 @@ _conversion(complex, torch.Tensor.__complex__)
 
 
 def _frame_rule(fn: object, from_frame: FrameRule) -> None:
-    """Builtins that look at the calling frame when they get no arguments."""
+    """Register the rule of a builtin that reads the calling frame if the call has no arguments."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and fn in _OF_OBJECTS:
@@ -266,8 +266,9 @@ def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _iterating_rule(fn: Any, first: int, last: int) -> None:
-    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn``
-    runs for real.
+    """Register the rule of a function that iterates over its arguments ``first`` to ``last - 1``.
+
+    The tracer converts these arguments to iterators. Then ``fn`` runs for real.
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -288,7 +289,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
 
 
 def _needs_iterator(value: object) -> bool:
-    """Objects whose ``__iter__`` may be Python code, and tensors."""
+    """Whether ``value`` is a tensor or an object whose ``__iter__`` may be Python code."""
     kind = type(value)
     if kind in _CONTAINERS or hasattr(kind, "__next__"):
         return False

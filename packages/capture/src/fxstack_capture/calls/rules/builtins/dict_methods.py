@@ -1,6 +1,4 @@
-"""Methods of dict on dictionaries of the outside: single keys are read without completing the
-dictionary.
-"""
+"""Methods of ``dict`` on dictionaries from outside: read single keys without filling the lazy dictionary."""
 
 from __future__ import annotations
 
@@ -17,8 +15,10 @@ RULES: RuleTable = RuleTable()
 
 
 def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts: int) -> None:
-    """Register: with a lazy dict, a simple key and one of the argument counts, ask the state; else
-    run for real.
+    """Register the rule of ``method``.
+
+    With a lazy dictionary, a simple key and one of the argument counts, the rule calls ``on_state``.
+    Otherwise the rule fills the dictionary and runs ``method`` for real.
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,6 +36,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
 
 
 def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    # No code of the program hashes or compares ``str`` and ``int`` keys.
     return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
 
 

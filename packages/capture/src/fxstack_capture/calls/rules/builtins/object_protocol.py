@@ -1,4 +1,4 @@
-"""``object``'s own attribute slots: the generic protocol on proxies."""
+"""The attribute slots of ``object`` and ``type``: the generic protocol on proxies."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
+    """The present subclasses in a new list. Guards check the number and the identity of the subclasses."""
     objects = trace.objects
     found = plainly(type.__subclasses__, args, kwargs)
     if objects.is_new(args[0]) or any(map(objects.is_new, found)):

@@ -1,8 +1,8 @@
-"""Context variables: reads are guarded, writes are kept in the trace and made when the graph has run.
+"""Context variables: guards check the values that are read; writes stay in the trace until the graph has run.
 
-What a variable holds is read through ``ContextVar.get`` by guards and reloads, so it is that of the context of the
-call. A token stands for what was there before; one that leaves the trace takes the frame to plain Python, because
-only the real ``set`` makes one.
+Guards and replacement code read a variable with ``ContextVar.get``, so they see the context of the call. A
+token represents the previous value. Only the real ``set`` can create a real token. A token that leaves the
+trace therefore makes the frame run in plain Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.trace.state import Trace
 
-# Limits: a token that is kept across a graph break runs the frame in plain Python.
+# Limits: a token that is kept across a graph break makes the frame run in plain Python.
 
 RULES: RuleTable = RuleTable()
 
@@ -39,7 +39,7 @@ def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise graph_break("unsupported-call", "ContextVar.get of a new variable")
     if var.get(ABSENT) is ABSENT and (len(args) == 2 or _has_no_default(var)):
         trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
-        return _GET(*args)  # what was given, or a LookupError
+        return _GET(*args)  # the default of the call, or a LookupError
     return trace.objects.enter(_GET(var), Converted(source, _GET))
 
 
@@ -58,6 +58,7 @@ def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[A
         raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
     before = written.get(var, DEFERRED)
+    # The token is created in an empty context, so the real variable does not change.
     token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
     written[var] = value
     trace.objects.tokens[id(token)] = token, before
@@ -69,7 +70,7 @@ def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
 
 
 def _token(var: ContextVar[Any], before: object) -> Token[Any]:
-    """A token that says what was there before; nothing but the trace takes it."""
+    """A token with the previous value. Only the trace uses this token."""
     if before is not ABSENT:
         var.set(before)
     return var.set(None)

@@ -1,4 +1,4 @@
-"""Operators spelled as functions of module ``operator``."""
+"""Operators as functions of module ``operator``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""``operator.attrgetter``, ``itemgetter`` and ``methodcaller``: their C code reads attributes, ours
-does so lazily.
+"""``operator.attrgetter``, ``itemgetter`` and ``methodcaller``: read attributes and items lazily.
+
+The C code of these classes would read attributes of proxies directly.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _methodcaller(trace: Trace, caller: Any, args: tuple[Any, ...], kwargs: dict
         return caller(*args, **kwargs)
     cls, parts = caller.__reduce__()
     keywords: dict[str, Any] = {}
-    if cls is not operator.methodcaller:  # a partial that holds the name and the keywords
+    if cls is not operator.methodcaller:  # ``cls`` is a partial object with the name and the keywords
         keywords, parts = cls.keywords, (*cls.args, *parts)
     method = trace.objects.load_attr(args[0], parts[0])
     return trace.calls.call(method, parts[1:], keywords)

@@ -1,8 +1,8 @@
-"""Steps of a trace that found a graph break below C code: functions that C code would call are called by the step itself.
+"""Steps that make the calls that C code would make, for traces with a graph break below C code.
 
-Each handler asks ``calls`` which function that is (``calls.polyfills``). The step has then taken from the stack
-what it takes, so that the frame can be continued behind the call (``emit.resume``). Steps that jump leave what was
-found in the place of what they look at, and then look at that.
+Each handler asks ``calls`` for the function to call (``calls.polyfills``). The step has already popped its
+operands, so a resume function can continue after the call (``emit.resume``). A step that jumps replaces its
+operand by the result and then reads the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rule = Any
 
 
 def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, with those that C code would do replaced."""
+    """The steps, with steps replaced whose work C code would do."""
     return tuple(_instead(handler, operand) for handler, operand in steps)
 
 
@@ -44,7 +44,7 @@ def _answer(frame: Frame, request: Request) -> Any:
 
 
 def _replace(frame: Frame, count: int, request: Request) -> None:
-    """Take ``count`` values from the stack, leave what the request comes to."""
+    """Pop ``count`` values from the stack, and push the result of the request."""
     del frame.stack[-count:]
     frame.stack.append(_answer(frame, request))
 
@@ -52,7 +52,10 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
 def _done_or(
     original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]
 ) -> int | None:
-    """A step that takes so many values and leaves one; the original one, where there is no request."""
+    """Run a step that pops ``count`` values and pushes one value.
+
+    Without a request, run the original step.
+    """
     count, request = asked
     if request is None:
         return original(frame, operand)
@@ -95,7 +98,7 @@ def _not(original: Handler, frame: Frame, operand: object) -> int | None:
 
 
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
-    """Also of jumps, which then find a bool."""
+    """Convert the operand to bool. Jumps then find a bool."""
     value = frame.stack[-1]
     request = None if type(value) is bool else _ask(frame, "truth", value)
     if request is not None:
@@ -104,7 +107,7 @@ def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
 
 
 def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
-    """Without conversion and specification."""
+    """Format a value without conversion and specification."""
     plain = original is not formatting.format_value or flags & 7 == 0
     request = _ask(frame, "formatting", frame.stack[-1]) if plain else None
     return _done_or(original, frame, flags, (1, request))
@@ -140,7 +143,7 @@ def _delete_attr(original: Handler, frame: Frame, name: str) -> int | None:
 
 
 def _done(original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]) -> int | None:
-    """A step that takes so many values and has no use for a result."""
+    """Run a step that pops ``count`` values and ignores the result."""
     count, request = asked
     if request is None:
         return original(frame, operand)
