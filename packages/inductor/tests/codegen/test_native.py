@@ -16,9 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
+from fxstack_inductor.codegen.host.native import NativeProgram
 from fxstack_inductor.codegen.host.native_calls import NEW_CALLS, shim_name
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.native_text import names_of
+from fxstack_inductor.codegen.host.records import Call, Result, Strided, Variable
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Var, of_atom
+from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.native import HEADER, has_function, native_table, torch_library
 
 PYTHON = replace(FAST, host="python")
@@ -206,8 +209,15 @@ def shim_dtype(tensor):
     return found.value
 
 
-def test_names_of_lines():
-    assert names_of(["    a = f(b)", "    c = a[0]", "    del a"]) == (["f", "b", "a"], ["c"])
+def test_names_that_a_call_reads_and_sets():
+    size = of_atom(Var("s0", VarKind.INTEGER))
+    view = Strided("v", "b", (size,), (ONE,), ZERO, relative=True)
+    step = HostCall("a", max, (), {})
+    results = (Result("c", (0,), "tensor"), Result("d", (1,), "object"))
+    bindings = (SymbolBinding("u0", "c", 0),)
+    call = Call(step, max, ([view, Variable("x")], 3), {"k": Variable("b")}, results, "a", bindings=bindings)
+    assert call.reads == ["b", "s0", "x"]
+    assert call.sets == {"c": "tensor", "d": "object", "u0": "integer"}
 
 
 IMAGE, FILTER, BIAS = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)

@@ -15,8 +15,9 @@ import torch
 from torch.fx import GraphModule, Interpreter
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.python_host import HELPERS, linked
+from fxstack_inductor.codegen.host.names import HELPERS
+from fxstack_inductor.codegen.host.native import NativeProgram
+from fxstack_inductor.codegen.host.python_host import linked
 from fxstack_inductor.errors import IndexOutOfRange
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.codegen.host.native_program import NativeProgram
+from fxstack_inductor.codegen.host.native import NativeProgram
 from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
 from fxstack_inductor.codegen.parts import PART
 
