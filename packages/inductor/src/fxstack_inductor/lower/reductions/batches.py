@@ -15,7 +15,7 @@ from fxstack_inductor.ir.nodes import Body, Node, value_dtype
 from fxstack_inductor.lower.context import cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import call, like
 from fxstack_inductor.lower.indexing.views import reshape_coords
-from fxstack_inductor.lower.reductions.normalisation import apply, require_floating
+from fxstack_inductor.lower.reductions.normalisation import apply, converted, require_floating
 from fxstack_inductor.lower.reductions.reductions import drop, moments, number_of
 from fxstack_inductor.lower.registry import Registry, Updates
 
@@ -97,10 +97,6 @@ class _Statistics:
         return apply(self.ctx, self.dtype, running.dtype, body, running, value)
 
 
-def _converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
-
-
 def _train(
     ctx: Context, x: Node, weight: Node | None, bias: Node | None, eps: float
 ) -> tuple[_Statistics, tuple[Node, Node, Node]]:
@@ -108,7 +104,7 @@ def _train(
     found = _Statistics(ctx, x)
     rstd = found.rstd(eps)
     out = _scaled(ctx, x, found.mean, rstd, weight, bias)
-    return found, (out, _converted(ctx, found.mean, stored), _converted(ctx, rstd, stored))
+    return found, (out, converted(ctx, found.mean, stored), converted(ctx, rstd, stored))
 
 
 @rule("native_batch_norm.default")
@@ -225,5 +221,5 @@ def group_norm(
     normal = ctx.pointwise(shape, x.dtype, body)
     out = ctx.view(normal, x.shape, lambda index: reshape_coords(shape, x.shape, index))
     stored = ctx.value[1].dtype
-    mean = _converted(ctx, drop(ctx, center, (2, 3)), stored)
-    return out, mean, _converted(ctx, drop(ctx, rstd, (2, 3)), stored)
+    mean = converted(ctx, drop(ctx, center, (2, 3)), stored)
+    return out, mean, converted(ctx, drop(ctx, rstd, (2, 3)), stored)
