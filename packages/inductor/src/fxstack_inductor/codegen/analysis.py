@@ -8,6 +8,7 @@ also have stage ``s + 1``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, operands
@@ -42,6 +43,25 @@ class Analysis:
         return [
             s for s in self.kernel.stores if self.stage[s.value] == stage and self.store_inner(s) == inner
         ]
+
+    @cached_property
+    def outer(self) -> frozenset[int]:
+        """The values that do not change along the inner loops."""
+        return frozenset(k for k, varies in enumerate(self.inner) if not varies)
+
+    def ready(self, stage: int) -> list[int]:
+        """Return the values outside the inner loops that pass ``stage`` can use, without reductions."""
+        found = (k for k in sorted(self.outer) if self.stage[k] == stage)
+        return [k for k in found if not isinstance(self.kernel.values[k], Reduce)]
+
+    def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
+        """Return the values that a pass with these reductions and stores uses."""
+        reduced = [k for position in reduces for k in self.kernel.reduction(position).args]
+        return reduced + [store.value for store in stores]
+
+    def pass_roots(self, stage: int) -> list[int]:
+        """Return the values that pass ``stage`` uses."""
+        return self.roots(self.reduces(stage), self.stores(stage, inner=True))
 
     def store_inner(self, store: Store) -> bool:
         return self.inner[store.value] or _varies(store.index, self.kernel)

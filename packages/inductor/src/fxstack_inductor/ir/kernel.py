@@ -165,6 +165,12 @@ class Kernel:
         found = (k for k, v in enumerate(self.values) if isinstance(v, Reduce) and v.op == "dot")
         return next(found, None)
 
+    def reduction(self, position: int) -> Reduce:
+        """Return the reduction at ``position``."""
+        value = self.values[position]
+        assert isinstance(value, Reduce)
+        return value
+
     @cached_property
     def ordered(self) -> bool:
         """Whether the inner loops must run in their given order."""

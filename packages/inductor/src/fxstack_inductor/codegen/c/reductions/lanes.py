@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.reductions.combine import plain_step
-from fxstack_inductor.ir.kernel import Check, Compute, Load, Reduce, Scan
+from fxstack_inductor.ir.kernel import Check, Compute, Load, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
     """Return the number of lanes for a pass with ``computed`` and ``reduces``; None if lanes do not pay."""
     size = kernel.inner[-1].extent.as_int() or 0
     values = [kernel.values[k] for k in computed]
-    kept = [v for v in (kernel.values[k] for k in reduces) if isinstance(v, Reduce)]
-    if not kept or any(v.op.startswith("arg") for v in kept):
+    ops = [kernel.reduction(k).op for k in reduces]
+    if not ops or any(op.startswith("arg") for op in ops):
         return None
     if any(isinstance(v, (Check, Scan)) for v in values):
         return None
