@@ -58,6 +58,7 @@ from fxstack_interchange.operators.attention_operators import attention_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from fxstack_inductor.ir.expr import Expr
     from fxstack_inductor.options import InductorOptions
     from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 
@@ -142,11 +143,15 @@ class Lowering:
         if isinstance(value, torch.Tensor):
             self.symbols.bind_sizes(node.name, value)
             return self._input(node.name, value)
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", node.name))
-            return expr
-        return HostValue(node.name)
+        return self._number(node.name, value)
+
+    def _number(self, name: str, value: object) -> Expr | HostValue:
+        """Return the number ``name`` of the host program, as a size expression if it is an integer."""
+        if not isinstance(value, torch.SymInt):
+            return HostValue(name)
+        expr = size_expr(value)
+        self.symbols.bind(expr, SymbolBinding("", name))
+        return expr
 
     def _get_attr(self, node: FxNode) -> Any:
         target = self.module
@@ -352,8 +357,8 @@ class Lowering:
         return self._outputs(call, value, ())
 
     def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
+        name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
         if isinstance(value, torch.Tensor):
-            name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
                 name=name,
                 layout=layout_of(value),
@@ -368,17 +373,10 @@ class Lowering:
             return made
         if isinstance(value, (tuple, list)):
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
-        return self._number(call, value, path) if path and symbolic(value) else value
-
-    def _number(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
-        """Return a number among the results of ``call`` as a size expression or a host value."""
-        made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
-        call.numbers.append((made.name, path))
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", made.name))
-            return expr
-        return made
+        if not path or not symbolic(value):
+            return value
+        call.numbers.append((name, path))
+        return self._number(name, value)
 
     def _append_host_call(self, node: FxNode) -> None:
         operands = (node.args, node.kwargs)
@@ -390,12 +388,7 @@ class Lowering:
 
     def _host(self, node: FxNode) -> Any:
         self._append_host_call(node)
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", node.name))
-            return expr
-        return HostValue(node.name)
+        return self._number(node.name, node.meta.get("val"))
 
     def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
         """Return ``value`` with FX nodes replaced by their lowered values."""

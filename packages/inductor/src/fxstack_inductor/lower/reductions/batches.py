@@ -125,12 +125,12 @@ def batch_norm(
             raise NotLowered("evaluation without statistics")
         return evaluated(ctx, x, weight, bias, running_mean, running_var, momentum, eps)
     found, results = _train(ctx, x, weight, bias, eps)
-    changes = []
-    if running_mean is not None:
-        changes.append((3, found.updated(running_mean, momentum, variance=False)))
-    if running_var is not None:
-        changes.append((4, found.updated(running_var, momentum, variance=True)))
-    return Updates(results, tuple(changes)) if changes else results
+    changes = tuple(
+        (position, found.updated(running, momentum, variance=position == 4))
+        for position, running in ((3, running_mean), (4, running_var))
+        if running is not None
+    )
+    return Updates(results, changes) if changes else results
 
 
 @rule("_native_batch_norm_legit.no_stats")

@@ -80,12 +80,17 @@ def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
     return apply(ctx, shifted.dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
 
 
+def _dot(ctx: Context, a: Node, b: Node, dims: tuple[int, ...], dtype: torch.dtype) -> Node:
+    """Return the sum of ``a * b`` over ``dims``, which stay."""
+    products = apply(ctx, dtype, dtype, lambda x, y: call("mul", x, y), a, b)
+    return reduce(ctx, products, dims, "sum", dtype, keepdim=True)
+
+
 @rule("_softmax_backward_data.default")
 def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
-    product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
-    total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
+    total = _dot(ctx, grad, output, dims, dtype)
     # (g - s) * y, as in eager: g * y - s * y would cancel most digits where the gradient is nearly constant.
     return apply(
         ctx, dtype, input_dtype, lambda g, y, s: call("mul", call("sub", g, s), y), grad, output, total
@@ -195,8 +200,7 @@ def _layer_norm_input_gradient(
     if weight is not None:
         g = apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)
     g_sum = reduce(ctx, g, dims, "sum", dtype, keepdim=True)
-    along = apply(ctx, dtype, dtype, lambda a, h: call("mul", a, h), g, xhat)
-    along_sum = reduce(ctx, along, dims, "sum", dtype, keepdim=True)
+    along_sum = _dot(ctx, g, xhat, dims, dtype)
 
     def body(a: Body, h: Body, r: Body, s: Body, t: Body) -> Body:
         centered = call("sub", a, call("div", s, count))

@@ -303,13 +303,18 @@ def _position(
 _INT32_LIMIT = 2**31 - 1
 
 
+def _positioned(x: Node, dim: int | None) -> tuple[int, ...]:
+    """Return the dimensions in which positions are wanted."""
+    if not x.shape:
+        raise NotLowered("arg-reduction of a scalar")
+    dims = normalise_dims(x, dim)
+    _require_elements(x, dims)
+    return dims
+
+
 def _arg(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-        if not x.shape:
-            raise NotLowered("arg-reduction of a scalar")
-        dims = normalise_dims(x, dim)
-        _require_elements(x, dims)
-        return _position(ctx, x, dims, op, None, keepdim=keepdim)
+        return _position(ctx, x, _positioned(x, dim), op, None, keepdim=keepdim)
 
     return lower
 
@@ -320,10 +325,7 @@ registry.add("argmin.default", _arg("min"))
 
 def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
-        if not x.shape:
-            raise NotLowered("arg-reduction of a scalar")
-        dims = normalise_dims(x, dim)
-        _require_elements(x, dims)
+        dims = _positioned(x, dim)
         value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
         place = _position(ctx, x, dims, op, value, keepdim=keepdim)
         return value if keepdim else drop(ctx, value, dims), place

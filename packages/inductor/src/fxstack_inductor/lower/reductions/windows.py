@@ -111,16 +111,15 @@ def _windows(
     padding: Sequence[int],
     dilation: Sequence[int] = (1,),
 ) -> tuple[Window, Window]:
-    lengths, pads, aparts = _pair(kernel), _pair(padding), _pair(dilation)
-    steps = _pair(stride, kernel)
+    _require_images(x)
+    pairs = (_pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation))
+    rows, columns = (Window(*one) for one in zip(x.shape[-2:], out[-2:], *pairs, strict=True))
+    return rows, columns
+
+
+def _require_images(x: Node) -> None:
     if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
         raise NotLowered("pooling of other than images")
-    return tuple(  # type: ignore[return-value]
-        Window(size, count, length, step, pad, apart)
-        for size, count, length, step, pad, apart in zip(
-            x.shape[-2:], out[-2:], lengths, steps, pads, aparts, strict=True
-        )
-    )
 
 
 def _require_few(count: int) -> None:
@@ -293,8 +292,7 @@ def max_pool_backward(
 
 def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
     """Scatter-add ``grad`` at the positions of the maxima, in eager's order, for any windows."""
-    if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
-        raise NotLowered("pooling of other than images")
+    _require_images(x)
     *lead, rows, columns = x.shape
     flat = (*lead, rows * columns)
     dtype = value_dtype(x.dtype)
