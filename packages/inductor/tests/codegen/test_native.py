@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
-from fxstack_inductor.codegen.host.native import NativeProgram
 from fxstack_inductor.codegen.host.native_calls import NEW_CALLS, shim_name
 from fxstack_inductor.codegen.host.records import Call, Result, Strided, Variable
 from fxstack_inductor.ir.bounds import VarKind
@@ -61,12 +60,12 @@ PROGRAMS = (sliced, several, updated, gathered)
 
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_it_computes_what_eager_does(fn):
-    assert isinstance(check(fn, X, W).lowered.program, NativeProgram)
+    assert check(fn, X, W).lowered.program.native
 
 
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_the_python_program_does_too(fn):
-    assert not isinstance(check(fn, X, W, options=PYTHON).lowered.program, NativeProgram)
+    assert not check(fn, X, W, options=PYTHON).lowered.program.native
 
 
 @pytest.mark.parametrize("options", [FAST, PYTHON])
@@ -272,12 +271,12 @@ def powers(x, w):
 
 
 def test_a_graph_of_calls_alone_is_native_too():
-    assert isinstance(check(powers, X, W).lowered.program, NativeProgram)
+    assert check(powers, X, W).lowered.program.native
 
 
 def test_but_needs_no_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert not isinstance(check(powers, X, W).lowered.program, NativeProgram)
+    assert not check(powers, X, W).lowered.program.native
 
 
 def test_a_refused_call_that_makes_tensors_raises_what_eager_raises(capfd):
@@ -338,4 +337,4 @@ def fresh_table():
 def test_on_another_torch_the_program_is_python(monkeypatch, name, replacement, reason):
     monkeypatch.setattr(f"fxstack_inductor.runtime.native.{name}", replacement)
     assert re.search(reason, native_table().reason)
-    assert not isinstance(check(sliced, X, W).lowered.program, NativeProgram)
+    assert not check(sliced, X, W).lowered.program.native

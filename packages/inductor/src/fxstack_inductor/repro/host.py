@@ -15,7 +15,7 @@ from fxstack_inductor.schedule.memory import place
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fxstack_inductor.codegen.host.python_host import HostProgram
+    from fxstack_inductor.codegen.host.program import HostProgram
     from fxstack_inductor.schedule.plan import Plan
 
 

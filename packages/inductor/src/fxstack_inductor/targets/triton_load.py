@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
-    from fxstack_inductor.codegen.host.native_device import NativeDeviceProgram
+    from fxstack_inductor.codegen.host.program import HostProgram
     from fxstack_inductor.options import InductorOptions
     from fxstack_inductor.runtime.cubins import Cubin
     from fxstack_inductor.schedule.plan import Plan
@@ -123,7 +123,7 @@ def load_native(
     return call
 
 
-def _records(program: NativeDeviceProgram, cubins: dict[str, Cubin], launchers: Launchers) -> bytes:
+def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launchers) -> bytes:
     """Return the addresses of the functions' records, which live as long as ``launchers``."""
     addresses = [
         launchers.record(cubins[function.kernel.name], program.arguments[name], function.device)

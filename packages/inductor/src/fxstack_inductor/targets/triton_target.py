@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
-    from fxstack_inductor.codegen.host.triton_host import DeviceProgram
+    from fxstack_inductor.codegen.host.program import HostProgram
     from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
     from fxstack_inductor.cost.devices import Gpu
     from fxstack_inductor.cost.model import Cost
@@ -45,7 +45,7 @@ class LoweredTriton:
 
     plan: Plan
     source: TritonSource
-    program: DeviceProgram
+    program: HostProgram
     values: tuple[Any, ...] = ()
     """The graph's fake inputs."""
     target: str = "cuda"

@@ -25,7 +25,8 @@ from fxstack_inductor.codegen.host.native_text import (
     empty_tensor,
     returning,
 )
-from fxstack_inductor.codegen.host.python_host import HostProgram, PythonPrinter
+from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
@@ -44,20 +45,7 @@ if TYPE_CHECKING:
 UNKNOWN_DTYPE = -1
 
 
-@dataclass(frozen=True)
-class NativeProgram(HostProgram):
-    """``source`` defines the functions that the C text ``c`` calls back, in a namespace of ``constants``.
-
-    ``state`` names the objects bound to the program; ``calls_back``: whether the program calls ATen through
-    Python.
-    """
-
-    c: str
-    state: tuple[str, ...]
-    calls_back: bool
-
-
-def native_program(plan: Plan, source: CSource, *, boxed: bool) -> NativeProgram:
+def native_program(plan: Plan, source: CSource, *, boxed: bool) -> HostProgram:
     """Return the program; ``source`` has the kernels; ``boxed``: the argument is one emptied list."""
     steps = host_steps(plan)
     python = PythonPrinter(steps, source.functions)
@@ -81,22 +69,23 @@ class NativePrinter(CText):
     undefined: str = ""
     calls_back: bool = False
 
-    def program(self, before: str) -> NativeProgram:
+    def program(self, before: str) -> HostProgram:
         """Return the program; ``before`` is the C text in front of the function."""
         self.head()
         self._arguments()
         for record in self.steps.records:
             self.write(record)
-        return NativeProgram(
+        return HostProgram(
             self.callback_source(),
             self.python.constants,
             self.python.arguments,
             tuple(self.steps.slots.values()),
             tuple(self.steps.windows),
             self.steps.symbols,
-            self.function(before),
-            tuple(self.state),
-            self.calls_back,
+            c=self.function(before),
+            native=True,
+            state=tuple(self.state),
+            calls_back=self.calls_back,
         )
 
     def write(self, record: records.Record) -> None:

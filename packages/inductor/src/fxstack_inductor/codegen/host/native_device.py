@@ -7,15 +7,15 @@ with another layout than traced, failing allocations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import symbols_of
-from fxstack_inductor.codegen.host.native import NativePrinter, NativeProgram
+from fxstack_inductor.codegen.host.native import NativePrinter
 from fxstack_inductor.codegen.host.native_text import empty_tensor, returning
-from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, DeviceProgram, TritonPrinter, launches
+from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, TritonPrinter, launches
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fxstack_inductor.codegen.host import records
+    from fxstack_inductor.codegen.host.program import HostProgram
     from fxstack_inductor.codegen.triton.module import TritonKernel
     from fxstack_inductor.schedule.plan import Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"
-"""The bound state: addresses of the functions' records, in the order of ``DeviceProgram.launched``."""
-
-
-@dataclass(frozen=True)
-class NativeDeviceProgram(NativeProgram, DeviceProgram):
-    """A native program with launches."""
+"""The bound state: addresses of the functions' records, in the order of ``HostProgram.launched``."""
 
 
 def native_device_refusal() -> str | None:
@@ -48,13 +44,13 @@ def native_device_refusal() -> str | None:
 
 def native_device_program(
     plan: Plan, kernels: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
-) -> NativeDeviceProgram:
+) -> HostProgram:
     """Return the program of a plan on one ``device``; ``boxed``: the argument is one emptied list."""
     steps = host_steps(plan, device=True)
     python = TritonPrinter(steps, {}, kernels=kernels)
     python.constants["aligned"] = aligned
     made = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)
-    return NativeDeviceProgram(**vars(made), launched=python.launched)
+    return replace(made, launched=python.launched)
 
 
 @dataclass

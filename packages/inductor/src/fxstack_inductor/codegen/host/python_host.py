@@ -12,6 +12,7 @@ from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.build import BERNOULLI, host_steps
 from fxstack_inductor.codegen.host.names import HELPERS, identifier, shape_text
+from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
@@ -19,23 +20,7 @@ from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fxstack_inductor.runtime.arena import Window
-    from fxstack_inductor.schedule.memory import Slot
     from fxstack_inductor.schedule.plan import Plan
-
-
-@dataclass(frozen=True)
-class HostProgram:
-    """``source`` defines ``call``, for a namespace of ``constants`` and the loaded kernel functions."""
-
-    source: str
-    constants: dict[str, Any]
-    arguments: dict[str, int]
-    """The kernel functions with their numbers of arguments."""
-    slots: tuple[Slot, ...]
-    windows: tuple[Window, ...]
-    symbols: tuple[str, ...]
-    """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:

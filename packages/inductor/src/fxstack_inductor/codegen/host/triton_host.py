@@ -7,7 +7,7 @@ kernel writes to the copy of an input, the copy is copied back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,8 @@ from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import identifier
-from fxstack_inductor.codegen.host.python_host import HostProgram, PythonPrinter
+from fxstack_inductor.codegen.host.program import DeviceFunction, HostProgram
+from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.runtime.layout import aligned
 
 if TYPE_CHECKING:
@@ -28,26 +29,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFunction:
-    """A function of the host program: kernel ``kernel`` on device number ``device``."""
-
-    kernel: TritonKernel
-    device: int
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
-
-
-@dataclass(frozen=True)
-class DeviceProgram(HostProgram):
-    """``launched``: the functions that the program launches, by name, in the order of their first launches."""
-
-    launched: dict[str, DeviceFunction]
-
-
-def device_program(plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False) -> DeviceProgram:
+def device_program(plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
     """Return the program; ``kernels`` maps names of the plan's kernels to Triton kernels.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
@@ -57,7 +39,7 @@ def device_program(plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bo
 
 def interpreted_program(
     plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
-) -> DeviceProgram:
+) -> HostProgram:
     """Return the program for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
     return InterpretedPrinter(host_steps(plan, device=True), {}, kernels=kernels).program(boxed=boxed)
 
@@ -81,9 +63,8 @@ class TritonPrinter(PythonPrinter):
         self.constants["aligned"] = aligned
         self.devices = sorted({record.device.index or 0 for record in launches(self.steps)})
 
-    def program(self, *, boxed: bool) -> DeviceProgram:
-        made = super().program(boxed=boxed)
-        return DeviceProgram(**vars(made), launched=self.launched)
+    def program(self, *, boxed: bool) -> HostProgram:
+        return replace(super().program(boxed=boxed), launched=self.launched)
 
     def function(self, record: records.Launch, arguments: int) -> DeviceFunction:
         """Return the function of a launch with this number of arguments."""
