@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, operands
+from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, index_variables, operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fxstack_inductor.ir.kernel import Store, Value
+    from fxstack_inductor.ir.expr import Var
+    from fxstack_inductor.ir.kernel import Store
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Analysis:
         return self.roots(self.reduces(stage), self.stores(stage, inner=True))
 
     def store_inner(self, store: Store) -> bool:
-        return self.inner[store.value] or _varies(store.index, self.kernel)
+        return self.inner[store.value] or _varies(store.index.variables, self.kernel)
 
     def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
         """Return the values that ``roots`` need, in order, without the operands of values in ``stop``."""
@@ -90,23 +91,12 @@ def analyse(kernel: Kernel) -> Analysis:
             inner.append(False)
             stage.append(own + 1)
             continue
-        inner.append(_value_varies(value, kernel) or any(inner[k] for k in sources))
+        own_varies = isinstance(value, Scan) or _varies(index_variables(value), kernel)
+        inner.append(own_varies or any(inner[k] for k in sources))
         stage.append(own)
     return Analysis(kernel, tuple(inner), tuple(stage))
 
 
-def _value_varies(value: Value, kernel: Kernel) -> bool:
-    match value:
-        case Load(_, index):
-            return _varies(index, kernel)
-        case IndexValue(expr):
-            return _varies(expr, kernel)
-        case Scan():
-            return True
-        case _:
-            return False
-
-
-def _varies(expr: object, kernel: Kernel) -> bool:
+def _varies(variables: frozenset[Var], kernel: Kernel) -> bool:
     inner = {loop.var for loop in kernel.inner}
-    return not inner.isdisjoint(expr.variables)  # type: ignore[attr-defined]
+    return not inner.isdisjoint(variables)

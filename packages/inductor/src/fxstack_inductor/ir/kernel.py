@@ -14,13 +14,15 @@ float32; stores round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fxstack_inductor.ir.attention import Attention
     from fxstack_inductor.ir.expr import Expr, Var
 
@@ -201,13 +203,31 @@ def operands(value: Value) -> tuple[int, ...]:
             return args
 
 
-def index_variables(value: Value) -> frozenset[Var]:
-    """Return the variables of the index expression in ``value``, if there is one."""
+def expressions(value: Value) -> tuple[Expr, ...]:
+    """Return the index expression or size in ``value``, if there is one."""
     match value:
-        case IndexValue(expr) | Load(_, expr):
-            return expr.variables
+        case IndexValue(expr) | Load(_, expr) | Check(_, expr):
+            return (expr,)
         case _:
-            return frozenset()
+            return ()
+
+
+def with_expressions(value: Value, change: Callable[[Expr], Expr]) -> Value:
+    """Return ``value`` with its index expression or size changed."""
+    match value:
+        case IndexValue(expr):
+            return replace(value, expr=change(expr))
+        case Load(_, index):
+            return replace(value, index=change(index))
+        case Check(_, size):
+            return replace(value, size=change(size))
+        case _:
+            return value
+
+
+def index_variables(value: Value) -> frozenset[Var]:
+    """Return the variables of the index expression or size in ``value``, if there is one."""
+    return frozenset(var for expr in expressions(value) for var in expr.variables)
 
 
 def index_operands(expr: Expr) -> tuple[int, ...]:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.kernel import (
-    Check,
     Compute,
-    IndexValue,
     Kernel,
     Load,
     Reduce,
     Scan,
+    expressions,
     index_operands,
     operands,
 )
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Value
 
 REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
@@ -57,7 +55,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield from _reduction(kernel, name, value)
         if isinstance(value, Compute) and not value.args:
             yield f"{name} computes {value.op} of nothing"
-        for expr in _expressions(value):
+        for expr in expressions(value):
             yield from _variables(name, expr, loops)
     for store in kernel.stores:
         if store.buffer not in buffers:
@@ -78,18 +76,6 @@ def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]
         yield f"{name} reduces, but there are no inner loops"
     if len(value.args) != (2 if value.op.startswith("arg") else 1):
         yield f"{name}: {value.op} of {len(value.args)} values"
-
-
-def _expressions(value: Value) -> tuple[Expr, ...]:
-    match value:
-        case Load(_, index):
-            return (index,)
-        case IndexValue(expr):
-            return (expr,)
-        case Check(_, size):
-            return (size,)
-        case _:
-            return ()
 
 
 def _variables(name: str, expr: Expr, loops: set[Var]) -> Iterator[str]:

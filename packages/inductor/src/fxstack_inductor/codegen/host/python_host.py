@@ -115,11 +115,7 @@ class PythonPrinter:
                 self.line(f"return ({''.join(f'{self.value(v)}, ' for v in values)})")
 
     def _bind(self, binding: SymbolBinding) -> None:
-        source = identifier(binding.source)
-        if binding.dim is not None:
-            what = "stride" if binding.stride else "size"
-            source = f"{source}.{what}({binding.dim}){binding.less}"
-        self.line(f"{binding.symbol} = {source}")
+        self.line(f"{binding.symbol} = {binding.python(identifier(binding.source))}")
 
     def restride(self, tensor: str, record: records.Restride) -> str:
         """Return the copy of ``tensor`` with the strides of ``record``."""

@@ -20,7 +20,7 @@ from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom
-from fxstack_inductor.ir.kernel import Check, IndexValue, Load, index_operands
+from fxstack_inductor.ir.kernel import Load, index_operands, with_expressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,15 +89,7 @@ class AttentionWriter(KernelWriter):
     def _on_tile(self, value: Value) -> Value:
         """Return ``value`` with the coordinate names that the code for single scores uses."""
         texts = self._tile_texts()
-        match value:
-            case Load(_, index):
-                return replace(value, index=index.subs(texts))
-            case IndexValue(expr):
-                return replace(value, expr=expr.subs(texts))
-            case Check(_, size):
-                return replace(value, size=size.subs(texts))
-            case _:
-                return value
+        return with_expressions(value, lambda expr: expr.subs(texts))
 
     def _address(self, index: Expr) -> tuple[str, str]:
         return f"{triton_index(index)} + zero", "inside"
