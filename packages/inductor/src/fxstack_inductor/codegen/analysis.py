@@ -7,17 +7,12 @@ also have stage ``s + 1``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, index_variables, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.ir.expr import Var
-    from fxstack_inductor.ir.kernel import Store
+from fxstack_inductor.ir.expr import Var
+from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, Store, index_variables, operands
 
 
 @dataclass(frozen=True)

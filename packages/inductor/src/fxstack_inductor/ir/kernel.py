@@ -14,17 +14,14 @@ float32; stores round.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.ir.attention import Attention
-    from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.attention import Attention
+from fxstack_inductor.ir.expr import Expr, Var
 
 
 @dataclass(frozen=True, slots=True)

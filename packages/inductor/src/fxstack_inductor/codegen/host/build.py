@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,18 +16,12 @@ from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import Argument, Computed, Extern, ExternCall, Input, Node, View
 from fxstack_inductor.lower.layouts import strided_view
-from fxstack_inductor.lower.program import HostValue
+from fxstack_inductor.lower.program import HostCall, HostValue, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.lower.program import HostCall, SymbolBinding
-    from fxstack_inductor.schedule.plan import Plan, Step
+from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
 BERNOULLI = records.Variable("bernoulli")
 """The target of calls that ``runtime.dropout.bernoulli`` replaces."""

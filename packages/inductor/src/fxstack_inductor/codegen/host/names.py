@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor import torch_compat
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.runtime.layout import as_planned, restride
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.ir.expr import Expr
 
 HELPERS = MappingProxyType(
     {

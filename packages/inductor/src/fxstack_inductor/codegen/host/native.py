@@ -8,10 +8,12 @@ values that they read. A failing call through the shim is repeated by Python, wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_inductor.codegen.c.module import CSource
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.build import host_steps
@@ -30,13 +32,7 @@ from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_inductor.codegen.c.module import CSource
-    from fxstack_inductor.schedule.plan import Plan
-
+from fxstack_inductor.schedule.plan import Plan
 
 # Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
 # pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call

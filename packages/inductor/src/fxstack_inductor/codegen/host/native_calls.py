@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,11 +18,7 @@ from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_inductor.schedule.plan import Step
+from fxstack_inductor.schedule.plan import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,27 +7,23 @@ with another layout than traced, failing allocations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import symbols_of
 from fxstack_inductor.codegen.host.native import NativePrinter
 from fxstack_inductor.codegen.host.native_text import empty_tensor, returning
+from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, TritonPrinter, launches
 from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.runtime.native import STREAM, Refused, has_function, native_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.codegen.host import records
-    from fxstack_inductor.codegen.host.program import HostProgram
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.native import ENTRY, HEADER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Layout
 
 TEMPLATE = """{header}
 {before}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.runtime.arena import Window
-    from fxstack_inductor.schedule.memory import Slot
+from fxstack_inductor.codegen.triton.module import TritonKernel
+from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.schedule.memory import Slot
 
 
 @dataclass(frozen=True, slots=True)

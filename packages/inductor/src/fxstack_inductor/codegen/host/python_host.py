@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,11 +17,7 @@ from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import Plan
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,24 +7,20 @@ size. Names in the other records are the program's variables. The arguments of c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from fxstack_inductor.codegen.host.names import symbols_of
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.lower.program import SymbolBinding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
-
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.ir.nodes import ExternCall, Layout, Shape
-    from fxstack_inductor.lower.program import HostCall
-    from fxstack_inductor.runtime.arena import Window
-    from fxstack_inductor.schedule.memory import Slot
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import ExternCall, Layout, Shape
+from fxstack_inductor.lower.program import HostCall, SymbolBinding
+from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.schedule.memory import Slot
+from fxstack_inductor.schedule.plan import Plan
 
 Kind = Literal["tensor", "integer", "object"]
 

@@ -7,8 +7,9 @@ kernel writes to the copy of an input, the copy is copied back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,13 +19,9 @@ from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.program import DeviceFunction, HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
+from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.layout import aligned
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import Plan
 
 ALIGNMENT = 16
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import torch
 
@@ -13,6 +14,8 @@ from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Body, Call, Const, Node, value_dtype
 from fxstack_inductor.ir.scalar_ops import FLOAT_UNARY
 from fxstack_inductor.lower.context import (
+    Context,
+    HostScalar,
     TensorOrScalar,
     broadcast_shapes,
     cast,
@@ -23,11 +26,6 @@ from fxstack_inductor.lower.context import (
 )
 from fxstack_inductor.lower.promotion import float_dtype, promote
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from fxstack_inductor.lower.context import Context, HostScalar
 
 registry = Registry()
 rule = registry.rule

@@ -3,7 +3,8 @@
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -11,16 +12,11 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, floordiv, mod
 from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect, Masked, Node, value_dtype
-from fxstack_inductor.lower.context import broadcast_coords, broadcast_shapes, cast, number, read
+from fxstack_inductor.lower.context import Context, broadcast_coords, broadcast_shapes, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, fold
 from fxstack_inductor.lower.indexing.affine import place
 from fxstack_inductor.lower.indexing.views import selected, slice_start, wrap
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule
