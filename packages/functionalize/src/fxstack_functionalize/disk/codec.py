@@ -22,6 +22,7 @@ from fxstack_functionalize.metadata import (
     Relayout,
 )
 from fxstack_functionalize.runtime import Variant
+from fxstack_functionalize.runtime.backward.output_edges import Refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
 from fxstack_functionalize.runtime.examples import TensorMeta
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
@@ -41,6 +42,7 @@ RECORDS: dict[str, Any] = {
         GraphInfo,
         InputInfo,
         OutputInfo,
+        Refusals,
         Relayout,
         SavedTensor,
         TangentPlan,

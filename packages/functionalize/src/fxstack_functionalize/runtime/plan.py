@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fxstack_functionalize.runtime.backward.double_backward import own_names, refusal
-from fxstack_functionalize.runtime.backward.output_edges import draws, linking_refusal
+from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, saved_tensors
 from fxstack_functionalize.runtime.examples import Example, TensorMeta
 from fxstack_functionalize.sequential_backward import needs
@@ -59,13 +58,9 @@ class TrainingPlan:
     sources: tuple[tuple[int, tuple[int, ...]], ...]
     """For each input with a gradient, the differentiable outputs on which the gradient depends."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need it; empty unless outputs can go in sequence."""
-    refusal: str | None
-    """The reason why the captured graph cannot be differentiated again in eager, or None."""
-    linking: str | None
-    """The reason why the graph cannot run again for gradients between its results, or None."""
-    draws: bool
-    """Whether the graph draws random numbers."""
+    """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
+    refusals: Refusals
+    """The reasons why the captured graph cannot run again in eager."""
 
     def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
         return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
@@ -103,12 +98,8 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         sources=_sources(traced, position_of),
-        needs=needs(partition.backward, position_of)[: len(tensors)]
-        if info.sequential or info.components
-        else (),
-        refusal=refusal(traced),
-        linking=linking_refusal(traced, own_names),
-        draws=draws(traced),
+        needs=needs(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
+        refusals=refusals(traced),
     )
 
 

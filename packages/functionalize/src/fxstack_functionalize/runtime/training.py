@@ -11,7 +11,7 @@ import torch
 from fxstack_functionalize.hooks import HookPair, NotTraceableError, hooks_in_joint, inline_hooks
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
+from fxstack_functionalize.runtime.backward.output_edges import plan_links
 from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
@@ -112,7 +112,7 @@ class _Training:
         self._lock = RLock()
         self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
-        self.linked = EdgeGradients.of(program.shell)
+        self.edges = plan_links(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""
@@ -133,10 +133,8 @@ class _Training:
         return self._apply[saving]
 
     def _function(self, pair: Pair, saving: Saving) -> Apply:
-        if self.linked is not None:
-            self.linked.plan = pair.plan
         compiled = (pair.forward, pair.backwards)
-        return make_function(self.program.shell, pair.plan, compiled, saving, self.linked)
+        return make_function(self.program.shell, pair.plan, compiled, saving, self.edges)
 
     def inlined(self, pair: HookPair) -> Apply:
         """Compile the graphs with ``pair`` inlined.
@@ -187,5 +185,5 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
             "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked
         )
 
-    made = wrapper(program.shell, options, FORWARD, compute, training.linked)
+    made = wrapper(program.shell, options, FORWARD, compute, training.edges)
     return made if program.shell.info.grad_mode else torch.enable_grad()(made)

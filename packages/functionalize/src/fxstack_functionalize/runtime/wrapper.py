@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
+    from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
     from fxstack_functionalize.shell import Shell
 
 
@@ -34,7 +34,7 @@ def wrapper(
     options: AotOptions,
     role: str,
     compute: Callable[[Source], None],
-    linked: EdgeGradients | None = None,
+    edges: OutputEdges | None = None,
 ) -> Callable[..., Any]:
     """Generate the callable. ``compute`` adds the statement that computes ``flat`` from ``args``."""
     source = Source()
@@ -48,7 +48,7 @@ def wrapper(
     write = write_back(shell)
     if write is not None:
         source.add("write(args, flat)", write=write)
-    *aliases, result = output_lines(shell, source.names, linked)
+    *aliases, result = output_lines(shell, source.names, edges)
     for line in aliases:
         source.add(line)
     relayout = relayout_inputs(shell)

@@ -1,7 +1,7 @@
 """Several gradients at once (``vmap`` over ``torch.autograd.grad``, ``is_grads_batched``).
 
 If the captured graph can run again, autograd differentiates it with all gradients at once
-(``double_backward``). If not (because it draws random numbers, for example), the compiled backward runs once
+(``replay``). If not (because it draws random numbers, for example), the compiled backward runs once
 for each gradient: its other arguments are saved.
 """
 

@@ -18,7 +18,6 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.random.rng import is_generator_state
-from fxstack_functionalize.runtime.backward.unreadable import read_alone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,39 +121,13 @@ def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
     return {index: places[name] for index, name in names.items() if name in places}
 
 
-def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
-    """Return for each saved tensor its position, and that of its base, in ``ctx.saved_tensors``."""
-    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
-    return [
-        tuple(
-            places[expression]
-            for expression in (saved.expression if saved.by_autograd else None, saved.guard)
-            if expression is not None
-        )
-        for saved in plan
-    ]
-
-
-def add_unsaving(source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False) -> list[str]:
+def add_unsaving(source: Source, plan: Sequence[SavedTensor]) -> list[str]:
     """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
-
-    ``may_need_few``: some backwards need only some tensors; ``unreadable`` is then None or maps positions to
-    errors.
 
     Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
     After a backward that raised, only the tensors kept here are freed; the error text is the same.
     """
-    if not plan:
-        source.add("saved = ()")
-        return []
-    if may_need_few:
-        source.add("unreadable = None")
-        with source.trying():
-            source.add("saved = ctx.saved_tensors")
-        source.add("except RuntimeError as error:")
-        source.add("    saved, unreadable = read_alone(ctx, error)", read_alone=read_alone)
-    else:
-        source.add("saved = ctx.saved_tensors")
+    source.add("saved = ctx.saved_tensors" if plan else "saved = ()")
     if any(not saved.by_autograd for saved in plan):
         source.add("kept = ctx.kept")
         source.add("if kept is None:")

@@ -1,14 +1,16 @@
-"""Gradients that are differentiated again (``create_graph=True``): the captured graph runs again in eager.
+"""Run the captured graph of a call again in eager, and let autograd differentiate this run.
 
-A compiled backward has no backward of its own. So if autograd records a backward, the captured graph runs
-again on the inputs of the call, and autograd differentiates this run: derivatives of any order are eager's.
-For this the forward keeps the call's inputs: leaves, which live as long as the autograd graph anyway, and
-weak references to all others. Graphs that cannot run twice (random numbers, effects, mutated inputs) raise an
-error with the reason.
+This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
+(``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
+gradients between results that the program observes (``edge_gradients``). All of them are eager's then.
+
+The forward keeps the inputs of the call for this: leaves, which live as long as the autograd graph anyway,
+and weak references to all others. A graph that cannot run twice gives an error with the reason.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
@@ -24,38 +26,48 @@ from fxstack_functionalize.runtime.backward.output_edges import owners
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.tracing.engine import version_of
-from fxstack_functionalize.tracing.finalize import has_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.trace import Traced
 
     Kept = tuple[Any, ...]
     Once = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
-    Names = Callable[[torch.nn.Module], set[str]]
+    Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
 
 _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 
 
 NOTHING_KEPT: Kept = ((), [], (), [])
-"""The result of ``SecondOrder.keep`` if autograd saves all inputs."""
+"""The result of ``Replay.keep`` if autograd saves all inputs."""
 
 
-class SecondOrder:
-    """Differentiates one captured graph in eager. ``refusal``: the reason why that is impossible, or None."""
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One run of a captured graph in eager."""
 
-    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int] | None) -> None:
-        """``refusal``: that of the graph. ``held``: the positions of inputs in ``ctx.saved_tensors``.
+    outputs: Sequence[Any]
+    """User outputs."""
+    inputs: Sequence[torch.Tensor]
+    """Aliases of the inputs that get gradients."""
+    explain: Callable[[str], str] = double_backward
+    """Returns the error text for a reason why the run cannot be differentiated."""
 
-        ``held`` is None if hooks have packed the saved tensors.
-        """
+
+class Replay:
+    """Differentiates one captured graph in eager.
+
+    ``refusal``: the reason why that is impossible, or None. ``held``: the positions of inputs in
+    ``ctx.saved_tensors``.
+    """
+
+    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int]) -> None:
         inputs = shell.info.inputs
-        self.refusal = "saved-tensor hooks are on" if held is None else refusal
-        self._held = list((held or {}).items())
-        kept = [i for i in range(len(inputs)) if i not in (held or {})]
+        self.refusal = refusal
+        self._held = list(held.items())
+        kept = [i for i in range(len(inputs)) if i not in held]
         tensors = [i for i in kept if inputs[i].is_tensor]
         cut = shell.info.cut  # nothing else keeps a detached input alive
         alone = {*cut, state_input(shell.captured.graph_module.graph)}
@@ -64,18 +76,65 @@ class SecondOrder:
         numbers = [i for i in kept if i not in tensors]
         self.keeps = bool(kept)
         self._places = [*leaves, *others, *numbers]
-        self._leaves, self._others, self._numbers = map(picker, (leaves, others, numbers))
+        self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
         self._graph = shell.captured.graph_module
         self._owned = dict(shell.captured.owned)
         self._count = len(self._graph.graph.find_nodes(op="placeholder"))
         self._wanted = shell.info.wanted
-        self._differentiable = shell.info.differentiable
         self._owners = owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
         """Return the inputs of a call that autograd does not save (some as weak references), and versions."""
         leaves, others = self._leaves(args), self._others(args)
-        return leaves, [*map(ref, others)], self._numbers(args), versions_of((*leaves, *others))
+        return leaves, [*map(ref, others)], self._numbers(args), _versions_of((*leaves, *others))
+
+    def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
+        """Run the graph on the inputs of the call, with a history that ends at these inputs.
+
+        In grad mode the inputs' own histories continue it. ``run``: called in place of the graph, with the
+        graph's own tensors and with its arguments.
+
+        Raises:
+            RuntimeError: if an input no longer exists, or was changed in place since the call.
+        """
+        args = self._inputs(kept, saved)
+        again = torch.is_grad_enabled()
+        # The call was outside the present transforms, so this run is too.
+        with torch.enable_grad(), temporarily_clear_interpreter_stack():
+            # An input may be computed from another input: differentiate each through its own alias.
+            for index in self._wanted:
+                args[index] = alias_of(args[index], again=again)
+            owned = {path: args[index] for path, index in self._owned.items()}
+            outputs = (run or self._whole)(owned, args[: self._count])
+        return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
+
+    def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        with torch_compat.reparametrize_module(self._graph, owned):
+            return (by_operators(self._graph) if is_on() else self._graph)(*args)
+
+    def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
+        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
+        found = torch.autograd.grad(
+            [self.flat(run, at) for at in given],
+            list(run.inputs),
+            list(given.values()),
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+        gradients = dict(zip(self._wanted, found, strict=True))
+        return tuple(gradients.get(index) for index in range(len(self._places) + len(self._held)))
+
+    def flat(self, run: Again, position: int) -> torch.Tensor:
+        """Return the flat output at ``position``: a result of the graph, or the base of a result."""
+        owner = self._owners.get(position)
+        found: Any = None if owner is None else run.outputs[owner.output]
+        if owner is not None and owner.base:
+            found = found._base
+        if found is None:
+            raise RuntimeError(run.explain("a result shares memory in compiled code alone"))
+        tensor: torch.Tensor = found
+        return tensor
 
     def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
@@ -83,48 +142,11 @@ class SecondOrder:
         Raises:
             RuntimeError: if an input no longer exists, or was changed in place since the call.
         """
-        args = self._inputs(kept, saved)
-        given = [(at, grads[at]) for at in self._differentiable if grads[at] is not None]
-        again = torch.is_grad_enabled()
-        with torch.enable_grad():
-            # An input may be computed from another input: differentiate each through its own alias. The call
-            # was outside the present transforms, so this run is too.
-            with temporarily_clear_interpreter_stack():
-                for index in self._wanted:
-                    args[index] = Alias.apply(args[index])
-                owned = {path: args[index] for path, index in self._owned.items()}
-                with torch_compat.reparametrize_module(self._graph, owned):
-                    run = by_operators(self._graph) if is_on() else self._graph
-                    outputs = pytree.tree_leaves(run(*args[: self._count]))
-            found = torch.autograd.grad(
-                [self._flat(outputs, at) for at, _ in given],
-                [args[index] for index in self._wanted],
-                [grad for _, grad in given],
-                create_graph=again,
-                allow_unused=True,
-            )
-        gradients: list[Any] = [None] * len(args)
-        for index, gradient in zip(self._wanted, found, strict=True):
-            gradients[index] = gradient
-        return tuple(gradients)
+        return self.differentiate(self.run(kept, saved), grads)
 
     def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
-        leaves, references, _numbers, versions = kept
-        others = [reference() for reference in references]
-        if any(other is None for other in others) or versions != versions_of((*leaves, *others)):
-            return None
-        return self.gradients(kept, saved, grads)
-
-    def _flat(self, outputs: Sequence[Any], position: int) -> torch.Tensor:
-        """Return the flat output at ``position``: a result of the graph, or the base of a result."""
-        owner = self._owners[position]
-        result: torch.Tensor = outputs[owner.output]
-        if not owner.base:
-            return result
-        if result._base is None:
-            raise RuntimeError(double_backward("a result is a view in compiled code alone"))
-        return result._base
+        return None if _broken(kept) else self.gradients(kept, saved, grads)
 
     def special(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients for batched gradients (``is_grads_batched``) or wrappers, in eager.
@@ -149,15 +171,23 @@ class SecondOrder:
         return once
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
-        leaves, references, numbers, versions = kept
+        broken = _broken(kept)
+        if broken is not None:
+            raise RuntimeError(broken)
+        leaves, references, numbers, _versions = kept
         others = [reference() for reference in references]
-        if any(other is None for other in others):
-            raise RuntimeError(INPUT_IS_GONE)
-        if versions != versions_of((*leaves, *others)):
-            raise RuntimeError(INPUT_CHANGED)
         by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
         by_place.update((index, saved[place]) for index, place in self._held)
         return [by_place[index] for index in range(len(by_place))]
+
+
+def _broken(kept: Kept) -> str | None:
+    """Return the text of the error that the inputs of a call are gone or changed; None if they are not."""
+    leaves, references, _numbers, versions = kept
+    others = [reference() for reference in references]
+    if any(other is None for other in others):
+        return INPUT_IS_GONE
+    return INPUT_CHANGED if versions != _versions_of((*leaves, *others)) else None
 
 
 def are_special(grads: Sequence[Any]) -> bool:
@@ -167,7 +197,12 @@ def are_special(grads: Sequence[Any]) -> bool:
     )
 
 
-class Alias(torch.autograd.Function):
+def alias_of(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
+    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
+    return _Alias.apply(tensor) if again else tensor.detach().requires_grad_()
+
+
+class _Alias(torch.autograd.Function):
     """The identity, whose gradients are not views."""
 
     @staticmethod
@@ -192,34 +227,7 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(double_backward(ctx.why))
 
 
-def refusal(traced: Traced) -> str | None:
-    """Return the reason why the captured graph cannot be differentiated in eager later, or None."""
-    info = traced.info
-    if any(seen.mutates_data or seen.relayouts for seen in info.inputs):
-        return "the graph changes its inputs in place"
-    if any(has_effect(node) for node in _calls(traced)):
-        return "the graph draws random numbers or has effects"
-    if info.autocast or not info.grad_mode:
-        return "the graph was compiled under autocast or torch.no_grad"
-    if info.custom_views or not owners(info).keys() >= set(info.differentiable):
-        return "the graph returns views that only autograd knows"
-    if not own_names(traced.captured.graph_module).issuperset(traced.captured.owned):
-        return "the graph holds tensors that are neither parameters nor buffers"
-    return None
-
-
-def _calls(traced: Traced) -> list[torch.fx.Node]:
-    return [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
-
-
-def own_names(module: torch.nn.Module) -> set[str]:
-    """Return the names of a module's parameters and buffers."""
-    parameters = module.named_parameters(remove_duplicate=False)
-    buffers = module.named_buffers(remove_duplicate=False)
-    return {name for name, _ in (*parameters, *buffers)}
-
-
-def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+def _versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Return the version counters."""
     try:
         return [*map(_version, tensors)]
@@ -227,7 +235,7 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [version_of(tensor) for tensor in tensors]
 
 
-def picker(places: Sequence[int]) -> Pick:
+def _picker(places: Sequence[int]) -> Pick:
     """Return a function that selects the items at ``places``, as a tuple."""
     if not places:
         return lambda _values: ()

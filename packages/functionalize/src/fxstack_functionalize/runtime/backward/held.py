@@ -1,8 +1,9 @@
-"""Saved tensors of results that are differentiated one after the other: each backward frees its own part.
+"""The saved tensors of a graph with several results: each backward frees its own part.
 
-Autograd frees all saved tensors of a compiled graph's node after one run. If eager would not
-(``fxstack_functionalize.sequential_backward``), this module keeps the tensors, with the versions of those
-that other code can see.
+Autograd would check all saved tensors of a compiled graph's node, and free all of them after one run. Eager
+does so for the nodes that a result reaches. So this package keeps the tensors, with the versions of those
+that other code can see. A backward checks the tensors that it reads, and frees the tensors that no other
+result needs (``fxstack_functionalize.sequential_backward``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
 from fxstack_functionalize.tracing.engine import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import torch
 
@@ -23,26 +24,25 @@ if TYPE_CHECKING:
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.source import Source
 
+# Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
+# backward reads. Version numbers in the message are those of the compiled code.
+
 
 class Held:
     """The saved tensors of one call."""
 
-    __slots__ = ("done", "inputs", "tensors", "watched")
+    __slots__ = ("done", "tensors", "watched")
 
-    def __init__(self, tensors: list[Any], watched: list[Any], inputs: list[Any]) -> None:
-        """``watched``: for each saved tensor the tensor whose version shows changes, or None.
-
-        ``inputs``: the input that the saved tensor is, or None. A second differentiation needs it alive.
-        """
-        self.inputs = inputs
+    def __init__(self, tensors: list[Any], watched: list[Any]) -> None:
+        """``watched``: for each saved tensor the tensor whose version shows changes, or None."""
         self.tensors: list[Any] = tensors
-        self.watched = [None if seen is None else (seen.detach(), version_of(seen)) for seen in watched]
+        self.watched = [None if seen is None else (seen, version_of(seen)) for seen in watched]
         self.done: set[int] = set()
         """The atoms (see ``Runs.atoms``) that have run."""
 
 
-class SequentialBackward:
-    """The plan of sequential backwards for one graph."""
+class Holding:
+    """The plan of all backwards of one graph: the saved tensors that each set of results needs."""
 
     def __init__(self, info: GraphInfo, plan: TrainingPlan) -> None:
         self._positions = info.differentiable
@@ -52,8 +52,10 @@ class SequentialBackward:
         }
         self._needs = plan.needs
 
-    def take(self, held: Held, missing: tuple[bool, ...], arguments: tuple[int, ...] | None) -> list[Any]:
-        """Return the saved tensors that a backward with these ``arguments`` takes, and None for others.
+    def take(self, held: Held, missing: tuple[bool, ...], wanted: Collection[int] | None) -> list[Any]:
+        """Start a backward. Return the saved tensors that its arguments ``wanted`` are, and None for others.
+
+        ``wanted``: None for all arguments.
 
         Raises:
             RuntimeError: if an earlier backward freed one of them, or one was changed in place.
@@ -63,10 +65,10 @@ class SequentialBackward:
         if not atoms.isdisjoint(held.done):
             raise RuntimeError(SAVED_ARE_FREED)
         count = len(held.tensors)
-        wanted = range(count) if arguments is None else [n for n in arguments if n < count]
         taken: list[Any] = [None] * count
-        for number in wanted:
-            taken[number] = _unchanged(held, number)
+        for number in range(count) if wanted is None else wanted:
+            if number < count:
+                taken[number] = _unchanged(held, number)
         if not KEEPS_GRAPH():
             held.done |= atoms
             self._free(held)
@@ -76,7 +78,7 @@ class SequentialBackward:
         alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
         for number, positions in enumerate(self._needs):
             if alive.isdisjoint(positions):
-                held.tensors[number] = held.watched[number] = held.inputs[number] = None
+                held.tensors[number] = held.watched[number] = None
 
 
 def _unchanged(held: Held, number: int) -> torch.Tensor:
@@ -90,16 +92,18 @@ def _unchanged(held: Held, number: int) -> torch.Tensor:
 
 
 def add_holding(source: Source, plan: Sequence[SavedTensor]) -> None:
-    """Add the statement that keeps saved tensors, detached: with history a result would keep itself alive."""
-    tensors = ", ".join(
-        f"{saved.expression}.detach()" if saved.by_autograd else saved.expression for saved in plan
-    )
+    """Add the statement that keeps saved tensors.
+
+    Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the
+    graph may run again on them.
+    """
+    tensors = ", ".join(_kept(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
     watched = ", ".join(
-        str(saved.guard or (saved.expression if saved.by_autograd else None)) for saved in plan
+        str(_kept(saved.guard or saved.expression) if saved.guard or saved.by_autograd else None)
+        for saved in plan
     )
-    inputs = ", ".join(str(saved.expression if _is_input(saved) else None) for saved in plan)
-    source.add(f"ctx.held = Held([{tensors}], [{watched}], [{inputs}])", Held=Held)
+    source.add(f"ctx.held = Held([{tensors}], [{watched}])", Held=Held)
 
 
-def _is_input(saved: SavedTensor) -> bool:
-    return saved.by_autograd and saved.expression.startswith("args[")
+def _kept(expression: str) -> str:
+    return expression if expression.startswith("args[") else f"{expression}.detach()"
