@@ -173,8 +173,7 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Refuse to change a view of a leaf that is itself an input: eager raises."""
-    root = target if target._base is None else target._base
-    if id(root) in engine.views_of_leaves and torch.is_grad_enabled():
+    if id(root_of(target)) in engine.views_of_leaves and torch.is_grad_enabled():
         raise UnsupportedGraphError(
             f"{name!r} changes a view of a leaf that requires a gradient",
             why="eager has an error for it",
@@ -194,8 +193,7 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
         return
     keys = _storage_of(engine, source), _storage_of(engine, result)
     if keys[0] is not None and keys[0] == keys[1]:
-        root = source if source._base is None else source._base
-        engine.cut_off_from.setdefault(keys[0], root)
+        engine.cut_off_from.setdefault(keys[0], root_of(source))
 
 
 def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:

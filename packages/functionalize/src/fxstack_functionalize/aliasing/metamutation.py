@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.inplace import RELAYOUTS
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.aliasing.synthetic_bases import needs_root
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import symbols_in
 from fxstack_functionalize.tracing.symbols import evaluable
 
 if TYPE_CHECKING:
+    import torch
+
     from fxstack_functionalize.metadata import Relayout
     from fxstack_functionalize.tracing.inputs import CapturedInput
     from fxstack_functionalize.tracing.session import Session, TracedInput
@@ -83,10 +85,7 @@ def _looks_as_after(
 
 def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
     """Return a tensor that has the metadata of ``fake`` after ``relayouts``."""
-    plain_only = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+    with disable_proxy_modes_tracing(), plain_only():
         made = fake.data  # with a version counter of its own
         for relayout in relayouts:
             getattr(made, relayout.method)(*relayout.arguments, **dict(relayout.keywords))

@@ -116,16 +116,3 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
         source.add(f"    return eager(*args[:{_own_count(shell)}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
-
-
-def add_without_grad(source: Source) -> None:
-    """Open a block in which grad mode is off. ``end_without_grad`` closes the block."""
-    source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
-    source.add("try:")
-    source.depth += 1
-
-
-def end_without_grad(source: Source) -> None:
-    source.depth -= 1
-    source.add("finally:")
-    source.add("    set_grad(True)")

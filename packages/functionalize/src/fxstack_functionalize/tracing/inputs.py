@@ -8,6 +8,7 @@ tensors keep their mode and symbols.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import sympy
@@ -208,7 +209,7 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(graph_module, node.target)
+            value = attrgetter(node.target)(graph_module)
             if isinstance(value, torch.Tensor):
                 found.setdefault(node.target, value)
         elif node.op == "call_module":
@@ -220,10 +221,3 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
             for path, tensor in named:
                 found.setdefault(path, tensor)
     return found
-
-
-def _attribute(root: torch.nn.Module, path: str) -> Any:
-    value: Any = root
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value

@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.new_leaves import leaves_behind
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.operators.size_independent import either_way
 from fxstack_functionalize.random.rng import NeedsModesError
@@ -85,10 +86,7 @@ class _Tangent:
 def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
     """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
     plain = session.value(output)
-    plain_only = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+    with disable_proxy_modes_tracing(), plain_only():
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
     node = session.new_placeholder(f"tangents_{number + 1}", inner)
     return _Tangent(node, session.engine.wrap(inner))

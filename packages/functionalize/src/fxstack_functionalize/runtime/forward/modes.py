@@ -40,6 +40,16 @@ def without_views(source: Source) -> Iterator[None]:
     source.add("    exclude(view_key, excluded)")
 
 
+@contextmanager
+def without_grad(source: Source) -> Iterator[None]:
+    """Turn grad mode off for the statements that are added inside. The caller's grad mode is on."""
+    source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
+    with source.trying():
+        yield
+    source.add("finally:")
+    source.add("    set_grad(True)")
+
+
 def without_autocast(call: Call) -> Call:
     """Return ``call`` with autocast off, because the graph contains the casts."""
 
