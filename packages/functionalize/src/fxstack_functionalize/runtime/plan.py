@@ -55,8 +55,6 @@ class TrainingPlan:
     """The size of each differentiable flat output."""
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
-    sources: tuple[tuple[int, tuple[int, ...]], ...]
-    """For each input with a gradient, the differentiable outputs on which the gradient depends."""
     needs: tuple[tuple[int, ...], ...]
     """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
     refusals: Refusals
@@ -97,7 +95,6 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         targets=tuple(number[str(spec.target)] for spec in backward.outputs),
         shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
-        sources=_sources(traced, position_of),
         needs=needs(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
         refusals=refusals(traced),
     )
@@ -143,30 +140,4 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
         if position not in differentiable
         and isinstance(node, torch.fx.Node)
         and isinstance(node.meta.get("val"), torch.Tensor)
-    )
-
-
-def _sources(traced: Traced, position_of: dict[str, int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return for each input's gradient the differentiable outputs on which it depends in the joint graph.
-
-    A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an
-    empty tensor), or has such a summand, does not show its outputs: use reachability in the autograd graph
-    instead.
-    """
-    own = {name: frozenset({position}) for name, position in position_of.items()}
-    reach: dict[torch.fx.Node, frozenset[int]] = {}
-    partly: set[torch.fx.Node] = set()
-    graph = traced.stage_graph.graph_module.graph
-    for node in graph.nodes:
-        before = [used for used in node.all_input_nodes if reach[used]]
-        reach[node] = own.get(node.name) or frozenset().union(*(reach[used] for used in before))
-        added = node.target is torch.ops.aten.add.Tensor and len(before) < len(node.args)
-        if not reach[node] or added or partly.intersection(before):
-            partly.add(node)
-    values: Any = graph.output_node().args[0]
-    nodes = traced.info.sources
-    return tuple(
-        (index, leading if value in partly else tuple(sorted(reach[value])))
-        for (index, leading), value in zip(nodes, values[traced.info.output_count :], strict=True)
-        if isinstance(value, torch.fx.Node)
     )

@@ -167,7 +167,9 @@ class _Ready:
         self._sizes = dict(plan.shapes)
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
-        self._without = [index for index, sources in plan.sources if sources and missing.issuperset(sources)]
+        self._without = [
+            index for index, sources in shell.info.sources if sources and missing.issuperset(sources)
+        ]
         """Inputs that only get a gradient through missing gradients."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
