@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +12,8 @@ from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
-from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, groups_to_merge
-from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
+from fxstack_functionalize.errors import RestartTraceError, UnsupportedGraphError
 from fxstack_functionalize.metadata import AliasInfo, AliasSource, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.tracing.engine import storage_key, version_of
 from fxstack_functionalize.tracing.inputs import SYMBOLIC
@@ -59,7 +59,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     gains_history = argument.requires_grad and not spec.fake.requires_grad
     viewed = spec.fake._base is not None and traced.base is None
     if viewed and gains_history and not session.captured.keep_views:
-        raise NeedsViewsError
+        raise RestartTraceError(lambda captured: replace(captured, keep_views=True))
     mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
     return InputInfo(
@@ -87,7 +87,7 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
     groups = groups_to_merge(session.captured, changed, relaid)
     if groups:
-        raise NeedsBasesError(groups)
+        raise needs_bases(groups)
 
 
 class _Outputs:

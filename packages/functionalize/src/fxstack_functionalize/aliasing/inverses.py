@@ -11,6 +11,7 @@ tensor that owns the memory, whose inverse writes exactly the elements of the vi
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +22,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only, same_strides
 from fxstack_functionalize.aliasing.strided import note_view
-from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.errors import RestartTraceError, UnsupportedGraphError
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
@@ -38,21 +39,17 @@ EXPAND, UNFOLD, AS_STRIDED = (
 )
 
 
-class NeedsFlatViewsError(Exception):
-    """The trace restarts with ``Engine.flat_views``: the graph changes a view without an exact inverse."""
-
-
 def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Check the views that lead to ``target``, which the operator ``name`` is about to change.
 
     Raises:
-        NeedsFlatViewsError: if a view has no exact inverse, and the trace may restart.
+        RestartTraceError: if a view has no exact inverse, and the trace may restart.
         UnsupportedGraphError: if the trace has restarted, and this view cannot be made in one step.
     """
     if not _is_lossy(engine, target):
         return
     if not engine.flat_views:
-        raise NeedsFlatViewsError
+        raise RestartTraceError(lambda captured: replace(captured, flat_views=True))
     raise UnsupportedGraphError(
         f"{name!r} changes a tensor through a view of overlapping elements, or one with gaps",
         why="the view cannot be made in one step of the tensor that owns the memory",

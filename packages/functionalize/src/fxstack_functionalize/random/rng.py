@@ -10,11 +10,13 @@ contiguous permutation and permutes back.
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
+from fxstack_functionalize.errors import RestartTraceError
 from fxstack_functionalize.torch_compat import (
     FunctionalTensorMode,
     HigherOrderOperator,
@@ -51,10 +53,6 @@ def is_generator_state(node: object) -> bool:
 RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
 
 
-class NeedsModesError(Exception):
-    """The fast functionalisation cannot distinguish two operators: the trace restarts with ``ModeEngine``."""
-
-
 def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that keep in-place random fills bit-identical.
 
@@ -69,7 +67,8 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
             return NotImplemented
         node = tracer.unwrap_proxy(self).node
         if node.target not in FRESH:
-            raise NeedsModesError
+            # The fast functionalisation cannot distinguish the two operators.
+            raise RestartTraceError(lambda captured: replace(captured, needs_modes=True))
         return fill_in_memory_order(self, p, generator)
 
     return rules | {torch.ops.aten.bernoulli.p: bernoulli}

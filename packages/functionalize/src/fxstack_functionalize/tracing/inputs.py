@@ -60,6 +60,8 @@ class Captured:
     fake_mode: FakeTensorMode
     keep_views: bool = False
     """Whether an input that is a view and gains a history is also a view in the trace."""
+    needs_modes: bool = False
+    """Whether only the general functionalisation can trace the graph (``ModeEngine``)."""
     flat_views: bool = False
     """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
 

@@ -12,9 +12,8 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.new_leaves import leaves_behind
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only
-from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
+from fxstack_functionalize.errors import FunctionalizeError, RestartTraceError, UnsupportedGraphError
 from fxstack_functionalize.operators.size_independent import either_way
-from fxstack_functionalize.random.rng import NeedsModesError
 from fxstack_functionalize.tracing.finalize import GradientSlot
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def _gradients(
             given = [*leaves, *_inner_leaves(outputs, leaves)]
             gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
             return gradients[: len(leaves)]
-    except (FunctionalizeError, NeedsModesError):
+    except (FunctionalizeError, RestartTraceError):
         raise
     except Exception as error:
         raise UnsupportedGraphError(

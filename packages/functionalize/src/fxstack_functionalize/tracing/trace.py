@@ -7,7 +7,7 @@ a new value of an input, requires one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
-from fxstack_functionalize.aliasing.inverses import NeedsFlatViewsError
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
-from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, with_bases
-from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
+from fxstack_functionalize.errors import FunctionalizeError, RestartTraceError, TraceFailedError
 from fxstack_functionalize.metadata import AliasSource, GraphInfo
-from fxstack_functionalize.random.rng import NeedsModesError
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
@@ -98,18 +95,14 @@ def _trace_inputs(
     """Trace ``captured``. Restart with inputs or views represented differently if the trace requires it."""
     try:
         return _trace_any(captured, request, table)
-    except NeedsBasesError as needed:
-        return _trace_inputs(with_bases(captured, needed.groups, needed.rooted), request, table)
-    except NeedsViewsError:
-        return _trace_inputs(replace(captured, keep_views=True), request, table)
-    except NeedsFlatViewsError:
-        return _trace_inputs(replace(captured, flat_views=True), request, table)
+    except RestartTraceError as needed:
+        changed = needed.change(captured)
+    return _trace_inputs(changed, request, table)
 
 
 def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]) -> Traced:
-    if not _needs_modes(captured):
-        with suppress(NeedsModesError):
-            return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
+    if not (captured.needs_modes or _needs_modes(captured)):
+        return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
         captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
     return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
