@@ -11,11 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
-
-    from fxstack_functionalize.tracing.inputs import Captured
 
 
 class FunctionalizeError(RuntimeError):
@@ -51,14 +47,6 @@ class TraceFailedError(UnsupportedGraphError):
             why="the graph cannot run on the example inputs",
             fix="run the captured graph in eager: it raises the error at the right moment",
         )
-
-
-class RestartTraceError(Exception):
-    """The trace has to restart with the inputs or views that ``change`` returns, represented differently."""
-
-    def __init__(self, change: Callable[[Captured], Captured]) -> None:
-        self.change = change
-        super().__init__()
 
 
 class CompilerContractError(FunctionalizeError):

@@ -13,10 +13,10 @@ from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
 from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
-from fxstack_functionalize.errors import RestartTraceError, UnsupportedGraphError
+from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import AliasInfo, AliasSource, InputInfo, OutputInfo, OutputSource
 from fxstack_functionalize.tracing.engine import storage_key, version_of
-from fxstack_functionalize.tracing.inputs import SYMBOLIC
+from fxstack_functionalize.tracing.inputs import SYMBOLIC, RestartTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ from fxstack_functionalize.aliasing.non_dense_strides import (
     same_strides,
     with_non_dense_strides,
 )
-from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
+from fxstack_functionalize.aliasing.overlap import OPERATORS, check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import Relayout, view_steps
@@ -43,23 +43,7 @@ if TYPE_CHECKING:
 
     from fxstack_functionalize.tracing.engine import Engine
 
-IN_PLACE_FUNCTIONS = frozenset(
-    {
-        operator.iadd,
-        operator.isub,
-        operator.imul,
-        operator.itruediv,
-        operator.ifloordiv,
-        operator.imod,
-        operator.ipow,
-        operator.iand,
-        operator.ior,
-        operator.ixor,
-        operator.ilshift,
-        operator.irshift,
-        operator.setitem,
-    }
-)
+IN_PLACE_FUNCTIONS = frozenset({operator.setitem, *(getattr(operator, f"i{name}") for name in OPERATORS)})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
 """The in-place functions as methods of tensors."""
 RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})

@@ -22,11 +22,12 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only, same_strides
 from fxstack_functionalize.aliasing.strided import note_view
-from fxstack_functionalize.errors import RestartTraceError, UnsupportedGraphError
+from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata import view_steps
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import current_value, storage_key
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.aliasing.differentiable_bases import find_root, related
-from fxstack_functionalize.errors import RestartTraceError, UnsupportedGraphError
-from fxstack_functionalize.tracing.inputs import CapturedInput
+from fxstack_functionalize.errors import UnsupportedGraphError
+from fxstack_functionalize.tracing.inputs import CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.symbols import evaluable
 from fxstack_interchange import InputKind
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from fxstack_functionalize.errors import RestartTraceError
 from fxstack_functionalize.torch_compat import (
     FunctionalTensorMode,
     HigherOrderOperator,
@@ -24,6 +23,7 @@ from fxstack_functionalize.torch_compat import (
     has_effects,
     run_and_save_rng_state,
 )
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

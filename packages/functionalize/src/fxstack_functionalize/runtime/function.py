@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import batched_backward
 from fxstack_functionalize.metadata import AliasSource
 from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
@@ -16,7 +17,6 @@ from fxstack_functionalize.runtime.backward.held import Holding, add_holding
 from fxstack_functionalize.runtime.backward.nodes import in_components
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import Saving, add_saving, add_unsaving, saved_inputs
-from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
 from fxstack_functionalize.runtime.forward.modes import without_views
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.runtime.backward.backwards import Backwards
     from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
-    from fxstack_functionalize.runtime.backward.saved import SavedTensor
+    from fxstack_functionalize.runtime.backward.saved import KeptTensor
     from fxstack_functionalize.runtime.calling import Compiled
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.sequential_backward import Components
@@ -45,7 +45,7 @@ class _Case:
     shell: Shell
     plan: TrainingPlan
     saving: Saving
-    saved: tuple[SavedTensor, ...]
+    saved: list[KeptTensor]
     replay: Replay
     linked: EdgeGradients | None
     holding: Holding | None
@@ -66,14 +66,14 @@ def make_function(
     Its gradient is the compiled backward. ``edges``: those between results that are computed from others.
     """
     forward, backwards = compiled
-    saved = plan.saved(saving)
+    saved = [each.kept(saving) for each in plan.saved]
     info = shell.info
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
     holding = Holding(info, plan) if holds else None
     # Linked results have their own nodes.
     parted = bool(info.components) and edges is None and holds
-    by_autograd = saved if holding is None and edges is None else ()
+    by_autograd = saved if holding is None and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
     replay = Replay(shell, refusal, saved_inputs(by_autograd, len(info.inputs)))
     linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
@@ -132,9 +132,9 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     (add_saving if case.holding is None else add_holding)(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
-    keep_sizes = sizes_keeper(info, symbolic=case.plan.symbolic)
-    if keep_sizes is not None:
-        source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
+    if case.plan.symbolic:
+        sizes = ", ".join(f"{position}: results[{position}].shape" for position in info.differentiable)
+        source.add(f"ctx.sizes = {{{sizes}}}")
     if case.replay.keeps and case.linked is None:
         source.add("ctx.inputs = keep(args)", keep=case.replay.keep)
     source.add("ctx.set_materialize_grads(False)")
@@ -150,7 +150,6 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     info, saved = case.shell.info, case.saved
     source = Source()
     _add_nothing(source, info, linked=case.linked)
-    source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     arguments = add_unsaving(source, () if case.holding is not None else saved)
     source.add(f"missing = {_missing(info)}")
     if case.linked is not None:
@@ -164,14 +163,14 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
         source.add("arguments = holding.take(ctx.held, missing, takes)", holding=case.holding)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
-    _add_twice(source, case)
+    _add_fallback(source, case)
     if arguments:
         source.add("saved = kept = None")
     if case.saving is Saving.HOOKED and saved:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(info, symbolic=case.plan.symbolic) is not None else "None"
+    sizes = "ctx.sizes" if case.plan.symbolic else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
     if case.replay.refusal is not None:
@@ -179,7 +178,10 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
         each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
         call = f"one_by_one({each}, grads) if several else {call}"
     source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
-    source.add("return once(gradients, grads) if twice else tuple(gradients)")
+    if case.replay.refusal is not None:
+        source.add("if twice:")
+        source.add("    return once(gradients, grads)")
+    source.add("return tuple(gradients)")
     return source.build("ctx, *grads")
 
 
@@ -199,27 +201,26 @@ def _missing(info: GraphInfo) -> str:
     return f"({', '.join(f'grads[{position}] is None' for position in info.differentiable)})"
 
 
-def _add_twice(source: Source, case: _Case) -> None:
-    """Add the start of a backward that autograd records, to be differentiated again."""
+def _add_fallback(source: Source, case: _Case) -> None:
+    """Add the gradients that the compiled backward does not have: the captured graph runs again for them."""
     replay = case.replay
+    source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
+    source.add("special = are_special(grads)", are_special=are_special)
     kept = "ctx.linked.kept" if case.linked else "ctx.inputs" if replay.keeps else "nothing_kept"
-    source.add("once = None", nothing_kept=NOTHING_KEPT)
-    unless = ""
-    if replay.refusal is not None:
-        # The compiled backward can run once for each of several gradients, but is not differentiable.
-        source.add("several = are_batched(grads)", are_batched=are_batched)
-        unless = " and (twice or not several)"
-    source.add(f"if are_special(grads){unless}:", are_special=are_special)
-    source.add(f"    return special({kept}, saved, grads)", special=replay.special)
-    source.add("if twice:")
+    source.names["nothing_kept"] = NOTHING_KEPT
     if replay.refusal is None:
+        source.add("if twice or special:")
         source.add(f"    return again({kept}, saved, grads)", again=replay.gradients)
         source.add("if anomaly():", anomaly=anomaly.is_on)
         source.add(f"    checked = by_operators({kept}, saved, grads)", by_operators=replay.checked)
         source.add("    if checked is not None:")
         source.add("        return checked")
-    else:
-        source.add(f"    once = refuse({kept}, saved)", refuse=replay.refuse)
+        return
+    # The compiled backward can run once for each of several gradients, but is not differentiable.
+    source.add("several = special and are_batched(grads)", are_batched=are_batched)
+    source.add("if special and (twice or not several):")
+    source.add("    raise RuntimeError(refusal)", refusal=batched_backward(replay.refusal))
+    source.add(f"once = refuse({kept}, saved) if twice else None", refuse=replay.refuse)
 
 
 def _custom_views(shell: Shell) -> Share | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
-from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, saved_tensors
+from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
 from fxstack_functionalize.runtime.examples import Example, TensorMeta
 from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
@@ -40,10 +40,7 @@ class TrainingPlan:
     tensors: range
     """Forward results that are saved tensors, and those that are saved symbols."""
     symbols: range
-    plain: tuple[SavedTensor, ...]
-    packed: tuple[SavedTensor, ...]
-    hooked: tuple[SavedTensor, ...]
-    """How the saved tensors are kept in each case of ``Saving``."""
+    saved: tuple[SavedTensor, ...]
     examples: tuple[Example, ...]
     """The metadata of the saved tensors."""
     constant: tuple[int, ...]
@@ -51,17 +48,12 @@ class TrainingPlan:
     tangents: tuple[TangentPlan, ...]
     targets: tuple[int, ...]
     """For each result of the backward the input whose gradient it is."""
-    shapes: tuple[tuple[int, tuple[Any, ...]], ...]
-    """The size of each differentiable flat output."""
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
     needs: tuple[tuple[int, ...], ...]
     """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
     refusals: Refusals
     """The reasons why the captured graph cannot run again in eager."""
-
-    def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
-        return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
 
 
 def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
@@ -70,10 +62,6 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
     forward, backward = partition.forward.signature, partition.backward.signature
     tensors, symbols = _saved_layout(partition, info.output_count)
     names = [spec.name for spec in traced.stage_graph.signature.inputs]
-    plain, packed, hooked = (
-        tuple(saved_tensors(partition, info, tensors, names, saving))
-        for saving in (Saving.PLAIN, Saving.PACKED, Saving.HOOKED)
-    )
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
     number = {name: index for index, name in enumerate(names)}
     tangents = _tangents(traced)
@@ -83,9 +71,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         backward_results=len(backward.outputs),
         tensors=tensors,
         symbols=symbols,
-        plain=plain,
-        packed=packed,
-        hooked=hooked,
+        saved=saved_tensors(partition, info, tensors, names),
         examples=tuple(described(results[position].meta["val"]) for position in tensors),
         constant=_constant_tensors(traced),
         tangents=tuple(
@@ -93,7 +79,6 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
             for spec in backward.inputs_of(InputKind.TANGENT)
         ),
         targets=tuple(number[str(spec.target)] for spec in backward.outputs),
-        shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
         needs=needs(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
         refusals=refusals(traced),

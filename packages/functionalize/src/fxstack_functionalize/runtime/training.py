@@ -117,11 +117,13 @@ class _Training:
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""
 
-    def plain(self, *args: object) -> Sequence[Any]:
-        return self.function(Saving.PLAIN)(*args)
+    def lazily(self, saving: Saving) -> Apply:
+        """Return ``function(saving)``, made at the first call."""
 
-    def eager_hooks(self, *args: object) -> Sequence[Any]:
-        return self.function(Saving.HOOKED)(*args)
+        def run(*args: object) -> Sequence[Any]:
+            return self.function(saving)(*args)
+
+        return run
 
     def function(self, saving: Saving) -> Apply:
         """Return the function without inlined hooks. Its graphs are compiled once."""
@@ -136,15 +138,22 @@ class _Training:
         compiled = (pair.forward, pair.backwards)
         return make_function(self.program.shell, pair.plan, compiled, saving, self.edges)
 
-    def inlined(self, pair: HookPair) -> Apply:
-        """Compile the graphs with ``pair`` inlined.
+    def inlined(self, hooks: tuple[Any, Any]) -> Apply:
+        """Compile the graphs with a pair of ``hooks`` inlined.
 
         Raises:
             NotTraceableError: if a hook cannot be traced, or needs a guard on a symbolic size after the
                 guards were taken.
         """
         before = self._guard_count()
-        made = self._inlined(pair)
+        pair = HookPair(*hooks, self._mode, self.stages.decompositions)
+        traced = self.program.traced()
+        if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
+            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
+            partition = self.stages.partition(joint)
+        else:
+            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
+        made = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
         if self.guards_are_made and self._guard_count() != before:
             raise NotTraceableError("it decides by a size that the compiled graph keeps symbolic")
         return made
@@ -153,18 +162,6 @@ class _Training:
         shapes = self._mode.shape_env
         return 0 if shapes is None else len(shapes.guards)
 
-    def _inlined(self, pair: HookPair) -> Apply:
-        traced = self.program.traced()
-        if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
-            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
-            partition = self.stages.partition(joint)
-        else:
-            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
-        return self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
-
-    def pair(self, hooks: tuple[Any, Any]) -> HookPair:
-        return HookPair(*hooks, self._mode, self.stages.decompositions)
-
 
 def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature.
@@ -172,9 +169,9 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
     The graphs for the present saved-tensor hooks (usually none) are compiled now, others at their first use.
     """
     training = _Training(program, options)
-    hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair)
+    hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.lazily(Saving.HOOKED))
     hooks = top_hooks(False)
-    plain: Apply = training.plain
+    plain = training.lazily(Saving.PLAIN)
     if hooks is None or hooked.find(hooks) is None:
         plain = training.function(Saving.PLAIN)
     training.guards_are_made = True

@@ -21,7 +21,7 @@ from fxstack_functionalize.torch_compat import FakeTensor, FakeTensorMode
 from fxstack_interchange import InputKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch.fx import GraphModule
 
@@ -68,6 +68,14 @@ class Captured:
     @property
     def lifted(self) -> tuple[torch.Tensor, ...]:
         return tuple(spec.real for spec in self.inputs if spec.real is not None)
+
+
+class RestartTraceError(Exception):
+    """The trace has to restart with the inputs or views that ``change`` returns, represented differently."""
+
+    def __init__(self, change: Callable[[Captured], Captured]) -> None:
+        self.change = change
+        super().__init__()
 
 
 def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:

@@ -12,9 +12,10 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.new_leaves import leaves_behind
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only
-from fxstack_functionalize.errors import FunctionalizeError, RestartTraceError, UnsupportedGraphError
+from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.operators.size_independent import either_way
 from fxstack_functionalize.tracing.finalize import GradientSlot
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

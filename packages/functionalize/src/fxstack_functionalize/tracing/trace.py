@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
-from fxstack_functionalize.errors import FunctionalizeError, RestartTraceError, TraceFailedError
+from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata import AliasSource, GraphInfo
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
@@ -25,6 +25,7 @@ from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session

@@ -164,7 +164,6 @@ class _Ready:
         taken = [t for t in plan.tangents if whole or t.position not in variant.missing]
         self._tangents = [_Tangent(each) for each in taken]
         self._targets = plan.targets
-        self._sizes = dict(plan.shapes)
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
         self._without = [
@@ -178,7 +177,7 @@ class _Ready:
             given = [arguments[place] for place in self.arguments]
             arguments.clear()
         for tangent in self._tangents:
-            given.append(tangent(grads, sizes or self._sizes))
+            given.append(tangent(grads, sizes))
         gradients: list[Any] = [None] * self._count
         for position, value in zip(self._targets, self._call(given), strict=True):
             gradients[position] = value
@@ -194,7 +193,10 @@ class _Tangent:
         self._position = plan.position
         self._fix = dense_like(plan.example)
         self._zeros = zeros_like(plan.example)
+        self._size = plan.example.shape
 
     def __call__(self, grads: Sequence[Any], sizes: Any) -> Any:
         grad = grads[self._position]
-        return self._zeros(sizes[self._position]) if grad is None else self._fix(grad)
+        if grad is not None:
+            return self._fix(grad)
+        return self._zeros(self._size if sizes is None else sizes[self._position])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.saved import SavedTensor
+    from fxstack_functionalize.runtime.backward.saved import KeptTensor
     from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.runtime.source import Source
 
@@ -91,7 +91,7 @@ def _unchanged(held: Held, number: int) -> torch.Tensor:
     return tensor
 
 
-def add_holding(source: Source, plan: Sequence[SavedTensor]) -> None:
+def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
     """Add the statement that keeps saved tensors.
 
     Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the

@@ -8,7 +8,6 @@ captured graph.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.inplace import IN_PLACE_FUNCTIONS
 from fxstack_functionalize.metadata import AliasSource, OutputSource
 from fxstack_functionalize.runtime.forward.modes import state_now
 from fxstack_functionalize.torch_compat import OpOverload, pytree
@@ -205,17 +205,10 @@ def _written(node: Node) -> list[Node]:
         return node.all_input_nodes if node.target._schema.is_mutable else []
     name = str(getattr(node.target, "__name__", node.target))
     in_place = name.endswith("_") and not name.endswith("__")
-    first = in_place or "inplace" in node.kwargs or node.target in _IN_PLACE
+    first = in_place or "inplace" in node.kwargs or node.target in IN_PLACE_FUNCTIONS or name == "__setitem__"
     found: list[Node] = []
     map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
     return found
-
-
-_IN_PLACE = frozenset(
-    {operator.setitem, "__setitem__"}
-    | {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv")}
-    | {getattr(operator, f"i{name}") for name in ("pow", "mod", "and", "or", "xor")}
-)
 
 
 @dataclass(frozen=True, slots=True)

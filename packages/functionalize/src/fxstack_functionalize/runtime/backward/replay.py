@@ -18,7 +18,7 @@ from weakref import ref
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, batched_backward, double_backward
+from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, double_backward
 from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
@@ -147,16 +147,6 @@ class Replay:
     def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
         return None if _broken(kept) else self.gradients(kept, saved, grads)
-
-    def special(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients for batched gradients (``is_grads_batched``) or wrappers, in eager.
-
-        Raises:
-            RuntimeError: if the graph cannot run again, or an input is gone or was changed in place.
-        """
-        if self.refusal is not None:
-            raise RuntimeError(batched_backward(self.refusal))
-        return self.gradients(kept, saved, grads)
 
     def refuse(self, kept: Kept, saved: Sequence[Any]) -> Once:
         """Return a function that makes any second differentiation of gradients raise an explanation."""

@@ -7,7 +7,7 @@ may be expanded (the gradient of a sum) or permuted, and a compiler with fixed s
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,7 +16,6 @@ from fxstack_functionalize.tracing.symbols import hint_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fxstack_functionalize.metadata import GraphInfo
     from fxstack_functionalize.runtime.examples import Example
 
 
@@ -45,14 +44,6 @@ def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
         return make
     places = [order.index(dim) for dim in range(len(order))]
     return lambda size: make([size[dim] for dim in order]).permute(places)
-
-
-def sizes_keeper(info: GraphInfo, *, symbolic: bool) -> Callable[[Sequence[Any]], Any] | None:
-    """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
-    positions = info.differentiable
-    if not symbolic:
-        return None
-    return lambda results: {position: results[position].shape for position in positions}
 
 
 def _dimension_order(example: Example) -> list[int]:
