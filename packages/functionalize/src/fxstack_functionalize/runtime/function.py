@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import in_components
+from fxstack_functionalize.runtime.backward.nodes import in_components, without_history
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import Saving, add_saving, add_unsaving, saved_inputs
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
@@ -100,14 +101,7 @@ def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., 
 
     Without the detach, autograd would make their history part of the outputs' history and run it.
     """
-
-    def call(*args: Any) -> Any:
-        given = [*args]
-        for place in places:
-            given[place] = given[place].detach()
-        return apply(*given)
-
-    return call
+    return lambda *args: apply(*without_history(args, places))
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
@@ -180,7 +174,7 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
     if case.replay.refusal is not None:
         source.add("if twice:")
-        source.add("    return once(gradients, grads)")
+        source.add("    return refused(gradients, grads)", partial=partial)
     source.add("return tuple(gradients)")
     return source.build("ctx, *grads")
 
@@ -220,7 +214,7 @@ def _add_fallback(source: Source, case: _Case) -> None:
     source.add("several = special and are_batched(grads)", are_batched=are_batched)
     source.add("if special and (twice or not several):")
     source.add("    raise RuntimeError(refusal)", refusal=batched_backward(replay.refusal))
-    source.add(f"once = refuse({kept}, saved) if twice else None", refuse=replay.refuse)
+    source.add(f"refused = partial(refuse, {kept}, saved) if twice else None", refuse=replay.refuse)
 
 
 def _custom_views(shell: Shell) -> Share | None:

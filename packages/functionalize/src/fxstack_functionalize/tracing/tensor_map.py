@@ -6,20 +6,13 @@ by identity is several times faster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """The function that makes a proxy on demand."""
-
-    make: Callable[[], Any]
 
 
 class TensorMap:
@@ -36,9 +29,9 @@ class TensorMap:
     def __setitem__(self, tensor: torch.Tensor, proxy: object) -> None:
         self._entries[id(tensor)] = (tensor, proxy)
 
-    def set_later(self, tensor: torch.Tensor, make: Callable[[], Any]) -> None:
+    def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
         """Set a function that makes the proxy of ``tensor`` on demand."""
-        self._entries[id(tensor)] = (tensor, _Later(make))
+        self._entries[id(tensor)] = (tensor, make)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._entries
@@ -48,10 +41,10 @@ class TensorMap:
         if entry is None:
             return default
         proxy = entry[1]
-        if type(proxy) is _Later:
-            proxy = proxy.make()
+        if type(proxy) is partial:
+            proxy = proxy()
             self[tensor] = proxy
         return proxy
 
     def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
-        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not _Later)
+        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)

@@ -58,6 +58,14 @@ def give_history(
     torch_compat.unsafe_set_version_counter(results, versions)
 
 
+def without_history(args: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """Return ``args`` with those at ``places`` detached."""
+    given = [*args]
+    for place in places:
+        given[place] = given[place].detach()
+    return given
+
+
 def in_components(
     apply: Callable[..., Any], info: GraphInfo, backward: Backward, replay: Replay
 ) -> Callable[..., Any]:
@@ -76,9 +84,7 @@ def in_components(
         return (*([None] * len(grads)), *(found[index] for index in inputs))
 
     def call(*args: Any) -> Any:
-        given = [*args]
-        for place in foreign:
-            given[place] = given[place].detach()
+        given = without_history(args, foreign)
         flat = apply(*given)
         state = flat[first[0]].grad_fn
         # A second differentiation needs the inputs with their histories.

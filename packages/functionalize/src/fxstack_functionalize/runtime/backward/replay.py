@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import torch
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fxstack_functionalize.shell import Shell
 
     Kept = tuple[Any, ...]
-    Once = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
     Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
     Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
 
@@ -148,17 +147,15 @@ class Replay:
         """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
         return None if _broken(kept) else self.gradients(kept, saved, grads)
 
-    def refuse(self, kept: Kept, saved: Sequence[Any]) -> Once:
-        """Return a function that makes any second differentiation of gradients raise an explanation."""
-        inputs = [*kept[0], *(reference() for reference in kept[1]), *saved]
-
-        def once(gradients: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-            sources = [t for t in (*inputs, *grads) if t is not None and t.requires_grad]
-            tensors = [gradient for gradient in gradients if gradient is not None]
-            guarded = iter(_Once.apply(str(self.refusal), len(tensors), *tensors, *sources))
-            return tuple(None if gradient is None else next(guarded) for gradient in gradients)
-
-        return once
+    def refuse(
+        self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Return ``gradients`` of the call, such that any second differentiation raises an explanation."""
+        inputs = (*kept[0], *(reference() for reference in kept[1]), *saved, *grads)
+        sources = [t for t in inputs if t is not None and t.requires_grad]
+        text = double_backward(str(self.refusal)).encode()
+        node = torch_compat.DelayedError(text, len(gradients) + len(sources))
+        return tuple(node(*gradients, *sources)[: len(gradients)])
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
         broken = _broken(kept)
@@ -202,19 +199,6 @@ class _Alias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         return grad
-
-
-class _Once(torch.autograd.Function):
-    """The identity on the first ``count`` tensors. Differentiating it raises ``why``."""
-
-    @staticmethod
-    def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> tuple[Any, ...]:
-        ctx.why = why
-        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
-
-    @staticmethod
-    def backward(ctx: Any, *_grads: object) -> NoReturn:
-        raise RuntimeError(double_backward(ctx.why))
 
 
 def _versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
