@@ -131,7 +131,7 @@ class _Outputs:
         groups: dict[int, list[torch.Tensor]] = {}
         for position in self.first.values():
             value = self.outputs[position]
-            if not self.plan.is_of_input(value):
+            if not self.plan.has_owner(value):
                 groups.setdefault(storage_key(value), []).append(value)
         for members in groups.values():
             if len(members) == 1 and not (replay_views and members[0]._base is not None):
@@ -152,7 +152,7 @@ class _Outputs:
         truth = self._truth(value)
         if truth is Truth.UNCLEAR:
             raise _own_gradient()
-        if truth is Truth.CUSTOM or not (self._has_owner(value) or self._is_placed(value)):
+        if truth is Truth.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
             self.analysis.values[position] = value
             if truth is Truth.CUSTOM:
                 self.analysis.custom_views[position] = self.plan.custom_view(value)
@@ -163,15 +163,9 @@ class _Outputs:
         return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
 
     def _truth(self, value: torch.Tensor) -> Truth:
-        if self._is_placed(value) or not self._has_owner(value):
+        if self.plan.is_placed(value) or not self.plan.has_owner(value):
             return Truth.VIEW
         return self.plan.truth(value)
-
-    def _is_placed(self, value: torch.Tensor) -> bool:
-        return id(value) in self.plan._places
-
-    def _has_owner(self, value: torch.Tensor) -> bool:
-        return storage_key(value) in self.plan._owner
 
     def _other(self, position: int, value: object) -> OutputInfo:
         if isinstance(value, SYMBOLIC):

@@ -22,12 +22,7 @@ from torch.overrides import TorchFunctionMode
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.inverses import check_inverses, flattened, overlaps_itself
-from fxstack_functionalize.aliasing.non_dense_strides import (
-    plain_only,
-    replace_value,
-    same_strides,
-    with_non_dense_strides,
-)
+from fxstack_functionalize.aliasing.non_dense_strides import lay_out, plain_only, replace_value, same_strides
 from fxstack_functionalize.aliasing.overlap import OPERATORS, check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
@@ -198,11 +193,7 @@ def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
     if owner is None:
         return
-    torch_compat.functional_sync(owner)
-    core = engine.core(owner)
-    value = torch_compat.from_functional_tensor(core)
-    with plain_only():
-        replace_value(core, with_non_dense_strides(value, strides))
+    lay_out(engine, owner, strides)
     torch_compat.functional_sync(target)
 
 
@@ -319,8 +310,7 @@ def _name(function: object) -> str:
 
 def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
-    owners = _with_owners(engine, [target, root_of(target)])
-    strided = [t for t in owners if t.layout is torch.strided]
+    strided = [t for t in _with_owners(engine, [target]) if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
         raise UnsupportedGraphError(
             f"{name!r} changes a tensor in place of which several elements share memory",

@@ -72,7 +72,7 @@ def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[
     source.add("if failure is not None:")
     for line in undone:
         source.add(f"    {line}")
-    given = f"args[:{_own_count(shell)}]"
+    given = f"args[:{shell.captured.own_count}]"
     source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
 
 
@@ -85,11 +85,6 @@ def _add_changes_before(source: Source, shell: Shell) -> list[str]:
         source.add(f"raise_version(args[{index}], {rise})", raise_version=raise_version)
     undone = [f"args[{index}].requires_grad_(False)" for index in leaves]
     return undone + [f"raise_version(args[{index}], {-rise})" for index, rise in rises.items()]
-
-
-def _own_count(shell: Shell) -> int:
-    """Return the number of the captured graph's own arguments."""
-    return len(shell.captured.graph_module.graph.find_nodes(op="placeholder"))
 
 
 def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
@@ -113,6 +108,6 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
         source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{_own_count(shell)}])")
+        source.add(f"    return eager(*args[:{shell.captured.own_count}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)

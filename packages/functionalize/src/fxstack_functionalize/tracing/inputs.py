@@ -66,6 +66,11 @@ class Captured:
     """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
 
     @property
+    def own_count(self) -> int:
+        """Return the number of the captured graph's own inputs. Lifted tensors, symbols and bases follow."""
+        return len(self.graph_module.graph.find_nodes(op="placeholder"))
+
+    @property
     def lifted(self) -> tuple[torch.Tensor, ...]:
         return tuple(spec.real for spec in self.inputs if spec.real is not None)
 
@@ -129,7 +134,9 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     ]
     position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
     inputs += [
-        CapturedInput(path.replace(".", "_"), _owned_kind(tensor), to_fake(mode, tensor), path, tensor)
+        CapturedInput(
+            path.replace(".", "_"), _kind_of(tensor, InputKind.BUFFER), to_fake(mode, tensor), path, tensor
+        )
         for path, tensor in lifted
     ]
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}
@@ -204,14 +211,10 @@ def _not_supported(what: str) -> UnsupportedGraphError:
     )
 
 
-def _kind_of(value: object) -> InputKind:
+def _kind_of(value: object, otherwise: InputKind = InputKind.USER_INPUT) -> InputKind:
     if isinstance(value, torch.SymInt):
         return InputKind.SYMBOL
-    return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else InputKind.USER_INPUT
-
-
-def _owned_kind(tensor: torch.Tensor) -> InputKind:
-    return InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
+    return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else otherwise
 
 
 def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:

@@ -56,7 +56,8 @@ def _gradients(
     outputs: list[Any], leaves: list[Any], tangents: list[Any], shapes: ShapeEnv | None
 ) -> Sequence[Any]:
     try:
-        with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
+        # Eager's backward runs outside the autocast region of its forward.
+        with torch_compat.DisableAutocast(), _no_checks_for_nan(), either_way(shapes):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
             gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
             return gradients[: len(leaves)]
@@ -105,8 +106,3 @@ def _no_checks_for_nan() -> AbstractContextManager[Any]:
     if not torch.is_anomaly_enabled():
         return nullcontext()
     return cast("AbstractContextManager[Any]", torch.autograd.set_detect_anomaly(mode=True, check_nan=False))
-
-
-def _backward_autocast_off() -> AbstractContextManager[None]:
-    """Disable autocast: eager's backward runs outside the autocast region of its forward."""
-    return cast("AbstractContextManager[None]", torch_compat.DisableAutocast())

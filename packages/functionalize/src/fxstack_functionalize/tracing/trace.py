@@ -6,8 +6,7 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -188,26 +187,16 @@ def _trace_with(
 
 
 def _run(session: Session) -> Any:
-    placeholders = session.captured.graph_module.graph.find_nodes(op="placeholder")
+    captured = session.captured
     arguments = [traced.argument for traced in session.inputs]
-    owned = {path: arguments[index] for path, index in session.captured.owned.items()}
+    owned = {path: arguments[index] for path, index in captured.owned.items()}
     run = CapturedRun(
-        session.captured.graph_module,
-        owned,
-        session.tracer,
-        session.engine,
-        differentiable=not session.inference,
+        captured.graph_module, owned, session.tracer, session.engine, differentiable=not session.inference
     )
-    with _leaving_transforms():
-        return run.run(arguments[: len(placeholders)])
-
-
-@contextmanager
-def _leaving_transforms() -> Iterator[None]:
-    """Leave the levels of transforms that nodes of the graph have entered, also if a later node raises."""
+    # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
-        yield
+        return run.run(arguments[: captured.own_count])
     finally:
         torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 

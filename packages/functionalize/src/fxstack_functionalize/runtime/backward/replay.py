@@ -78,7 +78,7 @@ class Replay:
         self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
         self._graph = shell.captured.graph_module
         self._owned = dict(shell.captured.owned)
-        self._count = len(self._graph.graph.find_nodes(op="placeholder"))
+        self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
         self._owners = owners(shell.info)
 
