@@ -60,40 +60,44 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     Raises:
         UnsupportedGraphError: if the changed tensor overlaps itself, or overlaps a read tensor in part.
     """
-    target = args[0] if args else None
-    asking = ASKING | REPEATING if engine.flat_views else ASKING
-    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
-        _restore_non_dense_strides(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) in NAMES:
-        check_reach(target, args[1:], kwargs)
-        note_view(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) == "storage_offset":
-        note_view(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
-        if _name(function) != "requires_grad_":
-            _check_leaf(engine, _name(function), target)
-        return _change_metadata(engine, function, args, kwargs)
-    if isinstance(target, (list, tuple)) and _changes_first(function, args, kwargs):
+    name, target = _name(function), args[0] if args else None
+    changes = _changes_first(function, args, kwargs)
+    if isinstance(target, torch.Tensor):
+        if engine.gapped and name in (ASKING | REPEATING if engine.flat_views else ASKING):
+            _restore_non_dense_strides(engine, target)
+        if name in NAMES:
+            check_reach(target, args[1:], kwargs)
+        if name in NAMES or name == "storage_offset":
+            note_view(engine, target)
+        if name in METADATA_METHODS:
+            return _change_metadata(engine, function, args, kwargs)
+        if changes:
+            return _run_on_tensor(engine, function, args, kwargs)
+    elif isinstance(target, (list, tuple)) and changes:
         return _run_on_list(engine, function, args, kwargs)
-    if not isinstance(target, torch.Tensor) or not _changes_first(function, args, kwargs):
-        outs = _outs(kwargs)
-        for out in outs:
-            check_reads(engine, _name(function), out, args, {})
-            _check_overlaps(engine, _name(function), out)
-            check_inverses(engine, _name(function), out)
-        with _keeping_strides(engine, _with_owners(engine, outs)):
-            found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
-            result = _functional(engine, function(*args, **kwargs)) if found is None else found
-        if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
-            _note_detached(engine, target, result)
-        return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+    outs = _outs(kwargs)
+    for out in outs:
+        check_reads(engine, name, out, args, {})
+        _check_change(engine, name, out)
+    with _keeping_strides(engine, _with_owners(engine, outs)):
+        found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+        result = _functional(engine, function(*args, **kwargs)) if found is None else found
+    if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
+        _note_detached(engine, target, result)
+    return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+
+
+def _run_on_tensor(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes the values of its first argument."""
+    name, target = _name(function), args[0]
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
-    _check_leaf(engine, _name(function), target)
-    _check_overlaps(engine, _name(function), target)
-    _check_draws(_name(function), target)
-    check_reads(engine, _name(function), target, args[1:], kwargs)
-    check_inverses(engine, _name(function), target)
+    _check_leaf(engine, name, target)
+    _check_draws(name, target)
+    check_reads(engine, name, target, args[1:], kwargs)
+    _check_change(engine, name, target)
     changed = _with_owners(engine, [target])
     with _keeping_strides(engine, changed):
         result = function(*args, **kwargs)
@@ -201,23 +205,25 @@ def _change_metadata(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call an operator that changes the metadata of its first argument, and record the call for replay."""
-    target = args[0]
-    if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
+    name, target = _name(function), args[0]
+    if name != "requires_grad_":
+        _check_leaf(engine, name, target)
+    if name in RESIZES and _keeps_sizes(target, args, kwargs):
         return target  # functionalisation would write the values
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
-    if _name(function) == "set_" and len(args) == 1 and not kwargs:
+    if name == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of ``set_`` without arguments sometimes fails.
         source = target.new_empty(0)
         result = target.set_(source)
     else:
         source = args[1] if len(args) > 1 else None
         result = function(*args, **kwargs)
-    if _name(function) == "set_" and isinstance(source, torch.Tensor):
+    if name == "set_" and isinstance(source, torch.Tensor):
         engine.set_outside(target, source)
-    if _name(function) in RESIZES:
+    if name in RESIZES:
         _lay_out(target, args, kwargs)
     bumps = version_of(target) - before
-    step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
+    step = Relayout(name, tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
 
@@ -247,8 +253,7 @@ def _run_on_list(
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
-        _check_overlaps(engine, _name(function), tensor)
-        check_inverses(engine, _name(function), tensor)
+        _check_change(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
     with _keeping_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
@@ -308,7 +313,7 @@ def _name(function: object) -> str:
     return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
 
 
-def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
+def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
     strided = [t for t in _with_owners(engine, [target]) if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
@@ -317,6 +322,7 @@ def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
             why="eager has an error for most such calls, and a functional graph would give a value",
             fix="clone the tensor first",
         )
+    check_inverses(engine, name, target)
 
 
 def _check_draws(name: str, target: torch.Tensor) -> None:

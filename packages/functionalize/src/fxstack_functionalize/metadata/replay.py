@@ -84,21 +84,21 @@ class AliasInfo:
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
 
-    def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the function from the base to the alias, for a chain without symbolic numbers."""
+    def maker(
+        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]] | None
+    ) -> Callable[..., torch.Tensor]:
+        """Return the function from the base to the alias.
+
+        If steps have symbolic numbers, the function also takes the call's arguments, from which ``filled``
+        makes the arguments of the steps.
+        """
         kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
+        if filled is not None:
+            return self.detached(lambda base, args: applied(base, kinds, filled(args)))
         if any(kind in PARTS for kind in kinds):
             return self.detached(lambda base: applied(base, kinds, given))
         sequence = [make(arguments) for make, arguments in self.steps]
         return self.detached(lambda base: views.apply_view_meta_sequence(base, sequence))
-
-    def maker_with(
-        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]]
-    ) -> Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]:
-        """Return the function from base and call arguments to the alias. ``filled``: arguments of steps."""
-        kinds = [make for make, _ in self.steps]
-
-        return self.detached(lambda base, args: applied(base, kinds, filled(args)))
 
     def detached(self, replay: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""

@@ -74,7 +74,7 @@ def make_function(
     holding = Holding(info, plan) if holds else None
     # Linked results have their own nodes.
     parted = bool(info.components) and edges is None and holds
-    by_autograd = saved if holding is None and edges is None else []
+    by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
     replay = Replay(shell, refusal, saved_inputs(by_autograd, len(info.inputs)))
     linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)

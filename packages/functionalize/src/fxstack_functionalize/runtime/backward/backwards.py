@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
-from fxstack_functionalize.runtime.backward.tangents import dense_like, zeros_like
+from fxstack_functionalize.runtime.backward.tangents import tangent_reader
 from fxstack_functionalize.runtime.calling import check_results, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast
 from fxstack_functionalize.undefined_gradients import without
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
+    from fxstack_functionalize.runtime.plan import TrainingPlan
     from fxstack_functionalize.shell import Shell
     from fxstack_interchange import StageGraph
 
@@ -162,7 +162,7 @@ class _Ready:
         whole = variant.arguments is None
         self.arguments = variant.arguments
         taken = [t for t in plan.tangents if whole or t.position not in variant.missing]
-        self._tangents = [_Tangent(each) for each in taken]
+        self._tangents = [tangent_reader(each.position, each.example) for each in taken]
         self._targets = plan.targets
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
@@ -184,19 +184,3 @@ class _Ready:
         for position in self._without:
             gradients[position] = None
         return gradients
-
-
-class _Tangent:
-    """Takes one gradient from autograd, in the traced layout; zeros for a missing gradient."""
-
-    def __init__(self, plan: TangentPlan) -> None:
-        self._position = plan.position
-        self._fix = dense_like(plan.example)
-        self._zeros = zeros_like(plan.example)
-        self._size = plan.example.shape
-
-    def __call__(self, grads: Sequence[Any], sizes: Any) -> Any:
-        grad = grads[self._position]
-        if grad is not None:
-            return self._fix(grad)
-        return self._zeros(self._size if sizes is None else sizes[self._position])

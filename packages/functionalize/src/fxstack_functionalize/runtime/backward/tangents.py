@@ -6,8 +6,7 @@ may be expanded (the gradient of a sum) or permuted, and a compiler with fixed s
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,30 +24,34 @@ if TYPE_CHECKING:
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that makes a tensor dense, with the dimension order of ``example``."""
-    order = _dimension_order(example)
-    if order == list(range(example.dim())):
+    order, inverse = dimension_order(example)
+    if order == inverse == sorted(order):
         return lambda tangent: tangent.contiguous()
-    inverse = [order.index(dim) for dim in range(len(order))]
-
-    def fix(tangent: torch.Tensor) -> torch.Tensor:
-        return tangent.permute(order).contiguous().permute(inverse)
-
-    return fix
+    return lambda tangent: tangent.permute(order).contiguous().permute(inverse)
 
 
-def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
-    """Return a function that makes zeros of a size, with the dimension order of ``example``."""
-    order = _dimension_order(example)
-    make = partial(torch.zeros, dtype=example.dtype, device=example.device)
-    if order == sorted(order):
-        return make
-    places = [order.index(dim) for dim in range(len(order))]
-    return lambda size: make([size[dim] for dim in order]).permute(places)
+def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], Any], torch.Tensor]:
+    """Return a function that takes gradient ``position`` from autograd, in the layout of ``example``.
+
+    If the gradient is missing, the function returns zeros of the size of ``example``. Sizes of the call
+    replace it: they map positions to sizes, or are None.
+    """
+    fix, (order, inverse) = dense_like(example), dimension_order(example)
+
+    def read(grads: Sequence[Any], sizes: Any) -> torch.Tensor:
+        if grads[position] is not None:
+            return fix(grads[position])
+        size = example.shape if sizes is None else sizes[position]
+        dense = [size[dim] for dim in order]
+        return torch.zeros(dense, dtype=example.dtype, device=example.device).permute(inverse)
+
+    return read
 
 
-def _dimension_order(example: Example) -> list[int]:
-    """Return dimensions from outermost to innermost in memory. Ties keep their order."""
-    if example.is_contiguous():
-        return list(range(example.dim()))
-    strides = [hint_of(stride) for stride in example.stride()]
-    return sorted(range(example.dim()), key=lambda dim: -strides[dim])
+def dimension_order(example: Example) -> tuple[list[int], list[int]]:
+    """Return dimensions from outermost to innermost in memory (ties keep their order), and the inverse."""
+    order = list(range(example.dim()))
+    if not example.is_contiguous():
+        strides = [hint_of(stride) for stride in example.stride()]
+        order.sort(key=lambda dim: -strides[dim])
+    return order, [order.index(dim) for dim in range(len(order))]

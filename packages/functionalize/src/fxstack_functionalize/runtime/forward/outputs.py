@@ -84,10 +84,8 @@ class _Aliases:
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
     """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
-    if not alias.sizes:
-        return alias.maker()
     arguments = [given for _, given in alias.steps]
-    return alias.maker_with(filler(captured, arguments, alias.numbers))
+    return alias.maker(filler(captured, arguments, alias.numbers) if alias.sizes else None)
 
 
 def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:
