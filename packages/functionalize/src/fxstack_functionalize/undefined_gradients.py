@@ -7,7 +7,8 @@ such nodes from a backward graph.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -16,12 +17,7 @@ from torch.fx.node import map_arg
 from fxstack_functionalize.runtime.backward.tangents import dimension_order
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
-from fxstack_interchange import InputKind
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from fxstack_interchange import StageGraph
+from fxstack_interchange import InputKind, StageGraph
 
 # Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
 # forward can no longer have.

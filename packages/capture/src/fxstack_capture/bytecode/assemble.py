@@ -9,13 +9,10 @@ as it is. The formats (wordcode with inline caches, location table, exception ta
 from __future__ import annotations
 
 import dis
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import CodeType
+from types import CodeType
 
 Position = tuple[int | None, int | None, int | None, int | None]
 

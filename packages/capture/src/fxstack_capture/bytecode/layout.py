@@ -5,12 +5,9 @@ from __future__ import annotations
 import dis
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 _SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS

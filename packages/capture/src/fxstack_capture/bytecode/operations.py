@@ -6,15 +6,12 @@ Names that only some Python versions have simply never occur in the others.
 from __future__ import annotations
 
 import dis
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.assemble import Body, Op
 from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
 from fxstack_capture.emit.errors import CannotResumeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _HAS_LOAD_METHOD = dis.opmap.get("LOAD_METHOD", 256) < 256
 """3.11; later a pseudo operation."""

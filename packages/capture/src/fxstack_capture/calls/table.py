@@ -7,18 +7,15 @@ see, or breaks the graph.
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from types import CodeType, FunctionType
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import CodeType
+from fxstack_capture.trace.state import Trace
 
-    from fxstack_capture.trace.state import Trace
-
-    Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
-    Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
-    Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
+Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
+Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
 
 
 class RuleTable:

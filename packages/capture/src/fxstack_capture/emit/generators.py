@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.flow import handler_of
 from fxstack_capture.bytecode.layout import Layout, assemble, move, slot_names
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+import numpy as np
+import torch
+
+from fxstack_capture.torch_compat import ndarray
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.parts import Arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-    import torch
-
-    from fxstack_capture.torch_compat import ndarray
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class ArrayOwner(Arrays, Protocol):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from fxstack_capture.bytecode.program import Handler, Instruction, Lowering, Step
 from fxstack_capture.interpreter.handlers.unsupported import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_capture.bytecode.program import Handler, Instruction, Lowering, Step
 
 
 def plain(handler: Handler) -> Lowering:

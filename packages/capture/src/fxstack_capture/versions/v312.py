@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import (
     attributes,
     calling,
@@ -33,9 +33,6 @@ from fxstack_capture.versions.lowering import (
     super_name,
 )
 from fxstack_capture.versions.operations import COMPARISONS
-
-if TYPE_CHECKING:
-    from fxstack_capture.bytecode.program import Instruction, Step
 
 INTRINSICS_1 = MappingProxyType(
     {

@@ -10,8 +10,9 @@ contiguous permutation and permutes back.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -24,11 +25,7 @@ from fxstack_functionalize.torch_compat import (
     run_and_save_rng_state,
 )
 from fxstack_functionalize.tracing.inputs import RestartTraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracing.tracer import AtenTracer
 
 FRESH = frozenset(
     {

@@ -8,20 +8,16 @@ both, autograd is on top, so it records gradients on the functional tensors.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.random.rng import ExactRandomMode
 from fxstack_functionalize.torch_compat import FunctionalTensor, FunctionalTensorMode, no_dispatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from fxstack_functionalize.metadata import Relayout
 
 
 class Engine:

@@ -6,13 +6,11 @@ by identity is several times faster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
+import torch
 
 
 class TensorMap:

@@ -6,9 +6,9 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -17,25 +17,21 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
-from fxstack_functionalize.metadata import AliasSource, GraphInfo
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
-from fxstack_functionalize.tracing.inputs import RestartTraceError
+from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.tracing.inputs import Captured
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ Every special method of ``torch.Tensor`` returns NotImplemented for an object th
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,11 +17,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.operators.tensor_methods import BINARY, IN_PLACE
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _WHEN_NOBODY_KNOWS = {operator.eq: False, operator.ne: True}

@@ -6,18 +6,15 @@ What a class of tensors leaves to torch is recorded as any operator of torch.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.subclasses.fake_classes import is_users, shown_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 _ARITHMETIC = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),

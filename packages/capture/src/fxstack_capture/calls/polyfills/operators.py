@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -15,13 +16,9 @@ from fxstack_capture.calls.polyfills.finding import is_ours, is_symbol, method_o
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def binary(calls: Calls, op: object, left: object, right: object) -> Request | None:

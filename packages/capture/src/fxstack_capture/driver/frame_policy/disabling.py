@@ -10,8 +10,8 @@ import ast
 import importlib
 import inspect
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import Any
 
 import torch
 
@@ -20,12 +20,8 @@ from fxstack_capture.annotations import disable
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
 from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.guards.accesses import RealFrame
 
 _ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.emit import runtime
-from fxstack_capture.emit.builder import call, load, store, tuple_of
+from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
 from fxstack_capture.emit.loads import Loads
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals, Local
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.emit.builder import Builder
-    from fxstack_capture.guards.accesses import RealFrame
-
 
 _EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import (
     BuiltinFunctionType,
@@ -12,15 +13,12 @@ from types import (
     MethodWrapperType,
     WrapperDescriptorType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Special methods whose meaning is an operator: torch.fx and its passes know these by function.
 _OPERATORS: dict[str, Callable[..., Any]] = {

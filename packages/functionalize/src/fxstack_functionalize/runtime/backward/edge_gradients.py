@@ -11,9 +11,11 @@ hooks are propagated.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import FrameType
+from typing import Any, ClassVar
 from weakref import ref
 
 import torch
@@ -23,18 +25,12 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
 from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history
-from fxstack_functionalize.runtime.backward.replay import alias_of
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
+from fxstack_functionalize.runtime.backward.replay import Again, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
-
-    from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
-    from fxstack_functionalize.runtime.backward.replay import Again, Replay
-    from fxstack_functionalize.shell import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
 # numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the

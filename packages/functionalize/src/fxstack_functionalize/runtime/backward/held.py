@@ -8,21 +8,17 @@ result needs (``fxstack_functionalize.sequential_backward``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
-from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, KeptTensor
+from fxstack_functionalize.runtime.plan import TrainingPlan
+from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.tracing.engine import version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import torch
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.saved import KeptTensor
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.runtime.source import Source
 
 # Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
 # backward reads. Version numbers in the message are those of the compiled code.

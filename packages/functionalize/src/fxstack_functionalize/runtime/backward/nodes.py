@@ -8,20 +8,17 @@ other results.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.replay import Replay
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.replay import Replay
-
-    Backward = Callable[..., Sequence[Any]]
+Backward = Callable[..., Sequence[Any]]
 
 # Limits: if results with a common part come from different intermediate tensors, the backward of one result
 # also runs through the histories of the others, with gradients of None. It raises if one of these was freed.

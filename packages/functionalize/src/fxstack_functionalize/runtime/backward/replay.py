@@ -10,9 +10,10 @@ and weak references to all others. A graph that cannot run twice gives an error 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import torch
@@ -23,18 +24,14 @@ from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
 from fxstack_functionalize.runtime.backward.output_edges import owners
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.tracing.engine import version_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.shell import Shell
-
-    Kept = tuple[Any, ...]
-    Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
-    Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
+Kept = tuple[Any, ...]
+Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
+Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
 
 _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.runtime.calling import is_boxed, listed
+from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.runtime.calling import Compiled, is_boxed, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast, without_grad, without_views
+from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import wrapper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.source import Source
-    from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.shell import Shell
 
 ROLE = "inference graph"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 
