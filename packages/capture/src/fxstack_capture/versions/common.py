@@ -19,8 +19,13 @@ from fxstack_capture.interpreter.handlers import (
 )
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import imports, local_slots, names
+from fxstack_capture.operator_protocol import ARITHMETIC, IN_PLACE
 from fxstack_capture.versions.lowering import backward, chosen, constant, fixed, forward, name, plain, refused
-from fxstack_capture.versions.operations import BINARY_OPS
+
+BINARY_OPS = MappingProxyType(
+    {number: fixed(operators.binary_op, op) for number, op in enumerate((*ARITHMETIC, *IN_PLACE))}
+)
+"""``NB_ADD`` and so on, in CPython's order (``opcode.h``)."""
 
 OPCODES = MappingProxyType(
     {

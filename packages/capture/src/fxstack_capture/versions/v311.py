@@ -17,6 +17,7 @@ from fxstack_capture.interpreter.handlers import (
     raising,
 )
 from fxstack_capture.interpreter.handlers.variables import names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     backward,
@@ -29,7 +30,6 @@ from fxstack_capture.versions.lowering import (
     plain,
     refused,
 )
-from fxstack_capture.versions.operations import COMPARISONS
 
 _COMPARE = {number: fixed(operators.binary_op, op) for number, op in enumerate(COMPARISONS)}
 

@@ -19,6 +19,7 @@ from fxstack_capture.interpreter.handlers import (
     stack,
 )
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     call,
@@ -32,7 +33,6 @@ from fxstack_capture.versions.lowering import (
     refused,
     super_name,
 )
-from fxstack_capture.versions.operations import COMPARISONS
 
 if TYPE_CHECKING:
     from fxstack_capture.bytecode.program import Instruction, Step

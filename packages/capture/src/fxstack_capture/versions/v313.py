@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import forward, name_or_method, plain, super_name, two_locals
-from fxstack_capture.versions.operations import COMPARISONS
 from fxstack_capture.versions.v312 import SINCE_312
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from fxstack_capture.interpreter.handlers import calling, contexts, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.versions import v313
+from fxstack_capture.versions.common import BINARY_OPS
 from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
-from fxstack_capture.versions.operations import BINARY_OPS
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 """LOAD_COMMON_CONSTANT (``pycore_opcode_utils.h``)."""

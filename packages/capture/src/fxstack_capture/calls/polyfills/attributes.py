@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.polyfills import functions as polyfill
-from fxstack_capture.calls.polyfills.finding import is_ours, special
+from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT

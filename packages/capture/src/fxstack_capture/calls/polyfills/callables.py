@@ -8,16 +8,17 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.operators.mixed_operands import is_plain_object
-from fxstack_capture.calls.operators.tensor_methods import BINARY, IN_PLACE, UNARY
+from fxstack_capture.calls.operators.plain_objects import is_plain_object
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
-from fxstack_capture.calls.polyfills.finding import is_symbol, special
+from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.calls.polyfills.iteration import advance, calls_back, iterate
 from fxstack_capture.calls.polyfills.operators import binary, truth, unary
 from fxstack_capture.objects.class_flags import is_heap_type, is_immutable
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
+from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,7 +73,7 @@ def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None
 
 def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
     """``format(value, spec)``."""
-    if is_symbol(value) or is_immutable(type(value)):
+    if symbolic_number(value) or is_immutable(type(value)):
         return None
     method = special(calls, value, "__format__")
     if method is not None:
@@ -196,7 +197,10 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),
     (max, _extremum(max, operator.gt), 1, _MANY, frozenset({"key", "default"})),
     (functools.reduce, _reduce, 2, 3, _NONE),
-    *((op, functools.partial(_operator, op=op), 2, 2, _NONE) for op in (*BINARY, *IN_PLACE)),
+    *(
+        (op, functools.partial(_operator, op=op), 2, 2, _NONE)
+        for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)
+    ),
     *((op, functools.partial(_one_operand, op=op), 1, 1, _NONE) for op in UNARY),
 )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,43 +27,10 @@ def _binary_rule(op: Callable[..., Any]) -> None:
 
 
 for _op in (
-    *(
-        [
-            "add",
-            "sub",
-            "mul",
-            "truediv",
-            "floordiv",
-            "mod",
-            "matmul",
-            "pow",
-            "lshift",
-            "rshift",
-            "and_",
-            "or_",
-            "xor",
-        ]
-    ),
-    *(
-        [
-            "iadd",
-            "isub",
-            "imul",
-            "itruediv",
-            "ifloordiv",
-            "imod",
-            "imatmul",
-            "ipow",
-            "ilshift",
-            "irshift",
-            "iand",
-            "ior",
-            "ixor",
-        ]
-    ),
-    *(["lt", "le", "eq", "ne", "gt", "ge", "getitem", "contains", "concat", "iconcat"]),
+    *(*ARITHMETIC, *IN_PLACE, *COMPARISONS),
+    *(operator.getitem, operator.contains, operator.concat, operator.iconcat),
 ):
-    _binary_rule(getattr(operator, _op))
+    _binary_rule(_op)
 
 
 def _unary_rule(op: Callable[..., Any]) -> None:
@@ -74,6 +42,5 @@ def _unary_rule(op: Callable[..., Any]) -> None:
     RULES.add(op, rule)
 
 
-for _op in ["neg", "pos", "invert", "not_", "truth", "abs"]:
-    _unary_rule(getattr(operator, _op))
-_unary_rule(abs)
+for _fn in (*UNARY, operator.not_, operator.truth):
+    _unary_rule(_fn)
