@@ -28,12 +28,6 @@ class Layout:
         return (*self.arguments, *self.local, *self.free).index(name)
 
 
-def slot_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the "locals plus" of a code object, in order."""
-    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
-    return (*code.co_varnames, *cells, *code.co_freevars)
-
-
 def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
     """Give every operation on a variable the slot that the variable has in ``layout``."""
     place = {name: layout.slot(name) for name in names}

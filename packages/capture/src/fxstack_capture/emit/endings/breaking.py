@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import CellType, CodeType
 
     from fxstack_capture.bytecode.assemble import Protected
-    from fxstack_capture.bytecode.operations import Exit
+    from fxstack_capture.emit.endings.steps import Exit
     from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
     from fxstack_capture.guards.accesses import RealFrame
     from fxstack_capture.trace.records import Stopped

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
 from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
-from fxstack_capture.bytecode.operations import Exit, Step
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.units import slot_names
+from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 if TYPE_CHECKING:
