@@ -161,13 +161,18 @@ class InstanceDict(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceAttr(Step):
-    """An entry of the instance dictionary: ``of.__dict__[attr]``."""
+class Attribute(Step):
+    """An attribute; the classes below say where it is looked up."""
 
     attr: str
 
     def _named(self) -> str:
         return f"{self.of.name}.{self.attr}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAttr(Attribute):
+    """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +187,13 @@ class SlotAttr(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltinAttr(Step):
+class BuiltinAttr(Attribute):
     """``getattr(of, attr)`` where it is known to run no user code (functions, methods, partials, tensors' ``grad``)."""
-
-    attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
 
 
 @dataclass(frozen=True, slots=True)
-class ClassAttr(Step):
+class ClassAttr(Attribute):
     """``attr`` looked up raw (no descriptor call) along the MRO of the class ``of``."""
-
-    attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dis
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fxstack_capture.bytecode.arguments import STARRED
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
 
 if TYPE_CHECKING:
     from types import CodeType
 
 _SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def assemble(
         co_varnames=(*layout.arguments, *layout.local),
         co_cellvars=(),
         co_freevars=layout.free,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+        co_flags=code.co_flags & ~STARRED,
         co_stacksize=stack,
         co_consts=(*code.co_consts, *constants),
     ), made

@@ -6,13 +6,13 @@ kind in native/steps.c where no present kind does what it needs.
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from fxstack_capture import native, sources, torch_compat
+from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards.kept import held
 
 if TYPE_CHECKING:
@@ -85,13 +85,6 @@ def _item(value: Any, index: int) -> Any:
 
 
 # --- the tables ---
-
-
-def argument_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[:count]
 
 
 def _index(names: tuple[str, ...], name: str, what: str) -> int:

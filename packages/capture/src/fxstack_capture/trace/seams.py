@@ -70,11 +70,6 @@ class TorchSide(Protocol):
     def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
         """A call of ``Tensor.attr.__get__``, ``__set__`` or ``__delete__``."""
 
-    def made_of(
-        self, tensor: torch.Tensor
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
-        """For a tensor of a user's class made in the trace: of which one, and how plain code makes it."""
-
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         """For a wrapper subclass that the program made in the trace: the call that made it."""
 

@@ -206,9 +206,6 @@ class Objects(Protocol):
     def note_new(self, obj: object) -> None:
         """Say that ``obj`` (a function, class, cell, ...) was made during the trace."""
 
-    def note_compared(self, left: object, right: object) -> None:
-        """Say that the program asked whether two different objects are the same (they must stay different)."""
-
     def note_answers(self, kind: type, classes: Any) -> None:
         """Say that the program was told whether ``kind`` is a subclass of ``classes``, the second argument of ``issubclass``."""
 

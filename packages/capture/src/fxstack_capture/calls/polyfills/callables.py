@@ -166,12 +166,8 @@ def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Req
     return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
-def _operator(calls: Calls, left: object, right: object, *, op: object) -> Request | None:
-    return binary(calls, op, left, right)
-
-
-def _one_operand(calls: Calls, value: object, *, op: object) -> Request | None:
-    return unary(calls, op, value)
+def _of_operator(request: Maker, op: object) -> Maker:
+    return lambda calls, *operands: request(calls, op, *operands)
 
 
 _MANY = 1 << 30
@@ -197,11 +193,8 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),
     (max, _extremum(max, operator.gt), 1, _MANY, frozenset({"key", "default"})),
     (functools.reduce, _reduce, 2, 3, _NONE),
-    *(
-        (op, functools.partial(_operator, op=op), 2, 2, _NONE)
-        for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)
-    ),
-    *((op, functools.partial(_one_operand, op=op), 1, 1, _NONE) for op in UNARY),
+    *((op, _of_operator(binary, op), 2, 2, _NONE) for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)),
+    *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
 )
 
 _MAKERS: dict[int, Maker] = {id(fn): maker for fn, maker, *_ in _TABLE}

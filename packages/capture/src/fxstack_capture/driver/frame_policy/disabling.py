@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.annotations import disable
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
 from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from types import CodeType
 
     from fxstack_capture.guards.accesses import RealFrame
-
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-
 
 _TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
 _IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__
@@ -60,24 +57,16 @@ def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
     """A replacement that runs the same code, and all that it calls, with every mode off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_argcount=count,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
-    )
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     function = call(
         builder.constant(FunctionType, "FunctionType"),
-        builder.constant(flat, f"code_{code.co_name}"),
+        builder.constant(with_positional_arguments(code), f"code_{code.co_name}"),
         loads.expr(Globals()),
         ast.Constant(code.co_name),
         ast.Constant(None),
         tuple_of(cells) if cells else ast.Constant(None),
     )
     off = call(builder.constant(native.Disabled, "Disabled"), function)
-    arguments = [load(name) for name in code.co_varnames[:count]]
+    arguments = [load(name) for name in argument_names(code)]
     statements = [*builder.loads, ast.Return(call(off, *arguments))]
     return compile_replacement(code, builder, statements, code.co_firstlineno)[0]

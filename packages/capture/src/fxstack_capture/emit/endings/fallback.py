@@ -8,9 +8,9 @@ handlers see the error.
 from __future__ import annotations
 
 import ast
-import inspect
 from typing import TYPE_CHECKING
 
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, load, store, tuple_of
 from fxstack_capture.emit.loads import Loads
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fxstack_capture.guards.accesses import RealFrame
 
 
-_EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)
 
 
@@ -46,7 +45,7 @@ class Fallback:
         handles: bool,
     ) -> None:
         function = frame.function
-        leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)
+        leave = runtime.way_back(with_positional_arguments(code), function.__name__, handles=handles)
         self._leave = builder.constant(leave, "way_back")
         self._exception = builder.constant(Exception, "Exception")
         self._error = builder.fresh("error")
@@ -60,7 +59,7 @@ class Fallback:
             self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
         loads = Loads(builder, frame)  # what it reads is read when it is needed
-        arguments = [loads.expr(Local(name)) for name in _parameters(code)]
+        arguments = [loads.expr(Local(name)) for name in argument_names(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
         self._loads, builder.loads = builder.loads, kept
@@ -77,18 +76,3 @@ class Fallback:
 
     def _leaving(self, error: ast.expr) -> list[ast.stmt]:
         return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
-
-
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    extras = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extras]
-
-
-def plain_code(code: CodeType) -> CodeType:
-    """``code`` with all of its parameters positional: what a frame that has begun can be started with again."""
-    return code.replace(
-        co_argcount=len(_parameters(code)),
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_EXTRAS,
-    )

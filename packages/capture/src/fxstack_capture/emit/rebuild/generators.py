@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from fxstack_capture.bytecode.arguments import with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fxstack_capture.emit.rebuild.rules import Rule
     from fxstack_capture.interpreter.frame import Frame
 
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-
 
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
@@ -39,16 +37,8 @@ def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.e
 
 def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     """Not started: a call with the arguments in the order of the variables that hold them."""
-    code = frame.code
-    count = sum((code.co_argcount, code.co_kwonlyargcount))
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_argcount=count,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
-    )
-    values = exprs(rebuilder, (frame.value_of(index) for index in range(count)))
+    flat = with_positional_arguments(frame.code)
+    values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
     return rebuilder.assign(call(function, *values), "generator")
 

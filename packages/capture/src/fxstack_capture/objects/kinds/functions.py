@@ -13,6 +13,7 @@ from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source
 from fxstack_capture.trace.records import DeferredLocal
 
 if TYPE_CHECKING:
+    from fxstack_capture.objects.registry import Entry
     from fxstack_capture.trace.state import Objects
 
 
@@ -20,12 +21,15 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
         # Not kept: a new function's defaults are its own and may be changed by the program.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    entry = objects.registry.by_proxy.get(id(fn))
-    if entry is None:
-        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    found = _enter_parts(objects, fn, entry.source)
+    found = _enter_parts(objects, fn, entry_of(objects, fn).source)
     objects.parts[id(fn)] = found
     return found
+
+
+def entry_of(objects: Objects, fn: FunctionType) -> Entry:
+    """The record of a function from outside, which is entered as itself if it was not met yet."""
+    known = objects.registry.by_proxy.get(id(fn))
+    return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:

@@ -22,11 +22,12 @@ from fxstack_capture.objects.instances import (
     slots,
     without_finalizer,
 )
+from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.descriptors import raw_dict
-from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, ValueAt
+from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, ValueAt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from fxstack_capture.sources import Source
     from fxstack_capture.trace.state import Objects
@@ -127,14 +128,14 @@ def _plain_value(base: type, obj: Any) -> Any:
 
 
 def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
-    proxy = tuple.__new__(type(obj), _items(objects, obj, tuple.__iter__(obj), source))
+    proxy = tuple.__new__(type(obj), items(objects, obj, tuple.__iter__(obj), source))
     return register(objects, obj, proxy, source)
 
 
 def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = list.__new__(type(obj))
     register(objects, obj, proxy, source)
-    list.extend(proxy, _items(objects, obj, list.__iter__(obj), source))
+    list.extend(proxy, items(objects, obj, list.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(list.__iter__(proxy))
     return proxy
 
@@ -144,16 +145,9 @@ def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
     register(objects, obj, proxy, source)
-    native.extend(proxy, _items(objects, obj, native.__iter__(obj), source))
+    native.extend(proxy, items(objects, obj, native.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(native.__iter__(proxy))
     return proxy
-
-
-def _items(objects: Objects, obj: object, iterator: Iterator[Any], source: Source) -> list[Any]:
-    objects.trace.guard(source, TypeIs(type(obj)))
-    values = list(iterator)
-    objects.trace.guard(source, LengthIs(len(values)))
-    return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
 def set_subclass(objects: Objects, obj: object, source: Source) -> Any:

@@ -15,7 +15,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 
 if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+    from fxstack_capture.trace.state import Calls, Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -43,7 +43,7 @@ def _inlined(model: object) -> Any:
     return model
 
 
-def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def scripted(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of what ``torch.jit.script`` or ``torch.jit.trace`` made of a function: the function, if it is known.
 
     TorchScript hands a float to a parameter that is annotated as one, also where the program gives an integer.
@@ -54,7 +54,7 @@ def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     kinds = {argument.name: str(argument.type) for argument in fn.schema.arguments}
     given = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
     named = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
-    return trace.calls.call(inner, (*given, *args[len(given) :]), named)
+    return calls.call(inner, (*given, *args[len(given) :]), named)
 
 
 def _converted(value: object, kind: str) -> Any:
