@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,9 @@ class _Remembering:
 
 @dataclass(frozen=True, slots=True)
 class Source(_Remembering):
-    """Base of all sources; ``name`` is a Python-like expression for people."""
+    """Base of all sources; ``name`` is a Python-like expression for people, made of ``template``."""
+
+    template: ClassVar[str]
 
     @property
     def base(self) -> Source | None:
@@ -64,7 +66,7 @@ class Source(_Remembering):
             return self._name
 
     def _named(self) -> str:
-        raise NotImplementedError
+        return self.template.format(self)
 
 
 # --- roots ---------------------------------------------------------------------------------------
@@ -75,9 +77,7 @@ class Local(Source):
     """An argument of the root frame, as it is when the frame starts."""
 
     local: str
-
-    def _named(self) -> str:
-        return self.local
+    template = "{0.local}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,7 @@ class Free(Source):
     """The content of a free variable of the root frame."""
 
     local: str
-
-    def _named(self) -> str:
-        return self.local
+    template = "{0.local}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +93,14 @@ class FreeCell(Source):
     """The cell object itself of a free variable of the root frame."""
 
     local: str
-
-    def _named(self) -> str:
-        return f"<cell {self.local}>"
+    template = "<cell {0.local}>"
 
 
 @dataclass(frozen=True, slots=True)
 class Globals(Source):
     """The globals dictionary of the root frame."""
 
-    def _named(self) -> str:
-        return "globals()"
+    template = "globals()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +113,7 @@ class Pinned(Source):
     value: object = field(compare=False, hash=False, repr=False)
     label: str
     key: int = 0
-
-    def _named(self) -> str:
-        return self.label
+    template = "{0.label}"
 
 
 def pinned(value: object, label: str) -> Pinned:
@@ -133,9 +126,7 @@ class Drawn(Source):
 
     index: int
     label: str
-
-    def _named(self) -> str:
-        return f"{self.label} #{self.index}"
+    template = "{0.label} #{0.index}"
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -156,8 +147,7 @@ class Step(Source):
 class InstanceDict(Step):
     """``object.__getattribute__(of, "__dict__")`` of an instance, class-level descriptors bypassed."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.__dict__"
+    template = "{0.of.name}.__dict__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +155,7 @@ class Attribute(Step):
     """An attribute; the classes below say where it is looked up."""
 
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +169,7 @@ class SlotAttr(Step):
 
     owner: type
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +186,7 @@ class ClassAttr(Attribute):
 class TypeOf(Step):
     """``type(of)``."""
 
-    def _named(self) -> str:
-        return f"type({self.of.name})"
+    template = "type({0.of.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +194,7 @@ class Item(Step):
     """Item ``index`` of a list, tuple or deque (or a subclass), by the C-level access."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.index}]"
+    template = "{0.of.name}[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +202,7 @@ class ItemAt(Step):
     """The item of a list, tuple or deque whose index is found at ``at``, by the C-level access."""
 
     at: Source
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.at.name}]"
+    template = "{0.of.name}[{0.at.name}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +210,7 @@ class Key(Step):
     """Value of a constant key in a dict (or a subclass), by the C-level access."""
 
     key: object
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.key!r}]"
+    template = "{0.of.name}[{0.key!r}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +218,7 @@ class KeyAt(Step):
     """The ``index``-th key of a dict, set or frozenset in iteration order."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"list({self.of.name})[{self.index}]"
+    template = "list({0.of.name})[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,9 +226,7 @@ class ValueAt(Step):
     """The ``index``-th value of a dict in iteration order (for keys that are not constants)."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"list({self.of.name}.values())[{self.index}]"
+    template = "list({0.of.name}.values())[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +244,7 @@ class Converted(Step):
     """``by(of)``: another form of the same value, made by a C function that runs no Python code."""
 
     by: Callable[[object], object]
-
-    def _named(self) -> str:
-        return f"{self.by.__name__}({self.of.name})"
+    template = "{0.by.__name__}({0.of.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,16 +256,14 @@ class Cached(Step):
     at: int
     """The address of ``key``, which its records compare: there is one key object for equal keys."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}({self.call})"
+    template = "{0.of.name}({0.call})"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell(Step):
     """The content of a cell object."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.cell_contents"
+    template = "{0.of.name}.cell_contents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +271,7 @@ class Size(Step):
     """``of.size(dim)`` of a tensor."""
 
     dim: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}.size({self.dim})"
+    template = "{0.of.name}.size({0.dim})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,17 +279,14 @@ class Stride(Step):
     """``of.stride(dim)`` of a tensor."""
 
     dim: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}.stride({self.dim})"
+    template = "{0.of.name}.stride({0.dim})"
 
 
 @dataclass(frozen=True, slots=True)
 class StorageOffset(Step):
     """``of.storage_offset()`` of a tensor."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.storage_offset()"
+    template = "{0.of.name}.storage_offset()"
 
 
 @dataclass(frozen=True, slots=True)
