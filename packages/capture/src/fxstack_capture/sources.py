@@ -50,7 +50,7 @@ class _Remembering:
 class Source(_Remembering):
     """Base of all sources; ``name`` is a Python-like expression for people, made of ``template``."""
 
-    template: ClassVar[str]
+    template: ClassVar[str] = "a {0.__class__.__name__}"
 
     @property
     def base(self) -> Source | None:
@@ -151,16 +151,11 @@ class InstanceDict(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(Step):
-    """An attribute; the classes below say where it is looked up."""
+class InstanceAttr(Step):
+    """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
     attr: str
     template = "{0.of.name}.{0.attr}"
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceAttr(Attribute):
-    """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +168,19 @@ class SlotAttr(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class BuiltinAttr(Attribute):
+class BuiltinAttr(Step):
     """``getattr(of, attr)`` where it is known to run no user code (functions, methods, partials, tensors' ``grad``)."""
+
+    attr: str
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
-class ClassAttr(Attribute):
+class ClassAttr(Step):
     """``attr`` looked up raw (no descriptor call) along the MRO of the class ``of``."""
+
+    attr: str
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fxstack_capture.emit.builder import call
 from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.containers import called
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES
@@ -38,15 +38,12 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
         convert: Any = _as_scalar
     else:
         convert = torch.Tensor.numpy if obj.example.flags.writeable else _as_read_only
-    getter = rebuilder.constant(convert, convert.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
+    return called(rebuilder, convert, rebuilder.expr(obj.tensor), hint="array")
 
 
 def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
     """One that was computed of others."""
-    kind = type(obj.example)
-    getter = rebuilder.constant(kind, kind.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
+    return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

@@ -11,7 +11,7 @@ from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.resume import Slot, bound_order
 from fxstack_capture.interpreter.generators import TraceGenerator
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
     if frame is None:
-        make = rebuilder.constant(runtime.finished_generator, "finished_generator")
-        return rebuilder.assign(call(make), "generator")
+        return called(rebuilder, runtime.finished_generator, hint="generator")
     if generator.gi_running:
         raise CannotRebuildError(f"the generator {generator.__qualname__} while it runs")
     return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)

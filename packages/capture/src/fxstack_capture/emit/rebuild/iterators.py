@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,7 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
-    return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
+    return called(rebuilder, weakref.ref, rebuilder.expr(target), hint="ref")
 
 
 def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
