@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
     from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
@@ -59,10 +58,6 @@ def _contains(state: LazyDict, key: object) -> bool:
     return state.get(key) is not ABSENT
 
 
-def _setitem(state: LazyDict, key: object, value: object) -> None:
-    state.put(key, value)
-
-
 def _delitem(state: LazyDict, key: object) -> None:
     if not state.remove(key):
         raise KeyError(key)
@@ -86,15 +81,11 @@ def _pop(state: LazyDict, key: object, *default: object) -> Any:
     return value
 
 
-def _len(state: LazyDict) -> int:
-    return state.length()
-
-
 _lazy_rule(dict.get, _get, 2, 3)
 _lazy_rule(dict.__getitem__, _getitem, 2)
 _lazy_rule(dict.__contains__, _contains, 2)
-_lazy_rule(dict.__setitem__, _setitem, 3)
+_lazy_rule(dict.__setitem__, LazyDict.put, 3)
 _lazy_rule(dict.__delitem__, _delitem, 2)
 _lazy_rule(dict.setdefault, _setdefault, 2, 3)
 _lazy_rule(dict.pop, _pop, 2, 3)
-_lazy_rule(dict.__len__, _len, 1)
+_lazy_rule(dict.__len__, LazyDict.length, 1)
