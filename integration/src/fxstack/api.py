@@ -6,15 +6,13 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import fxstack_capture
 from fxstack.backends import get_default_backend, resolve_backend
 from fxstack.log import CompileLog
+from fxstack.pipeline import Backend
 from fxstack.settings import CompileOptions, make_options
-
-if TYPE_CHECKING:
-    from fxstack.pipeline import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 

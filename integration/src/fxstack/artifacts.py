@@ -10,15 +10,12 @@ import io
 import warnings
 import zipfile
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fxstack_inductor import options_from_environment
 from fxstack_inductor.runtime.cache import Cache, used_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NAME = "fxstack-cache-artifacts"
 _FORMAT = b"1"

@@ -6,14 +6,11 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
-from fxstack.settings import make_options
-
-if TYPE_CHECKING:
-    from fxstack.settings import CompileOptions
+from fxstack.settings import CompileOptions, make_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

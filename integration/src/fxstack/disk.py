@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,19 +22,15 @@ import fxstack_inductor
 import fxstack_interchange
 import fxstack_partition
 from fxstack import torch_compat
+from fxstack.log import CompileLog
 from fxstack.refusals import repeatable
+from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
 from fxstack_capture.torch_side.global_state.state import ATTENTION_FLAGS
-from fxstack_functionalize.disk import CodeReader
+from fxstack_functionalize.disk.code import CodeReader
 from fxstack_inductor.keep import ProgramCache
 from fxstack_interchange import SaveError
 from fxstack_partition.registry import REGISTRY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack.log import CompileLog
-    from fxstack.settings import CompileOptions
 
 logger = logging.getLogger(__name__)
 PACKAGES = (fxstack_capture, fxstack_functionalize, fxstack_inductor, fxstack_interchange, fxstack_partition)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack.safe import Choice
-    from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.driver.reports.recompiling import Recompilation
-    from fxstack_inductor import Failure
-    from fxstack_interchange import StageGraph
+from fxstack.safe import Choice
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.recompiling import Recompilation
+from fxstack_inductor import Failure
+from fxstack_interchange import StageGraph
 
 
 @dataclass(frozen=True, slots=True)

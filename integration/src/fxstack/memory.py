@@ -6,14 +6,9 @@ a compiled step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxstack_inductor import Lowered, lower, memory_timeline
-from fxstack_interchange import Stage
+from fxstack_interchange import Stage, StageGraph
 from fxstack_partition import PartitionOptions, StageMemory
-
-if TYPE_CHECKING:
-    from fxstack_interchange import StageGraph
 
 
 def compiled_memory(stage: StageGraph, options: PartitionOptions) -> StageMemory:

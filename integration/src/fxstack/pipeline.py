@@ -7,25 +7,22 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch.fx import GraphModule
 
-from fxstack.disk import program_store
+from fxstack.disk import ProgramStore, program_store
+from fxstack.log import CompileLog
 from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
+from fxstack.settings import CompileOptions
 from fxstack_capture import disable
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
+from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.collector import paused_collector
 from fxstack_partition import partition
-
-if TYPE_CHECKING:
-    from fxstack.disk import ProgramStore
-    from fxstack.log import CompileLog
-    from fxstack.settings import CompileOptions
-    from fxstack_interchange import Partition, StageGraph
 
 Compiled = Callable[..., Any]
 Backend = Callable[[GraphModule, Sequence[Any]], Compiled]

@@ -8,17 +8,14 @@ graph again, and its exception reaches the program.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
 from fxstack import torch_compat
 from fxstack_inductor.errors import IndexOutOfRange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule, Node
 
 # Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other
 # exceptions, and those of a backward, have the words of the decomposed operators.

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import jinja2
 
 from fxstack.api import compile_log
+from fxstack.log import CompileLog
 from fxstack_interchange import StageGraph, show
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from fxstack.log import CompileLog
 
 STAGES = ("capture", "functionalize", "partition", "inductor")
 

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack.torch_compat import pytree
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Call = Callable[..., Any]
+Call = Callable[..., Any]
 
 # Limits: the decision uses the shortest of eight calls of each side (training: of eight whole steps), once.
 # Inputs of other sizes or a busier machine are not noticed. Four or more graphs of a training program share

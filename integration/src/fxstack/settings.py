@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack.torch_interop.options import TORCH_OPTIONS, in_our_words
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 MODES: dict[str, str] = {
     "default": "",

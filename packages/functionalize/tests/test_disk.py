@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from fxstack_functionalize import aot
 from fxstack_functionalize.disk.codec import from_json, to_json
-from fxstack_functionalize.metadata import OutputInfo, OutputSource
+from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
 from fxstack_interchange import LoadError, SaveError
 
 

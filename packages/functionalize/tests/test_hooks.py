@@ -13,7 +13,7 @@ from test_semantics import leaf
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 from fxstack_functionalize import AotOptions, SavedTensorHooks, aot
-from fxstack_functionalize.hooks import HookReader, NotTraceableError
+from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
 from fxstack_interchange import verify
 
 SCALE = 2.0

@@ -5,16 +5,14 @@ The backend is registered in the entry-point group ``torch_dynamo_backends``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack.log import CompileLog
 from fxstack.pipeline import Compiled, make_backend
 from fxstack.settings import make_options
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch.fx import GraphModule
 
 
 def fxstack(

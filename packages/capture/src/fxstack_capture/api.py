@@ -7,6 +7,7 @@ import copyreg
 import functools
 import warnings
 import weakref
+from collections.abc import Callable
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -15,13 +16,13 @@ from types import (
     MethodWrapperType,
     WrapperDescriptorType,
 )
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.annotations import DISABLED, disable, graph_break, is_compiling, skip, skip_frame
-from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.backend import Backend, eager
 from fxstack_capture.driver.calling import frame_of_call
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.contracts import CallContract
@@ -37,18 +38,13 @@ from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.policy import is_foreign
 from fxstack_capture.driver.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.reports.explanation import Explanation
+from fxstack_capture.driver.reports.records import FrameRecord, Observer
 from fxstack_capture.driver.whole_graph import Captured, capture_whole
 from fxstack_capture.numpy_side.wrapping import ours
 from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.driver.backend import Backend
-    from fxstack_capture.driver.reports.records import FrameRecord, Observer
 
 # Only for ``reset``: it forgets what living compilers have compiled.
 _COMPILERS: Final[weakref.WeakSet[FrameCompiler]] = weakref.WeakSet()

@@ -7,10 +7,8 @@ what to do about it. Raise one with ``graph_break("data-dependent-branch", detai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_capture.guards.records import Guard
+from fxstack_capture.guards.records import Guard
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ Everything else in the compiler calls on its own behalf, and what is raised ther
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 

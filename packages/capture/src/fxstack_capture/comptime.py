@@ -11,27 +11,22 @@ import builtins
 import dis
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import torch
+from torch.fx import Graph
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.driver.errors import ComptimeError
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import Graph
-
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace.state import Trace
-
+from fxstack_capture.trace.state import Trace
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from fxstack_capture.annotations import check_callable
 from fxstack_capture.calls.marks.nonstrict import as_operations
@@ -16,9 +17,6 @@ from fxstack_capture.calls.marks.registered import (
     register,
     traced_as,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -7,13 +7,11 @@ Every table of operators in this package is made from the tables here.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Function = Callable[..., Any]
+Function = Callable[..., Any]
 
 SYMBOLS: Mapping[str, str] = MappingProxyType(
     {

@@ -10,14 +10,11 @@ from __future__ import annotations
 import copy
 import pickle
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
 
 _PREFIX = "_orig_mod."
 

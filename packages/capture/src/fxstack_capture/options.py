@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_capture.guards.filtering import GuardFilter
+from fxstack_capture.guards.filtering import GuardFilter
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,10 @@ Every class states one *primitive* access: none of them runs user code when it i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import ClassVar
 
 
 @cache

@@ -10,15 +10,13 @@ import dataclasses
 import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Final, Self, TypeVar, cast
 
 from fxstack_capture import native
 from fxstack_capture.options import CaptureOptions
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Limits: under skip_guard_eval_unsafe guards are evaluated. A call that needs a guard which torch would skip
 # raises an error, instead of a result that may be wrong. aot_eager_then_compile is eager_then_compile.

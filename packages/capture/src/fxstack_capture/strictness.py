@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 STATE: Final = threading.local()
 

@@ -7,12 +7,9 @@ objects: the collector would walk them all several times for nothing (0.2 of 1.1
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CHANGING = Lock()
 _pauses = 0

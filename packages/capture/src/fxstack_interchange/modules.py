@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
+from torch.nn import Module
 
 from fxstack_interchange import torch_compat
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
-    from torch.nn import Module
 
 
 def make_graph_module(

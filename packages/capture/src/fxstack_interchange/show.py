@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from fxstack_interchange.format.metadata import user_line
+from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
 
 _DTYPES = {
     torch.float64: "f64",

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
+from torch.fx import GraphModule
 
 
 class Stage(StrEnum):

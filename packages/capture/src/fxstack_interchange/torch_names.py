@@ -12,16 +12,14 @@ import importlib
 import re
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-
-    Names = Mapping[str, Mapping[str, str]]
-    """For each feature the modules or classes that have its names, with the names, separated by spaces."""
+Names = Mapping[str, Mapping[str, str]]
+"""For each feature the modules or classes that have its names, with the names, separated by spaces."""
 
 HIDDEN: set[str] = set()
 """Paths that are taken for missing: tests put names there."""

@@ -18,7 +18,7 @@ import torch
 from beside import breaks_beside_plain
 
 from fxstack_capture import disable, graph_break, native, optimize
-from fxstack_capture.calls.rules import RULES
+from fxstack_capture.calls.rules.joined import RULES
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 OUT = io.StringIO()

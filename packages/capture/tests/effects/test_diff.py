@@ -5,7 +5,7 @@ import collections
 import pytest
 from tracing import trace_call
 
-from fxstack_capture.effects import (
+from fxstack_capture.effects.records import (
     CellClear,
     CellSet,
     ClassDelete,

@@ -11,10 +11,12 @@ import types
 from types import SimpleNamespace
 
 from fxstack_capture.callers import calls_program
-from fxstack_capture.interpreter import BytecodeInterpreter, TraceGenerator, frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import frame_rules, super_arguments
+from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.trace.records import RETURNED, Returned
-from fxstack_capture.versions import program_table
+from fxstack_capture.versions.instruction_sets import program_table
 
 
 class NothingFound:

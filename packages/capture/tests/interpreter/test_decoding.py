@@ -10,7 +10,7 @@ import pytest
 
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.bytecode.units import slot_names
-from fxstack_capture.versions import instruction_set, program_table
+from fxstack_capture.versions.instruction_sets import instruction_set, program_table
 
 
 def codes(module):

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, Local, Size, StorageOffset, Stride
-from fxstack_capture.torch_side import TorchTracer
+from fxstack_capture.torch_side.recording.tracer import TorchTracer
 from fxstack_capture.trace.state import Trace
 
 

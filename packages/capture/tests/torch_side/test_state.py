@@ -8,7 +8,7 @@ from recorder import new_trace
 import fxstack_capture
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.sources import Local
-from fxstack_capture.torch_side import TorchTracer
+from fxstack_capture.torch_side.recording.tracer import TorchTracer
 
 
 def traced(program, real=None):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fxstack_capture.versions import _SUPPORTED, instruction_set, refuse_free_threading
+from fxstack_capture.versions.instruction_sets import _SUPPORTED, instruction_set, refuse_free_threading
 
 NOT_COMPILED = frozenset(
     """CACHE EXTENDED_ARG RESERVED INTERPRETER_EXIT EXIT_INIT_CHECK ENTER_EXECUTOR KW_NAMES PRECALL

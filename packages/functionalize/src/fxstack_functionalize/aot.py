@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
-from fxstack_functionalize.disk import CacheEntry
 from fxstack_functionalize.disk.again import Recreated, from_disk, in_present_state
+from fxstack_functionalize.disk.cache_entry import CacheEntry
+from fxstack_functionalize.disk.store import Store
 from fxstack_functionalize.errors import CompilerContractError
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.random.functional_random import draws, stateful, with_random_state
-from fxstack_functionalize.runtime import (
-    Pair,
-    Program,
-    Stages,
-    Variant,
-    compile_pair,
-    inference_wrapper,
-    training_wrapper,
-)
-from fxstack_functionalize.subclasses import Compiling, compile_wrapped
+from fxstack_functionalize.runtime.backward.backwards import Variant
+from fxstack_functionalize.runtime.forward.inference import inference_wrapper
+from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
+from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.tracing.inputs import prepare
 from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
-from fxstack_interchange import OutputKind, Partition, verify
+from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch.fx import GraphModule
-
-    from fxstack_functionalize.disk import Store
-    from fxstack_interchange import StageGraph
-
-    Decompositions = Mapping[Any, Callable[..., Any]]
-    Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
-    Partitioner = Callable[[StageGraph], Partition]
+Decompositions = Mapping[Any, Callable[..., Any]]
+Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+Partitioner = Callable[[StageGraph], Partition]
 
 
 def trace_inference(

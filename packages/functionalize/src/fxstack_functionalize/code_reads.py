@@ -6,18 +6,16 @@ import builtins
 import dis
 import math
 import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from fxstack_functionalize import torch_compat
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    Check = Callable[[dis.Instruction, Collection[str]], None]
-    """Raises for a forbidden instruction. The names are the free variables that no scanned function binds."""
+Check = Callable[[dis.Instruction, Collection[str]], None]
+"""Raises for a forbidden instruction. The names are the free variables that no scanned function binds."""
 
 Read: TypeAlias = tuple[str, str, tuple[str, ...]]
 """The kind (``global`` or ``free``), the name, and the attribute loads that follow directly."""

@@ -8,10 +8,7 @@ a subclass: eager then raises the same error at the right moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
 class FunctionalizeError(RuntimeError):

@@ -7,25 +7,20 @@ is guarded: Python control flow on any other state is decided when the call is t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from inspect import signature
 from operator import getitem
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph
 from torch.nn.parameter import is_lazy
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aot import aot
+from fxstack_functionalize.aot import Compiler, aot
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from fxstack_functionalize.aot import Compiler
-
 
 # Limits: in-place changes of expanded (overlapping) tensors inside of a module are not seen.
 

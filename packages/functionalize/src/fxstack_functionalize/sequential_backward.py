@@ -8,23 +8,18 @@ tensors.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
-from fxstack_interchange import InputKind
+from fxstack_interchange import InputKind, StageGraph
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from torch.fx import Node
-
-    from fxstack_interchange import StageGraph
-
-    Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 # Limits: the first backward frees all saved tensors if saved-tensor hooks run in eager, if one result is
 # computed from another (return logits, loss, other), or if a third result joins the histories (return f(h),

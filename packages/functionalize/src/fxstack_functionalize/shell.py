@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.torch_compat import TreeSpec
-    from fxstack_functionalize.tracing.inputs import Captured
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.torch_compat import TreeSpec
+from fxstack_functionalize.tracing.inputs import Captured
 
 
 @dataclass(frozen=True, slots=True)

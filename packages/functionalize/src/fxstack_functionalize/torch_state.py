@@ -5,21 +5,17 @@ An operator whose result has the default dtype gets the dtype as an argument ins
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode, pytree
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from fxstack_functionalize.torch_compat import OpOverload, TorchDispatchMode
-
-    Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 # Limits: a graph that sets the default dtype and calls an operator that reads it (a custom operator with

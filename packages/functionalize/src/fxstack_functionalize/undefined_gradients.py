@@ -7,8 +7,9 @@ such nodes from a backward graph.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -18,9 +19,6 @@ from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 # Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
 # forward can no longer have.

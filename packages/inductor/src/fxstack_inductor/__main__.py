@@ -9,14 +9,11 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.options import options_from_environment
 from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, SOURCE, Cache, entry_size, file_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PROGRAM = "program"
 KERNELS = "kernels"

@@ -7,23 +7,20 @@ before a call themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_inductor.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    Compiled = Callable[..., tuple[Any, ...]]
-    Number = Any  # an int, or a SymPy expression (SymPy has no type annotations)
-    Values = dict[Number, int]
+Compiled = Callable[..., tuple[Any, ...]]
+Number = Any  # an int, or a SymPy expression (SymPy has no type annotations)
+Values = dict[Number, int]
 
 
 @dataclass(eq=False)

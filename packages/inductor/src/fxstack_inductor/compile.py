@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.arguments import checked
-from fxstack_inductor.failures import NO_DEFECTS, run_by_aten, tell_defects
+from fxstack_inductor.failures import NO_DEFECTS, Failure, run_by_aten, tell_defects
 from fxstack_inductor.freezing.frozen import frozen
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import recorded
 from fxstack_inductor.targets.c_target import load_c, lower_c
+from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_inductor.targets.triton_load import compile_for_device
 from fxstack_inductor.targets.triton_target import LoweredTriton, lower_triton, on_cuda
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.failures import Failure
-    from fxstack_inductor.targets.lowered_c import Lowered
 
 
 def lower(

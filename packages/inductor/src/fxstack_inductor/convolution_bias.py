@@ -7,12 +7,10 @@ instead. Depthwise convolutions are ATen's own kernels, which add the bias thems
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 aten = torch.ops.aten
 

@@ -7,8 +7,9 @@ convolutions, attention, random numbers, and operators whose decomposition needs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,9 +19,6 @@ from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.torch_compat import core_aten_decompositions, decomposition_table
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KEEP_PACKETS = frozenset(
     [

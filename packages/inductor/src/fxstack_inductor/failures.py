@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.errors import (
     CompilerFailedError,
@@ -21,11 +24,6 @@ from fxstack_inductor.errors import (
     TritonMissing,
 )
 from fxstack_interchange.format.metadata import user_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from torch.fx import GraphModule
 
 LOG = logging.getLogger(__name__)
 NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError)

@@ -5,15 +5,13 @@ ATen's kernel applies one operator to all tensors; an optimizer's step calls a d
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor.lower.registry import find_overload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 def _norm(x: torch.Tensor, ord: object = 2, dtype: torch.dtype | None = None) -> torch.Tensor:

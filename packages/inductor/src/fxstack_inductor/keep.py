@@ -7,25 +7,21 @@ import logging
 import platform
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.errors import CompilerFailedError
-from fxstack_inductor.failures import run_by_aten
+from fxstack_inductor.failures import Failure, run_by_aten
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.loader import writable
 from fxstack_inductor.targets.c_artifact import image_from_json, image_to_json, link
 from fxstack_inductor.targets.c_target import native_refusal
 from fxstack_interchange import SaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.failures import Failure
-    from fxstack_inductor.options import InductorOptions
 
 logger = logging.getLogger(__name__)
 NOT_IN_KEYS = ("cache_dir", "cache_limit", "use_cache", "repro_dir", "raise_failures")

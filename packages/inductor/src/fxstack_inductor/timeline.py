@@ -6,20 +6,16 @@ Inputs are not counted.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.nodes import ExternCall, Input, Node
 from fxstack_inductor.runtime.arena import PAGE
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
+from fxstack_inductor.schedule.plan import Plan, Step
 from fxstack_inductor.schedule.steps import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fxstack_inductor.schedule.plan import Plan, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fxstack_interchange import LoadError
+from fxstack_interchange import LoadError, StageGraph
 from fxstack_partition import corpus
 from fxstack_partition.api import partition
 from fxstack_partition.options import PartitionOptions
@@ -17,11 +17,6 @@ from fxstack_partition.report.compare import Comparison, compare
 from fxstack_partition.report.explain import explain
 from fxstack_partition.report.html import to_html
 from fxstack_partition.report.plots import plot_pareto, plot_timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_interchange import StageGraph
 
 
 def _budget(text: str) -> float | int:

@@ -7,11 +7,9 @@ partitions in the disk cache needs neither. torch's flop formulas import Triton 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def networkx() -> Any:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from fxstack_interchange import InputKind
+from torch.fx import Node
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import Node
-
-    from fxstack_interchange import StageGraph
-    from fxstack_partition.budgets.runtime import StageMemory
+from fxstack_interchange import InputKind, StageGraph
+from fxstack_partition.budgets.runtime import StageMemory
 
 _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.extraction.extract import extract
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.mincut.network import build
 from fxstack_partition.mincut.solve import minimum_cut
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
 from fxstack_partition.registry import register
-
-if TYPE_CHECKING:
-    from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.options import PartitionOptions
 
 
 def cut_with_rules(joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions) -> Partition:

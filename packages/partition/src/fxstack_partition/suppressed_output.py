@@ -10,11 +10,8 @@ import ctypes
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _STDOUT = 1
 _OURS = b"Highs"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import CodeType
+from types import CodeType
 
 STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 

@@ -9,16 +9,13 @@ as it is. The formats (wordcode with inline caches, location table, exception ta
 from __future__ import annotations
 
 import dis
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import Region, exception_regions
 from fxstack_capture.bytecode.units import CACHE, EXTENDED_ARG, caches_of, units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import CodeType
 
 Position = tuple[int | None, int | None, int | None, int | None]
 

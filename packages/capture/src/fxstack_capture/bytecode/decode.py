@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import dis
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import exception_regions
+from fxstack_capture.bytecode.opcode import Opcode
 from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Surroundings
 from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
 from fxstack_capture.calls.polyfills import functions as polyfill
@@ -20,12 +22,6 @@ from fxstack_capture.interpreter.handlers.deferred.append_only_lists import appe
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
 from fxstack_capture.standard_library import is_of_standard_library
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import CodeType
-
-    from fxstack_capture.bytecode.opcode import Opcode
 
 _RESUME = dis.opmap["RESUME"]
 _RESUME_AFTER_DELEGATION = 2

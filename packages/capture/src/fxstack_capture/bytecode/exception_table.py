@@ -5,12 +5,9 @@ The format is described in CPython's ``Objects/exception_handling_notes.txt``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
+from types import CodeType
 
 
 @dataclass(frozen=True, slots=True)

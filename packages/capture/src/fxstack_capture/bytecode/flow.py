@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.bytecode.assemble import Body, Op
+from fxstack_capture.bytecode.assemble import Body, Op
 
 _LOOK_AT_ALL = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"}

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.arguments import STARRED
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 _SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from fxstack_capture.bytecode.program import Lowering
 
-    from fxstack_capture.bytecode.program import Lowering
-
-    Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
+Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import CodeType
+from fxstack_capture.interpreter.binding import Signature
+from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
 
-    from fxstack_capture.interpreter.binding import Signature
-    from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
-
-    Handler = Callable[[Any, Any], int | None]  # of an ``interpreter.frame.Frame`` and an operand
-    """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to
-    leave.
-    """
-    Step = tuple[Handler, Any]
-    Lowering = Callable[["Instruction"], Step]
+Handler = Callable[[Any, Any], int | None]  # of an ``interpreter.frame.Frame`` and an operand
+"""Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to
+leave.
+"""
+Step = tuple[Handler, Any]
+Lowering = Callable[["Instruction"], Step]
 
 ASYNC_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dis
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
+from collections.abc import Iterator
+from types import CodeType
 
 EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 CACHE = dis.opmap["CACHE"]

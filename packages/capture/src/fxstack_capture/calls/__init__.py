@@ -4,7 +4,3 @@
 which C code may run for real and ``native_run`` runs it; ``polyfills`` replaces C code that calls functions
 of the program. The folder imports ``objects``, ``torch_side`` and ``interpreter``. Begin with ``dispatch``.
 """
-
-from fxstack_capture.calls.dispatch import CallDispatcher
-
-__all__ = ["CallDispatcher"]

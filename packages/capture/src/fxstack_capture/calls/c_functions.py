@@ -33,14 +33,12 @@ import os
 import string
 import types
 import unicodedata
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 KEEPS_SYMBOLS = 1 << 0
 """Treats a SymInt as the number that it is, or only moves it around."""

@@ -12,9 +12,10 @@ traced and not cached.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, MethodType, WrapperDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,13 +29,8 @@ from fxstack_capture.objects.cache_keys import is_typed, key_of, keyword_mark
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import Cached, pinned
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.trace.state import Calls, Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Trace
-
 
 # Limits: a call whose key has tensors, symbolic numbers, objects made in the same graph, or objects that hash
 # by Python code is traced each time and not cached. A first call that caches a tensor or another new object,

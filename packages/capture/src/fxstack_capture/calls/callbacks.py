@@ -9,13 +9,11 @@ the dispatcher.
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture import native
-
-if TYPE_CHECKING:
-    from fxstack_capture.calls.c_functions import Taken
-    from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.calls.c_functions import Taken
+from fxstack_capture.trace.state import Calls, Trace
 
 
 def routed(

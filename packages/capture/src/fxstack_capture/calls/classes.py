@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -11,11 +12,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 # Limits: classes that a program makes and uses behind a graph break are compiled anew in each call, and live
 # until the compiled code is dropped.

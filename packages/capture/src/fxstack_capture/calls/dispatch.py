@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
@@ -21,10 +23,11 @@ from fxstack_capture.calls.marks.registered import registered
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
-from fxstack_capture.calls.rules import RULES
+from fxstack_capture.calls.rules.joined import RULES
 from fxstack_capture.calls.rules.library.operator_objects import OPERATOR_OBJECTS
 from fxstack_capture.calls.rules.torch.compiling import scripted
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
+from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.kernels.launching import launch_rules
 from fxstack_capture.objects.constants import BUILTIN_METHOD
 from fxstack_capture.objects.instances import has_finalizer
@@ -32,15 +35,9 @@ from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+from fxstack_capture.trace.state import Objects, Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from fxstack_capture.calls.table import Rule, RuleTable
-    from fxstack_capture.trace.state import Objects, Trace
-
-    Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
+Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class CallDispatcher:

@@ -13,8 +13,9 @@ import decimal
 import functools
 import operator
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sympy
@@ -39,12 +40,8 @@ from fxstack_capture.calls.c_functions import (
 )
 from fxstack_capture.interpreter.exceptions.errors import mentions_symbols
 from fxstack_capture.numpy_side.scalar import Scalar
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
 
 _TORCH = Path(torch.__file__).parent
 

@@ -6,10 +6,9 @@ The real iterator must not be advanced while tracing, and C code would do so. Wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.trace.state import Calls, Trace
 
 
 class Reader:

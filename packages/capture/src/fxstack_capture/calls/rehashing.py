@@ -6,20 +6,16 @@ only as long as these have no effects.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fxstack_capture.trace.state import Trace
 
 _NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.marks.marked import call_marked, is_marked
-from fxstack_capture.calls.polyfills import of_call
+from fxstack_capture.calls.polyfills.requests import of_call
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.records import RETURNED, Link
+from fxstack_capture.trace.state import Calls
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
-
-    Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
-    Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
+Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
+Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
 
 
 def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import collections
 import itertools
 import types
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture import native
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from fxstack_capture.trace.state import Objects, Trace
+from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
 PYTHON: Final = 2  # something whose use may start Python frames

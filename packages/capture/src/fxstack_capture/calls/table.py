@@ -7,22 +7,18 @@ see, or breaks the graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture.callers import plainly
+from fxstack_capture.trace.state import Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import CodeType
-
-    from fxstack_capture.trace.state import Trace
-
-    Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
-    Positional = Callable[..., Any]
-    Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
-    Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
+Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+Positional = Callable[..., Any]
+Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
+Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
 
 
 def _run_plainly(fn: Any, _trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,16 +6,12 @@ other backend and entries of its own. A backend that is the function's own anywa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture import native
-from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.backend import Backend, eager
 from fxstack_capture.stance import current_stance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.driver.backend import Backend
 
 
 def named_backend(given: str | Backend) -> Backend:

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.calls import CallDispatcher, native_run
+from fxstack_capture.bytecode.program import ProgramTable
+from fxstack_capture.calls import native_run
+from fxstack_capture.calls.dispatch import CallDispatcher
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
 from fxstack_capture.interpreter.machine import BytecodeInterpreter
-from fxstack_capture.objects import ObjectModel
 from fxstack_capture.objects.kinds.functions import proxy_cell
+from fxstack_capture.objects.object_model import ObjectModel
 from fxstack_capture.objects.records import Parts
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.contract import Bound
+from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import FreeCell, Local
 from fxstack_capture.strictness import is_error
-from fxstack_capture.torch_side import TorchTracer
+from fxstack_capture.torch_side.recording.tracer import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
-from fxstack_capture.trace.records import DeferredLocal
+from fxstack_capture.trace.records import DeferredLocal, RootOutcome
 from fxstack_capture.trace.state import Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
-
-    from fxstack_capture.bytecode.program import ProgramTable
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.shapes.contract import Bound
-    from fxstack_capture.shapes.history import FrameHistory
-    from fxstack_capture.trace.records import RootOutcome
 
 # Interpreting one call takes several Python frames; the C stack is hardly used.
 _EXTRA_RECURSION = 20_000

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack_capture import native
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.reports.verifying import verified
+from fxstack_capture.options import CaptureOptions
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
-
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.trace.records import CapturedCode
+from fxstack_capture.trace.records import CapturedCode
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 

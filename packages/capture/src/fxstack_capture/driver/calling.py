@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.driver.attempt import real_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.guards.accesses import RealFrame
 
 
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:

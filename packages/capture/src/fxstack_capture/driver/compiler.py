@@ -12,13 +12,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from types import CellType, CodeType, FunctionType
+from typing import Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.driver.alternate_backends import Alternates
 from fxstack_capture.driver.attempt import real_frame
-from fxstack_capture.driver.backend import compile_graph
+from fxstack_capture.driver.backend import Backend, compile_graph
+from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.deferred_compilation import end_postponement, postpone
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -44,7 +47,13 @@ from fxstack_capture.driver.fullgraph import demand_compiled
 from fxstack_capture.driver.profitability import Trials
 from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
-from fxstack_capture.driver.reports.recompiling import LOG, fitting_entry, limit_reached, refusal
+from fxstack_capture.driver.reports.recompiling import (
+    LOG,
+    Recompilation,
+    fitting_entry,
+    limit_reached,
+    refusal,
+)
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.tracing import FrameTracing
@@ -52,27 +61,19 @@ from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
+from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
 from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unloaded
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
-from fxstack_capture.versions import program_table
+from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import paused_collector
-
-if TYPE_CHECKING:
-    from types import CellType, CodeType, FunctionType
-
-    from fxstack_capture.bytecode.program import ProgramTable
-    from fxstack_capture.driver.backend import Backend
-    from fxstack_capture.driver.contracts import CallContract
-    from fxstack_capture.driver.reports.recompiling import Recompilation
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.options import CaptureOptions
 
 # Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
 _TRACING: Final = threading.RLock()

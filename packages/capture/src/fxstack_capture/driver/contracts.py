@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
 
 import torch
 
 from fxstack_capture.driver.calling import function_of
 from fxstack_capture.driver.frame_policy.policy import is_module_call
-from fxstack_capture.sources import Item, Key, Local
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FunctionType
-
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.shapes.contract import Bound, ShapeContract
-    from fxstack_capture.sources import Source
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.shapes.contract import Bound, ShapeContract
+from fxstack_capture.sources import Item, Key, Local, Source
 
 Arguments = dict[str, tuple[object, "Source | None"]]
 

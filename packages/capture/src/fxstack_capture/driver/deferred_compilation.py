@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 from fxstack_capture import native
 from fxstack_capture.driver.frame_policy.disabling import disabled_code
+from fxstack_capture.driver.states import CodeState
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.driver.states import CodeState
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.guards.records import Guard
 
 
 def postpone(owner: object, frame: RealFrame, code: CodeType, state: CodeState, until: Guard) -> Any:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fxstack_capture.breaks import graph_break
-
-if TYPE_CHECKING:
-    from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.guards.explain import GuardFailure
+from fxstack_capture.breaks import BreakRecord, graph_break
+from fxstack_capture.guards.explain import GuardFailure
 
 
 class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.compile know

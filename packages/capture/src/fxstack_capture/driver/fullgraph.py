@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING
+from types import CodeType, FunctionType, MethodType
 
 from fxstack_capture.driver.errors import plain
 from fxstack_capture.driver.frame_policy.disabling import is_disabled
 from fxstack_capture.driver.frame_policy.policy import has_foreign_modes, is_own
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 
 def demand_compiled(function: FunctionType) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import statistics
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from types import CodeType
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,14 +22,8 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.driver.fullgraph import first_frame_of
-from fxstack_capture.driver.reports.records import FrameRecord, Verdict
+from fxstack_capture.driver.reports.records import FrameRecord, Tally, Verdict
 from fxstack_capture.stance import Stance, current_stance
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.driver.reports.records import Tally
-
 
 # Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
 # compared.

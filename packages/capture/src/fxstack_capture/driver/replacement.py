@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import shown
 from fxstack_capture.emit.frame import Draft, computes_numbers_only
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import Guard
-
-if TYPE_CHECKING:
-    from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.trace.records import CapturedCode
+from fxstack_capture.trace.records import CapturedCode
 
 
 @dataclass(frozen=True, slots=True)

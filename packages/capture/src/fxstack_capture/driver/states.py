@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 from weakref import ref
 
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
-
-if TYPE_CHECKING:
-    from types import CodeType
-
 
 _REJECTIONS = 100
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace
-from fxstack_capture.driver.contracts import names_of_forward
+from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import Unsupported
 from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.driver.replacement import Written
+from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.endings.breaking import draft_stop
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Draft, draft_return
+from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
 from fxstack_capture.trace.records import Raised, Returned, Stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from fxstack_capture.bytecode.program import ProgramTable
-    from fxstack_capture.driver.contracts import CallContract
-    from fxstack_capture.driver.states import CodeState
-    from fxstack_capture.emit.resume import Resumptions
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.options import CaptureOptions
 
 # How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
 _ATTEMPTS = 12

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxstack_capture import native
 from fxstack_capture.breaks import GraphBreak, graph_break
@@ -16,26 +18,17 @@ from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, Unsupported
 from fxstack_capture.driver.reports.signature import signature_of
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.frame import draft_return
-from fxstack_capture.guards.explain import first_failure
+from fxstack_capture.emit.frame import Emitted, draft_return
+from fxstack_capture.guards.explain import GuardFailure, first_failure
+from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.shapes.contract import ShapeContractError, demand_general
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.sources import Source
 from fxstack_capture.trace.records import Raised, Returned
-from fxstack_capture.versions import program_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
-
-    from fxstack_capture.emit.frame import Emitted
-    from fxstack_capture.guards.explain import GuardFailure
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.shapes.contract import ShapeContract
-    from fxstack_capture.sources import Source
-    from fxstack_interchange import StageGraph
+from fxstack_capture.versions.instruction_sets import program_table
+from fxstack_interchange import StageGraph
 
 
 @dataclass(frozen=True, slots=True)

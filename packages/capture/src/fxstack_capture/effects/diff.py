@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from fxstack_capture.effects.records import (
     Advance,
@@ -23,16 +24,10 @@ from fxstack_capture.effects.records import (
     SlotDelete,
     SlotSet,
 )
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
-from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.registry import Entry
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED, LazyDict
+from fxstack_capture.objects.registry import Entry
+from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.state import Objects
 
 
 def diff(objects: Objects) -> Effects:

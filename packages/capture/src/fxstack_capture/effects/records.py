@@ -8,13 +8,11 @@ graph, proxies, or objects made during the trace.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

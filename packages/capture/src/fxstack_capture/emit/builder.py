@@ -8,12 +8,10 @@ code object: they appear as names that are assigned once at the top.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from fxstack_interchange.format.literals import PYTHON_LITERALS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _MARK = "\0fxstack constant "
 

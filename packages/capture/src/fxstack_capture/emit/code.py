@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterable
 from types import CodeType
-from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.assemble import linetable_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_capture.emit.builder import Builder
+from fxstack_capture.emit.builder import Builder
 
 _OUTER = "_fxstack_outer"
 

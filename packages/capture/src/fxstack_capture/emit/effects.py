@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
 
 from fxstack_capture.effects import records as r
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.rebuild.instances import traceback_of
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.runtime import advanced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import torch
-
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 
 Statements = list[ast.stmt]
 

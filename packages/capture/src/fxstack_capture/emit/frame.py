@@ -8,10 +8,12 @@ trace is alive, the graph is compiled when torch's state is the caller's again.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
-from fxstack_capture.effects import diff
+from fxstack_capture.effects.diff import diff
 from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
@@ -20,19 +22,13 @@ from fxstack_capture.emit.endings.restore import Restore
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
-from fxstack_capture.sources import Drawn, Item, Local, Pinned
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.sources import Drawn, Item, Local, Pinned, Source
 from fxstack_capture.torch_side.global_state.state import changed_by
 from fxstack_capture.torch_side.recording.assumptions import HandledError
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.records import CapturedCode
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.records import CapturedCode
+from fxstack_capture.trace.state import Trace
 
 
 @dataclass(frozen=True, slots=True)

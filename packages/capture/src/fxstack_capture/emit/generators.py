@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.flow import handler_of
@@ -16,9 +16,6 @@ from fxstack_capture.bytecode.layout import Layout, assemble, move
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 
 @dataclass(frozen=True, slots=True)

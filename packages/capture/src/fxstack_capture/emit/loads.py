@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture import sources as s
@@ -12,11 +13,7 @@ from fxstack_capture.emit.builder import Builder, attribute, call, item, load
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards import accesses
 from fxstack_capture.guards.accesses import RealFrame, item_reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fxstack_capture.objects.kinds.random_draws import Draw
+from fxstack_capture.objects.kinds.random_draws import Draw
 
 _Base = torch_compat.TensorBase
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_capture.guards.accesses import follow
+from fxstack_capture.guards.accesses import RealFrame, follow
 from fxstack_capture.guards.torch_state import function_mode_at
+from fxstack_capture.sources import Converted, Source
 from fxstack_capture.torch_side.subclasses.suspended_modes import mode_at
-
-if TYPE_CHECKING:
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.sources import Converted, Source
 
 
 def resolve(source: Source, frame: RealFrame) -> Any:

@@ -10,12 +10,12 @@ arguments follow its own): tracing it inlines the callee again, from the break o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import chain
-from types import FunctionType
-from typing import TYPE_CHECKING
+from types import CodeType, FunctionType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_NONE, calling, calling_on_top
@@ -25,10 +25,6 @@ from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.calls.polyfills.functions import End
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
 
 STACK_ARGUMENT = ".stack{}"
 EXCEPTION_ARGUMENT = ".exception"

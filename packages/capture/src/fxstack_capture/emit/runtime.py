@@ -6,11 +6,13 @@ They are few on purpose: what plain syntax can say is emitted as syntax.
 from __future__ import annotations
 
 import _random
+import random
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from traceback import walk_tb
-from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
 
 import torch
 from torch import default_generator
@@ -18,12 +20,7 @@ from torch import default_generator
 from fxstack_capture import native, torch_compat
 from fxstack_capture.calls.polyfills.functions import given
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator
-    from types import CellType, CodeType
-
-    States = tuple[tuple[Callable[[Any], object], Any], ...]
+States = tuple[tuple[Callable[[Any], object], Any], ...]
 
 
 class Continue(tuple[Any, ...]):

@@ -7,21 +7,18 @@ kind in native/steps.c where no present kind does what it needs.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture import native, sources, torch_compat
 from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards.kept import held
+from fxstack_capture.sources import Source
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CellType, CodeType, FunctionType
-
-    from fxstack_capture.sources import Source
-
-    Access = tuple[str, object]
+Access = tuple[str, object]
 
 MISSING: Any = object()
 """What ``read`` returns for a value that is not there."""

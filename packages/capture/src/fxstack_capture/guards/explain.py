@@ -4,18 +4,15 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import Any
 
 from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards import records, words
 from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import FunctionType
-
-    from fxstack_capture.guards.records import Guard
+from fxstack_capture.guards.records import Guard
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,19 @@ of ``torch.compile``, and speak of kinds of guards in its words, so that filters
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.guards import records
 from fxstack_capture.guards.accesses import MISSING, RealFrame, read
-from fxstack_capture.sources import Globals, Pinned
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.sources import Globals, Pinned, Source
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.sources import Source
-
-    GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
+GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
 
 # Limits: a filter sees more guards than torch's has, with torch's kinds; some kinds of torch do not occur.
 

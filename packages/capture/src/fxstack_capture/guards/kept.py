@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture import sources
 from fxstack_capture.guards import records
+from fxstack_capture.guards.records import Check, Guard
 from fxstack_capture.guards.text import short
 from fxstack_capture.objects.class_flags import is_heap_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.guards.records import Check, Guard
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 
 class Weakly:

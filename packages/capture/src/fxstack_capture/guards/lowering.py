@@ -5,20 +5,17 @@ The kinds named here are the ones of native/steps.c, native/checks.c and native/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 from fxstack_capture import sources
 from fxstack_capture.guards import records
 from fxstack_capture.guards.accesses import ROOTS, STEPS
 from fxstack_capture.guards.shape import shape_program
 from fxstack_capture.guards.torch_state import GETTERS, TorchState, function_mode_at
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
 

@@ -7,12 +7,11 @@ data: nothing here runs a check. ``words`` says what a record demands, for peopl
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import sympy
+import sympy
 
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import sympy
 from sympy.logic import boolalg
 
 from fxstack_capture.shapes.symbolic import floats
 from fxstack_capture.torch_compat import sympy_functions as torch_functions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 Instruction = tuple[str, Any]
 Registers = "Mapping[sympy.Symbol, int]"

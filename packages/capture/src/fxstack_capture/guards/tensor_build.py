@@ -22,18 +22,15 @@ import sysconfig
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.guards.tensor_selftest import agrees_with_torch
 from fxstack_capture.guards.tensors import prepare_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NATIVE = Path(__file__).parent.parent / "native"
 _SOURCES = ("tensor_check.cpp", "tensor_api.h")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,9 +14,6 @@ from fxstack_capture.guards.records import Check, TensorIs, TorchStateIs
 from fxstack_capture.guards.tensors import tensor_facts
 from fxstack_capture.guards.torch_state import snapshot
 from fxstack_capture.sources import Local
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def _subject(value: object) -> object:

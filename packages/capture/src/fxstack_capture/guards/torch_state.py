@@ -6,15 +6,13 @@ compares the same getters (or, with the compiled tensor checks, one small struct
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DEVICES = ("cpu", "cuda")
 

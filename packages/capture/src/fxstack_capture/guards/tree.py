@@ -8,20 +8,17 @@ cheap checks come first, and cheap subtrees before dear ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 from fxstack_capture import native, sources
+from fxstack_capture.guards import records
 from fxstack_capture.guards.kept import kept_guards
 from fxstack_capture.guards.lowering import CHECKS, RELATIONS, RelationContext, lower_root, lower_step
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import CodeType
-
-    from fxstack_capture.guards import records
 
 _first = itemgetter(0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -11,13 +12,9 @@ from fxstack_capture.guards.kept import held
 from fxstack_capture.guards.tensors import tensor_facts
 from fxstack_capture.guards.text import class_name, short
 from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
+from fxstack_capture.sources import Source
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-
-    Reader = Callable[[Source], Any]
+Reader = Callable[[Source], Any]
 
 
 def _numbers(values: tuple[int | None, ...] | None) -> str:

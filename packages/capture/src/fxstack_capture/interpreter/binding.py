@@ -8,16 +8,14 @@ as a list.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Signature:

@@ -8,17 +8,13 @@ beginning (``emit.endings.fallback``), which raises what the program raises, wit
 from __future__ import annotations
 
 import dis
-from typing import TYPE_CHECKING
+from types import CodeType
 
 import torch
 
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.exception_table import exception_regions
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame
 
 # Limits: a check ends the graph if the graph writes to its inputs, or if it runs on a GPU and indexes tensors
 # or draws random numbers. If a check fails, the frame runs twice: the graph, then plain Python.

@@ -5,10 +5,9 @@ interpreted.
 from __future__ import annotations
 
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.machine import BytecodeInterpreter
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 
 
 def build_class(interp: BytecodeInterpreter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

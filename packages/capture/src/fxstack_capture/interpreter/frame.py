@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from types import CellType
-from typing import TYPE_CHECKING, Any, Protocol
+from types import CellType, CodeType
+from typing import Any, Protocol
 
-from fxstack_capture.interpreter.modules import with_module
+from fxstack_capture.bytecode.program import Program
+from fxstack_capture.interpreter.exceptions.handled import HandledException
+from fxstack_capture.interpreter.modules import ModuleStack, with_module
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.bytecode.program import Program
-    from fxstack_capture.interpreter.exceptions.handled import HandledException
-    from fxstack_capture.interpreter.modules import ModuleStack
-    from fxstack_capture.trace.records import Link
-    from fxstack_capture.trace.state import Calls, Objects, Trace
+from fxstack_capture.trace.records import DeferredLocal, Link
+from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
 class FrameRunner(Protocol):

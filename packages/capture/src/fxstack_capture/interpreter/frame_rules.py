@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Callable, Mapping
 from types import GeneratorType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.interpreter.classes import build_class
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
+from fxstack_capture.interpreter.machine import BytecodeInterpreter
 from fxstack_capture.interpreter.values import NULL
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.interpreter.machine import BytecodeInterpreter
-
-    FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any]
+FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def python_type_of(obj: object) -> type:

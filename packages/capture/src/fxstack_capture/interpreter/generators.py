@@ -6,19 +6,15 @@ their type as ``types.GeneratorType`` (``python_type_of``), and so does ``isinst
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, GeneratorType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.exceptions.errors import chain_context
 from fxstack_capture.interpreter.exceptions.handled import HandledException
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.interpreter.frame import Frame
-
+from fxstack_capture.interpreter.frame import Frame
 
 # Limits: type(), isinstance and inspect report the generator type for a generator made while tracing. C code
 # that tests for the exact type (PyGen_CheckExact) sees another type. __qualname__ accepts values that are not

@@ -8,12 +8,13 @@ operators of ``trace.calls``.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.bytecode.program import ASYNC_FLAGS
+from fxstack_capture.bytecode.program import ASYNC_FLAGS, Program, ProgramTable, Step
 from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
@@ -30,14 +31,8 @@ from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
-from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from types import CodeType, FunctionType
-
-    from fxstack_capture.bytecode.program import Program, ProgramTable, Step
-    from fxstack_capture.trace.records import Link, RootOutcome
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
+from fxstack_capture.trace.state import Trace
 
 
 class BytecodeInterpreter:

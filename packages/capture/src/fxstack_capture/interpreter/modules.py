@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from types import CellType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from types import CellType, CodeType
+from typing import Any
 
 import torch
 
 from fxstack_capture.sources import FreeCell, Globals, InstanceAttr, Item, Key, Local, Source
 from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import CodeType
-
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 ModuleStack = dict[str, tuple[str, str]]
 """From an expression for each module, the outermost first, to its path and the qualified name of its class."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from types import CodeType, FunctionType
+from typing import Any, Protocol
 
 from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.interpreter.frame import Frame, FrameRunner
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
-from fxstack_capture.interpreter.stopping import Reached
+from fxstack_capture.interpreter.stopping import Descent, Reached
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace.records import Raised, Returned
-
-if TYPE_CHECKING:
-    from types import CodeType, FunctionType
-
-    from fxstack_capture.bytecode.program import ProgramTable
-    from fxstack_capture.interpreter.stopping import Descent
-    from fxstack_capture.trace.records import DeferredLocal, RootOutcome
+from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome
 
 
 class RootRunner(FrameRunner, Protocol):

@@ -10,17 +10,12 @@ times: every depth would have code of its own, while a real call runs what was c
 from __future__ import annotations
 
 from inspect import CO_GENERATOR
-from types import CellType
-from typing import TYPE_CHECKING
+from types import CellType, CodeType
 
 from fxstack_capture.breaks import REASONS, GraphBreak
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import NOTHING, Link, Stopped, StoppedFrame
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.interpreter.frame import Frame
 
 _RECURRENCES = 8
 _HOPELESS = "inline-limit"

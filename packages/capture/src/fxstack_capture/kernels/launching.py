@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,14 +21,10 @@ from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.kernels.records import LaunchRefused, record_launch
 from fxstack_capture.torch_compat import FakeTensor, FunctionalTensor
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.operators.kernel_operators import launch_operator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.trace.state import Trace
-
-    Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
 
 _MODULE = "triton.runtime.jit"
 _CLASSES = frozenset({"KernelInterface", "JITCallable"})

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from fxstack_interchange.operators.kernels import KernelArgument, KernelLaunch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 LOG = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ Nothing here needs a GPU. Triton is imported only in programs that have imported
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -19,11 +20,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fxstack_capture.kernels.writes import arguments, written
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_interchange.operators.kernels import KernelArgument
+from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
 """What a kernel writes to does not depend on this."""

@@ -8,12 +8,10 @@ operation that is not known) the answer errs on the safe side: everything that i
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from typing import Any
 
 LOADED = 0
 """Stands for every value that was read from memory."""

@@ -105,10 +105,8 @@ something that it refers to weakly is gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
 class NativeMissingError(RuntimeError):

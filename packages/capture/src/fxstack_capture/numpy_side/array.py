@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
 
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, define_methods, function_of
+from fxstack_capture.torch_compat import ndarray
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.parts import Arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-    import torch
-
-    from fxstack_capture.torch_compat import ndarray
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class ArrayOwner(Arrays, Protocol):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import Pair, pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.numpy_side.array import Array
 
 
 def _class(array: Array) -> type:

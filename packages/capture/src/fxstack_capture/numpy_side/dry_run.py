@@ -7,14 +7,12 @@ Class, dtype, shape, strides and sharing of memory of a result do not depend on 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 # Limits: the graph ends where torch._numpy is known to compute another value: division and powers of integers
 # by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. It also ends for np.bool_ and

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fxstack_capture.numpy_side.types import TORCH_OF
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, function_of
 from fxstack_capture.torch_compat import torch_numpy as tnp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
 

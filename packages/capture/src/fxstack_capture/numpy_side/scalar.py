@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -23,11 +24,7 @@ from fxstack_capture.operator_protocol import (
     define_methods,
     function_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
 """What an integer from outside is guarded to be smaller than."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,7 @@ from fxstack_capture.numpy_side.types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TO
 from fxstack_capture.operator_protocol import COMPARISONS, function_of
 from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side.numbers import number_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +15,6 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.tensor_arrays import takes_number
 from fxstack_capture.numpy_side.types import NUMBERS, TORCH_OF
 from fxstack_capture.torch_side.numbers.number_tensors import SCALAR_ARGUMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)

@@ -9,7 +9,8 @@ A copy where NumPy makes a view will do as long as nobody writes to either and i
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -22,12 +23,7 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
 from fxstack_capture.operator_protocol import OUT_OF_PLACE
 from fxstack_capture.torch_compat import torch_numpy as tnp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import NoReturn
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}

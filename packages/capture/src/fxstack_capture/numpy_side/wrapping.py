@@ -7,19 +7,16 @@ In plain Python the arrays are the tensors' own memory, and NumPy computes: tens
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.torch_compat import pytree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 TORCHS = "wrap_numpy.<locals>.wrap"
 """What the function is called that ``torch.compiler.wrap_numpy`` makes; the wrapped one is its ``__wrapped__``."""

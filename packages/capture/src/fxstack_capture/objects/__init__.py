@@ -5,7 +5,3 @@ Everything that a traced frame reads from outside enters here: ``wrapping`` make
 module for each kind of object, ``protocols`` follows CPython's attribute protocols. Begin with
 ``object_model``.
 """
-
-from fxstack_capture.objects.object_model import ObjectModel
-
-__all__ = ["ObjectModel"]

@@ -12,23 +12,18 @@ from __future__ import annotations
 
 import re
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import sympy
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.guards.records import Equals, HasKey, IdentityIs, KeysAre, ShapeHolds
+from fxstack_capture.guards.records import Equals, Guard, HasKey, IdentityIs, KeysAre, ShapeHolds
+from fxstack_capture.objects.registry import Entry
 from fxstack_capture.shapes.policy import is_argument
-from fxstack_capture.sources import Key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.objects.registry import Entry
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.sources import Key, Source
+from fxstack_capture.trace.state import Objects
 
 # Limits: text with the address of a new object (<object at 0x...>) that was made before a graph break names
 # another address after it. Equal strings may or may not be the same object.

@@ -8,16 +8,12 @@ of its type; so are objects that were told apart by their ids or hashes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from fxstack_capture.guards.records import AllDistinct
-
-if TYPE_CHECKING:
-    from fxstack_capture.objects.registry import Entry
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.objects.registry import Entry
+from fxstack_capture.sources import Source
+from fxstack_capture.trace.state import Objects
 
 
 class Distinctions:

@@ -5,12 +5,16 @@ and class lookups.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from types import CellType, FunctionType
+from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.effects.records import Effect
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.objects import wrapping
 from fxstack_capture.objects.addresses import Addresses
@@ -26,18 +30,11 @@ from fxstack_capture.objects.kinds.recreated_functions import RecreatedFunctions
 from fxstack_capture.objects.protocols import abstract_classes, descriptors, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.objects.protocols.classes import ClassReads
+from fxstack_capture.objects.records import Parts, ProxiedCell
 from fxstack_capture.objects.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.objects.stable_modules import is_stable, is_stable_module, label_of
 from fxstack_capture.sources import InstanceDict, Source, pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import ContextVar, Token
-    from types import CellType, FunctionType
-
-    from fxstack_capture.effects.records import Effect
-    from fxstack_capture.objects.records import Parts, ProxiedCell
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 
 class ObjectModel:

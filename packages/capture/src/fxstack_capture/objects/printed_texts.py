@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 # Limits: only text that an argument or an f-string passes to print in one expression is deferred. Text that
 # goes first into a variable, %, str.format, str(), a logger, a key, a conditional expression or another

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import CellType, FunctionType
+from typing import Any
 
-if TYPE_CHECKING:
-    from types import CellType, FunctionType
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.records import DeferredLocal
+from fxstack_capture.sources import Source
+from fxstack_capture.trace.records import DeferredLocal
 
 
 @dataclass(frozen=True, slots=True)

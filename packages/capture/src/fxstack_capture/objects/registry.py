@@ -7,11 +7,9 @@ themselves (functions, classes, modules) are entries whose proxy is the original
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from fxstack_capture.sources import Source
-
+from fxstack_capture.sources import Source
 
 NEW_CLASS_MARK: Final = "__fxstack_new__"
 """In the namespace of a class that is being made by the program."""

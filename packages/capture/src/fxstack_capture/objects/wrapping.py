@@ -21,8 +21,9 @@ import re
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,16 +40,11 @@ from fxstack_capture.objects.kinds import containers, contexts, held_parts, user
 from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 from fxstack_capture.objects.kinds.functions import proxy_cell
 from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local
+from fxstack_capture.sources import BuiltinAttr, Converted, Item, Local, Source
 from fxstack_capture.torch_compat import CustomOpDef
+from fxstack_capture.trace.state import Objects
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
-
-    Handler = Callable[[Objects, Any, Source], Any]
+Handler = Callable[[Objects, Any, Source], Any]
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:

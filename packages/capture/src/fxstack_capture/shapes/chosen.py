@@ -11,19 +11,15 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import torch.compiler.config
 
 from fxstack_capture import sources as s
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.sources import Source
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.sources import Source
 
 _WITH_DIMENSION: Final = re.compile(r"(.+):(\d+)")
 _WHITESPACE: Final = re.compile(r"\s")

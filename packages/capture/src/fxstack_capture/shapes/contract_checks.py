@@ -9,17 +9,14 @@ user's line.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import sympy
 
 from fxstack_capture.shapes.contract import ShapeContractError
+from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
 from fxstack_capture.shapes.symbolic.words import at_line, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from fxstack_capture.shapes.geometry import Geometry, NamedSymbol
 
 # Limits: about 300 values of a range, and some combinations of several names, are tried. A guard that these
 # values do not refute stays a guard, so a call that needs it compiles again.

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
 
 from fxstack_capture import torch_compat
+from fxstack_capture.shapes.contract import Solved
+from fxstack_capture.shapes.dims import Hint, Range
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
-from fxstack_capture.shapes.policy import Kind
-from fxstack_capture.shapes.symbolic.env import NamedSource
-from fxstack_capture.sources import Affine, Size, StorageOffset, Stride
+from fxstack_capture.shapes.marks import DimRange
+from fxstack_capture.shapes.policy import Kind, SizePlan, TensorPlan
+from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv, NamedSource
+from fxstack_capture.shapes.symbolic.floats import Computed
+from fxstack_capture.sources import Affine, Size, Source, StorageOffset, Stride
 from fxstack_capture.torch_compat import ValueRanges, int_oo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_capture.shapes.contract import Solved
-    from fxstack_capture.shapes.dims import Hint, Range
-    from fxstack_capture.shapes.marks import DimRange
-    from fxstack_capture.shapes.policy import SizePlan, TensorPlan
-    from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
-    from fxstack_capture.shapes.symbolic.floats import Computed
-    from fxstack_capture.sources import Source
 
 Number: TypeAlias = int | torch.SymInt
 _DIMS = {Kind.DUCK: DimDynamic.DUCK, Kind.OWN: DimDynamic.DYNAMIC}

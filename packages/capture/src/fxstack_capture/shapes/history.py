@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, Seen, join
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 
 def size_of(source: Source, rank: int, dim: int) -> str:

@@ -6,26 +6,20 @@ What is chosen to be unbacked precedes all.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 
+from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
+from fxstack_capture.shapes.contract import Bound, Solved
 from fxstack_capture.shapes.dims import DimRule, Hint, Named, Range
-from fxstack_capture.shapes.history import number_of, offset_of, size_of, stride_of
+from fxstack_capture.shapes.history import FrameHistory, number_of, offset_of, size_of, stride_of
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred
 from fxstack_capture.shapes.marks import DimRange, marks_of
-from fxstack_capture.sources import Free, FreeCell, Item, Key, Local, ValueAt
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.shapes.contract import Bound, Solved
-    from fxstack_capture.shapes.history import FrameHistory
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Free, FreeCell, Item, Key, Local, Source, ValueAt
 
 
 class Kind(enum.Enum):

@@ -10,15 +10,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.shapes.history import FrameHistory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import CodeType
 
 _VERSION = 1
 

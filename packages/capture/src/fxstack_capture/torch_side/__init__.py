@@ -4,7 +4,3 @@
 more than one node. The folders take ``recording.protocol.TracerProtocol`` instead of the tracer, and import
 ``trace``, ``shapes`` and ``guards.records``. Begin with ``recording.tracer``.
 """
-
-from fxstack_capture.torch_side.recording.tracer import TorchTracer
-
-__all__ = ["TorchTracer"]

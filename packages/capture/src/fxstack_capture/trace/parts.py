@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+import random
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType
+from typing import Any, NoReturn, Protocol
 
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterator
-    from types import CellType, FunctionType
+import torch
 
-    import torch
-
-    from fxstack_capture.effects.records import Effect
-    from fxstack_capture.objects.registry import Entry
-    from fxstack_capture.sources import Source
+from fxstack_capture.effects.records import Effect
+from fxstack_capture.objects.registry import Entry
+from fxstack_capture.sources import Source
 
 
 class AppendOnly(Protocol):

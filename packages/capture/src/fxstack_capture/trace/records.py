@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import CellType, CodeType
+import torch
+from torch.fx import GraphModule
 
-    import torch
-    from torch.fx import GraphModule
-
-    from fxstack_capture.guards.records import Check
-    from fxstack_capture.sources import Source
+from fxstack_capture.guards.records import Check
+from fxstack_capture.sources import Source
 
 
 class DeferredLocal:

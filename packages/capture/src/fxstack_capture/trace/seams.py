@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import CodeType, FunctionType
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-    from types import CodeType, FunctionType
+import torch
 
-    import torch
-
-    from fxstack_capture.shapes.geometry import Geometry
-    from fxstack_capture.shapes.history import FrameHistory
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.parts import Arrays, AssumedTruths, TorchNames
-    from fxstack_capture.trace.records import (
-        AttributeWrite,
-        CapturedCode,
-        Construction,
-        DeferredLocal,
-        Link,
-        RootOutcome,
-    )
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.shapes.history import FrameHistory
+from fxstack_capture.sources import Source
+from fxstack_capture.trace.parts import Arrays, AssumedTruths, TorchNames
+from fxstack_capture.trace.records import (
+    AttributeWrite,
+    CapturedCode,
+    Construction,
+    DeferredLocal,
+    Link,
+    RootOutcome,
+)
 
 
 class TorchSide(Protocol):

@@ -5,38 +5,35 @@ The three refer to each other, so their definitions stand in one module.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from types import CellType, FunctionType
+from typing import Any, Protocol
 
+from fxstack_capture.effects.records import Effect
+from fxstack_capture.guards.records import Check, GuardSet
+from fxstack_capture.objects.kinds.lazy_dict import LazyDict
+from fxstack_capture.objects.records import Parts, ProxiedCell
+from fxstack_capture.objects.registry import Registry
+from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import NOTHING_CHOSEN, Choices
+from fxstack_capture.shapes.contract import Bound
+from fxstack_capture.sources import Source
+from fxstack_capture.trace.parts import (
+    Addresses,
+    AppendOnly,
+    Classes,
+    Contexts,
+    Distinctions,
+    Draws,
+    Iterators,
+    Recreated,
+)
+from fxstack_capture.trace.seams import Interpreter, TorchSide
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
-    from contextvars import ContextVar, Token
-    from types import CellType, FunctionType
-
-    from fxstack_capture.effects.records import Effect
-    from fxstack_capture.guards.records import Check, GuardSet
-    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.objects.records import Parts, ProxiedCell
-    from fxstack_capture.objects.registry import Registry
-    from fxstack_capture.options import CaptureOptions
-    from fxstack_capture.shapes.contract import Bound
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.parts import (
-        Addresses,
-        AppendOnly,
-        Classes,
-        Contexts,
-        Distinctions,
-        Draws,
-        Iterators,
-        Recreated,
-    )
-    from fxstack_capture.trace.seams import Interpreter, TorchSide
-
-    Request = tuple[Any, tuple[Any, ...]]
+Request = tuple[Any, tuple[Any, ...]]
 
 
 @dataclass(slots=True)

@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from fxstack_capture.bytecode.opcode import Opcode
+from fxstack_capture.bytecode.opcode import Effect, Opcode
+from fxstack_capture.bytecode.program import Handler, Instruction, Step
 from fxstack_capture.interpreter.handlers.unsupported import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_capture.bytecode.opcode import Effect
-    from fxstack_capture.bytecode.program import Handler, Instruction, Step
 
 
 def items(argument: int) -> tuple[int, int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.opcode import Opcode
+from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import (
     attributes,
     calling,
@@ -35,9 +35,6 @@ from fxstack_capture.versions.lowering import (
     refused,
     super_name,
 )
-
-if TYPE_CHECKING:
-    from fxstack_capture.bytecode.program import Instruction, Step
 
 INTRINSICS_1 = MappingProxyType(
     {

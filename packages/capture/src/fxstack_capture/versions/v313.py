@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from fxstack_capture.bytecode.opcode import Opcode
+from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
@@ -21,9 +21,6 @@ from fxstack_capture.versions.lowering import (
     two_locals,
 )
 from fxstack_capture.versions.v312 import SINCE_312
-
-if TYPE_CHECKING:
-    from fxstack_capture.bytecode.program import Instruction, Step
 
 
 def _compare(instruction: Instruction) -> Step:

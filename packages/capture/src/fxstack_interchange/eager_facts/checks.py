@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +20,6 @@ from fxstack_interchange.eager_facts.dtypes import without_autocast
 from fxstack_interchange.eager_facts.raising import DATA_CHECKS
 from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
 from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) trust
 # their callers. A program that calls such an operator by name gets fewer errors than in eager.

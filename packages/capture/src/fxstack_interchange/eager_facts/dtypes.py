@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,10 +21,6 @@ from torch import Tensor
 from fxstack_interchange import torch_compat
 from fxstack_interchange.torch_compat import OpOverload
 from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
 
 _ABOUT_DTYPES = re.compile(
     r"dtype|scalar type|data ?type|can't be cast|not (yet )?(implemented|supported) for|bool|same type"

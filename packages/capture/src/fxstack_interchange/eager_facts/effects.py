@@ -6,9 +6,10 @@ threaded through a graph for this; every stage asks here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 
 from fxstack_interchange.eager_facts.raising import can_raise
 from fxstack_interchange.torch_compat import (
@@ -18,9 +19,6 @@ from fxstack_interchange.torch_compat import (
     auto_functionalized_v2,
     has_effects,
 )
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 BUILTIN = frozenset({"aten", "prim", "prims"})
 """Namespaces whose operators return nothing only to check something, unless they are registered."""

@@ -8,12 +8,10 @@ decided by them is the stride of a dimension of one element alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
+from torch import Tensor
 
 CHANNELS_LAST = (0, 2, 3, 1)
 _RANKS = (4, 5)

@@ -6,8 +6,9 @@ another order of the dimensions when arguments are permuted. A test compares bot
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,10 +28,7 @@ from fxstack_interchange.eager_facts.iteration import (
 )
 from fxstack_interchange.torch_compat import OpOverload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
+Rule = Callable[[Tensor, Sequence[Any]], tuple[Any, ...] | None]
 
 # Limits: max_pool1d without a gradient, of an input whose dimensions lie in memory in another order, is laid
 # out as with one; eager's result is contiguous.

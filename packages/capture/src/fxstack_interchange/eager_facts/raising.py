@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import Node
 
 from fxstack_interchange.torch_compat import OpOverload, tree_leaves
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _INT = """
     _ctc_loss _embedding_bag _embedding_bag_forward_only _linalg_check_errors

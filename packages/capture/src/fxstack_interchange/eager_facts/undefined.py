@@ -5,13 +5,11 @@ A result that is no tensor is None in the graph, and nothing is planned for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _ATEN = torch.ops.aten
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.format.expressions import to_text
+from fxstack_interchange.format.symbols import SymbolTable
 from fxstack_interchange.format.targets import name_of, resolve
 from fxstack_interchange.format.values import dtype_name, parse_device, parse_dtype, parse_float
-
-if TYPE_CHECKING:
-    from fxstack_interchange.format.symbols import SymbolTable
 
 MAX_DEPTH = 64
 

@@ -11,12 +11,10 @@ import io
 import json
 import zipfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from fxstack_interchange.errors import LoadError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DOCUMENT = "graph.json"
 CONSTANTS = "constants.safetensors"

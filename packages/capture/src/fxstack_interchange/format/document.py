@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.format.arguments import Reading, decode, encode
+from fxstack_interchange.format.constants import ConstantWriter
 from fxstack_interchange.format.metadata import user_line
 from fxstack_interchange.format.nodemeta import decode_meta, encode_meta
 from fxstack_interchange.format.symbols import SymbolTable, declare, describe_symbol, symbols_in
@@ -26,11 +28,6 @@ from fxstack_interchange.signature import (
     StageGraph,
     SymbolSpec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_interchange.format.constants import ConstantWriter
 
 FORMAT = "fxstack-interchange"
 VERSION = (1, 0)

@@ -9,16 +9,14 @@ expressions have equal text.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import sympy
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.torch_compat import int_oo
 from fxstack_interchange.torch_compat import sympy_functions as functions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 def _words(text: str) -> tuple[str, ...]:

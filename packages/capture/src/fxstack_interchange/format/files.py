@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_interchange.errors import LoadError, VerificationError
 from fxstack_interchange.format.constants import ConstantWriter, read_constants
 from fxstack_interchange.format.container import Limits, canonical_json, pack, unpack
 from fxstack_interchange.format.document import FORMAT, VERSION, from_document, to_document
 from fxstack_interchange.format.schema import check_document
+from fxstack_interchange.signature import StageGraph
 from fxstack_interchange.verify import CORRESPONDENCE, verify
-
-if TYPE_CHECKING:
-    import os
-
-    from fxstack_interchange.signature import StageGraph
 
 _DEFAULT_LIMITS = Limits()
 

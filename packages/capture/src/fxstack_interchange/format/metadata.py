@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch.fx import Node
+from torch.fx import Node
 
 METADATA_KEYS: dict[str, str] = {
     "val": "the node's value: a fake tensor, a symbolic or plain number, or a nest of them",

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import sympy
 from torch.fx.experimental.symbolic_shapes import CallMethodKey, ConvertIntKey, DivideByKey, InnerTensorKey
 
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS, SAVED_KEYS
+from fxstack_interchange.format.symbols import SymbolTable
 from fxstack_interchange.format.values import describe, rebuild
 from fxstack_interchange.torch_compat import MappingKey, SequenceKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import sympy
-
-    from fxstack_interchange.format.symbols import SymbolTable
 
 
 @dataclass(frozen=True)

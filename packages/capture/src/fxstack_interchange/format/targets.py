@@ -11,8 +11,9 @@ import builtins
 import math
 import operator
 import types
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fft
@@ -23,9 +24,6 @@ import torch.special
 from fxstack_interchange import torch_compat
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.torch_compat import HigherOrderOperator, OpOverload, OpOverloadPacket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _words(text: str) -> frozenset[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_interchange import torch_compat
 from fxstack_interchange.errors import LoadError, SaveError
 from fxstack_interchange.format.expressions import to_text
+from fxstack_interchange.format.symbols import SymbolTable
 from fxstack_interchange.torch_compat import FakeTensor, FunctionalTensor
-
-if TYPE_CHECKING:
-    from fxstack_interchange.format.symbols import SymbolTable
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
 MAX_DIMENSIONS = 64

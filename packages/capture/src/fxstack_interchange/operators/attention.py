@@ -8,21 +8,18 @@ buffer that a gradient is added to, by its indices and what is added. ``numbers`
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_interchange.torch_compat import FakeTensorMode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule, Node
-
-    Modifier = Callable[..., torch.Tensor]
+Modifier = Callable[..., torch.Tensor]
 
 aten = torch.ops.aten
 CONSTANTS_OF_TRUE = frozenset({aten.ones.default, aten.new_ones.default, aten.ones_like.default})

@@ -7,11 +7,13 @@ eager does.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
-from fxstack_interchange.operators.attention import POSITIONS
+from fxstack_interchange.operators.attention import POSITIONS, Attention
 from fxstack_interchange.operators.dense_attention import (
     dense_attention,
     dense_scores,
@@ -20,14 +22,7 @@ from fxstack_interchange.operators.dense_attention import (
     over_all,
     ranges,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-    from fxstack_interchange.operators.attention import Attention
-    from fxstack_interchange.torch_compat import OpOverload
+from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE = "fxstack_attention"
 SCHEMA = "Tensor query, Tensor key, Tensor value, Tensor[] blocks, Tensor[] buffers, SymInt[] numbers"

@@ -6,7 +6,8 @@ The algorithm is that of torch's ``math_attention`` and ``sdpa_dense_backward`` 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +15,7 @@ from torch import Tensor
 from fxstack_interchange import torch_compat
 from fxstack_interchange.operators.flex import attention_strides
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Modifier = Callable[..., Tensor]
+Modifier = Callable[..., Tensor]
 
 POSITIONS = 4
 """Batch, head, query and key, in this order."""

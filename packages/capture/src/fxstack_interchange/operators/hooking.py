@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import torch
 from torch.fx.node import has_side_effect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
 
 
 @has_side_effect  # type: ignore[untyped-decorator]

@@ -8,18 +8,15 @@ overload for calls whose arguments 0 and 2 are one tensor.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from fxstack_interchange import torch_compat
 from fxstack_interchange.operators.kernels import NAMESPACE, KernelLaunch, run, schema_arguments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_interchange.torch_compat import OpOverload
+from fxstack_interchange.torch_compat import OpOverload
 
 Same = tuple[tuple[int, ...], ...]
 """Groups of positions of arguments that are one tensor, which is written to."""

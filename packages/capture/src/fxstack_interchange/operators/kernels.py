@@ -11,12 +11,10 @@ Nothing here imports Triton: a kernel is whatever has a method ``run``, as Trito
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 NAMESPACE: Final = "fxstack_triton"
 TYPES: Final = MappingProxyType({"tensor": "Tensor", "integer": "SymInt", "number": "Scalar"})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_interchange.torch_compat import OpOverload
+from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE: Final = "fxstack_seeds"
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")

@@ -7,33 +7,29 @@ no input owns, one root becomes a flat output of the graph, and the caller makes
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import sympy
 import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import (
+from fxstack_functionalize.metadata.replay import (
     AliasInfo,
     AliasSource,
     Detachment,
+    Step,
     can_replay,
     is_detach,
     view_steps,
 )
 from fxstack_functionalize.tracing.engine import storage_key
+from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.symbols import computed_symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import sympy
-
-    from fxstack_functionalize.metadata import Step
-    from fxstack_functionalize.tracing.session import Session
 
 # Limits: for autograd (_base), a view whose memory set_ has replaced, and a view of a tensor whose history
 # autograd.grad has freed, are no views when they leave the graph. In eager they still are. A backward of a

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,16 +15,11 @@ from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
 from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, groups_to_merge
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import AliasInfo, AliasSource, InputInfo, OutputInfo, OutputSource
+from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource, Relayout
+from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.tracing.engine import storage_key, version_of
-from fxstack_functionalize.tracing.inputs import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.metadata import Relayout
-    from fxstack_functionalize.tracing.inputs import CapturedInput
-    from fxstack_functionalize.tracing.session import Session, TracedInput
+from fxstack_functionalize.tracing.inputs import SYMBOLIC, CapturedInput
+from fxstack_functionalize.tracing.session import Session, TracedInput
 
 
 @dataclass(slots=True)

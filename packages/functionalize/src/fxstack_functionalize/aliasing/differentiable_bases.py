@@ -8,22 +8,19 @@ root, and autograd updates the views as in eager.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import evaluable, hint_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from fxstack_functionalize.tracing.inputs import Captured
-
-    Way = Callable[[torch.Tensor], torch.Tensor]
+Way = Callable[[torch.Tensor], torch.Tensor]
 
 # Limits: refused: members that autograd does not record as views of one tensor with a gradient: a detach()
 # beside its source, views made under no_grad, by operators with several results, of another dtype, or of a

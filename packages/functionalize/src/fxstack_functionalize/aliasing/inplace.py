@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import inspect
 import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -31,17 +32,13 @@ from fxstack_functionalize.aliasing.non_dense_strides import (
 from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import Relayout, view_steps
+from fxstack_functionalize.metadata.records import Relayout
+from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.operators.elements import rows
 from fxstack_functionalize.operators.recurrent import steps_of
 from fxstack_functionalize.runtime.backward.tangents import dense_like
 from fxstack_functionalize.torch_compat import FakeTensor
-from fxstack_functionalize.tracing.engine import storage_key, version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from fxstack_functionalize.tracing.engine import Engine
+from fxstack_functionalize.tracing.engine import Engine, storage_key, version_of
 
 IN_PLACE_FUNCTIONS = frozenset(
     {

@@ -11,7 +11,8 @@ tensor that owns the memory, whose inverse writes exactly the elements of the vi
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
@@ -22,16 +23,10 @@ from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only, same_strides
 from fxstack_functionalize.aliasing.strided import note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.engine import current_value, storage_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.metadata import Step
-    from fxstack_functionalize.tracing.engine import Engine
+from fxstack_functionalize.tracing.engine import Engine, current_value, storage_key
 
 EXPAND, UNFOLD, AS_STRIDED = (
     getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")

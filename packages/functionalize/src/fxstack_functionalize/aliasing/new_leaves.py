@@ -7,20 +7,16 @@ gradient, which is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
 
 from fxstack_functionalize.aliasing.aliases import grad_fn_of
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.errors import UnsupportedGraphError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    import torch
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.tracing.session import TracedInput
-
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.tracing.session import TracedInput
 
 # Limits: refused: new leaves as outputs of which other outputs are views or whose gradient others pass on,
 # and new leaves behind results if no input requires a gradient.

@@ -6,17 +6,14 @@ copy depends on the gaps that the changed tensor has in eager.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
 # on such a tensor of 16 elements or more draws other numbers than eager.

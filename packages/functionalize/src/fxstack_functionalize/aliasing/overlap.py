@@ -8,7 +8,8 @@ two ranges are disjoint if the digits of their offsets are disjoint in the numbe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
@@ -16,12 +17,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.engine import current_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_functionalize.tracing.engine import Engine
+from fxstack_functionalize.tracing.engine import Engine, current_value
 
 
 class Place(NamedTuple):

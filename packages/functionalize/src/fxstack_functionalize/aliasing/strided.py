@@ -7,7 +7,8 @@ a view exists or is made later, a tensor that is changed in place keeps its stor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
@@ -15,13 +16,8 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_kno
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_non_dense_strides
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.metadata import view_steps
-from fxstack_functionalize.tracing.engine import storage_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_functionalize.tracing.engine import Engine
+from fxstack_functionalize.metadata.replay import view_steps
+from fxstack_functionalize.tracing.engine import Engine, storage_key
 
 # Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
 # tensor with a storage of its own size; eager's storage is as large as the argument's.

@@ -8,24 +8,20 @@ the base is the tensor of which autograd knows the members as views (``different
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize.aliasing.differentiable_bases import find_root, related
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracing.inputs import CapturedInput
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracing.symbols import evaluable
 from fxstack_interchange import InputKind
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.tracing.inputs import Captured
-
-    Group = tuple[int, ...]
+Group = tuple[int, ...]
 
 
 class NeedsBasesError(Exception):

@@ -4,9 +4,3 @@
 and fills it, ``again`` makes the callable from it. The folder imports ``runtime`` and ``metadata``; it opens
 no files: ``store`` is the protocol of what the caller provides. Begin with ``cache_entry``.
 """
-
-from fxstack_functionalize.disk.cache_entry import CacheEntry
-from fxstack_functionalize.disk.code import CodeReader
-from fxstack_functionalize.disk.store import Store
-
-__all__ = ["CacheEntry", "CodeReader", "Store"]

@@ -7,34 +7,25 @@ first trace.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_functionalize.disk.cache_entry import CacheEntry
+from fxstack_functionalize.disk.program import Stored
 from fxstack_functionalize.errors import CompilerContractError
-from fxstack_functionalize.runtime import (
-    Backwards,
-    Pair,
-    Program,
-    Variant,
-    inference_wrapper,
-    training_wrapper,
-)
+from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
+from fxstack_functionalize.runtime.calling import Compiled
+from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.forward.modes import state_now
 from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
+from fxstack_functionalize.runtime.training import Pair, Program, Stages, training_wrapper
+from fxstack_functionalize.tracing.trace import Traced
+from fxstack_interchange import Partition, StageGraph
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_functionalize.disk.cache_entry import CacheEntry
-    from fxstack_functionalize.disk.program import Stored
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime import Stages
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.tracing.trace import Traced
-    from fxstack_interchange import Partition, StageGraph
-
-    Run = Callable[[Callable[[], Any]], Any]
+Run = Callable[[Callable[[], Any]], Any]
 
 
 class Recreated:

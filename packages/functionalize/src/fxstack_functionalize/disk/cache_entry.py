@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from torch.fx import GraphModule
 
 from fxstack_functionalize.disk.key import program_key
-from fxstack_functionalize.disk.program import decode_program, encode_program
+from fxstack_functionalize.disk.program import Stored, decode_program, encode_program
 from fxstack_functionalize.disk.sizes import Sizes
+from fxstack_functionalize.disk.store import Store
+from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.runtime.backward.backwards import Variant
+from fxstack_functionalize.runtime.calling import Compiled
+from fxstack_functionalize.runtime.plan import TrainingPlan
+from fxstack_functionalize.runtime.training import Pair
+from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.tracing.inputs import Captured
+from fxstack_functionalize.tracing.trace import TraceRequest
 from fxstack_interchange import LoadError, SaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
-
-    from fxstack_functionalize.disk.program import Stored
-    from fxstack_functionalize.disk.store import Store
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime import Pair, Variant
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.inputs import Captured
-    from fxstack_functionalize.tracing.trace import TraceRequest
 
 logger = logging.getLogger(__name__)
 

@@ -9,14 +9,16 @@ functions that tracing calls, not the kernels, which are called when the program
 from __future__ import annotations
 
 import builtins
+import dis
 import operator
 import sys
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial, reduce
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,10 +30,6 @@ from fxstack_functionalize.torch_compat import get_effect as _get_effect
 from fxstack_interchange import SaveError
 from fxstack_interchange.format.arguments import encode
 from fxstack_interchange.format.literals import LITERAL_TYPES
-
-if TYPE_CHECKING:
-    import dis
-    from collections.abc import Collection, Iterator
 
 # Limits: code that reads lists, sets or dictionaries has no form, since it may write to them.
 

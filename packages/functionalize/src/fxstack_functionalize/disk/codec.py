@@ -6,22 +6,15 @@ the program) raises ``SaveError``, so that its program is not kept on disk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata import (
-    AliasInfo,
-    AliasSource,
-    Detachment,
-    GraphInfo,
-    InputInfo,
-    OutputInfo,
-    OutputSource,
-    Relayout,
-)
-from fxstack_functionalize.runtime import Variant
+from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
+from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource, Detachment
+from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
 from fxstack_functionalize.runtime.examples import TensorMeta
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
@@ -30,9 +23,6 @@ from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode
 from fxstack_interchange.format.expressions import to_text
 from fxstack_interchange.format.literals import LITERAL_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RECORDS: dict[str, Any] = {
     kind.__name__: kind

@@ -12,25 +12,21 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from fxstack_functionalize.aliasing.differentiable_bases import is_plain_view, root_of
 from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_in_torch
+from fxstack_functionalize.disk.sizes import Sizes
+from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, OpOverloadPacket
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
+from fxstack_functionalize.tracing.trace import TraceRequest
 from fxstack_interchange import SaveError
 from fxstack_interchange.format.arguments import encode
 from fxstack_interchange.format.targets import is_tensor_method, name_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from fxstack_functionalize.disk.sizes import Sizes
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-    from fxstack_functionalize.tracing.trace import TraceRequest
 
 # Limits: no key: programs on a GPU, with sizes that data decide, with symbolic sizes or tensors inside of the
 # functions of control flow operators, with constants of more than a megabyte, under saved-tensor hooks, or

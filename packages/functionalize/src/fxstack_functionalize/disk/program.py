@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_functionalize.aliasing.synthetic_bases import with_bases
 from fxstack_functionalize.disk.codec import from_json, to_json
-from fxstack_functionalize.metadata import GraphInfo
-from fxstack_functionalize.runtime import Variant
+from fxstack_functionalize.disk.sizes import Sizes
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.backwards import Variant
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_interchange import LoadError, SaveError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.disk.sizes import Sizes
-    from fxstack_functionalize.tracing.inputs import Captured
 
 FORMAT = 5
 

@@ -7,24 +7,19 @@ sizes; otherwise it compiles anew. Symbols are found by name: the names follow f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
+import torch
 
 from fxstack_functionalize.torch_compat import SymT, symbol_is_type
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import values_in
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.expressions import from_text, to_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
-    from fxstack_functionalize.tracing.inputs import Captured
-
 
 NO_SYMBOLS = SimpleNamespace(
     guards=(), var_to_range={}, replacements={}, deferred_runtime_asserts={}, backed_var_to_val={}

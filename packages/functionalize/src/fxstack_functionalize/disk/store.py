@@ -5,14 +5,12 @@ This package knows neither the files of a compiler nor the contents of a compile
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from torch.fx import GraphModule
 
-    from torch.fx import GraphModule
-
-    from fxstack_functionalize.runtime.calling import Compiled
+from fxstack_functionalize.runtime.calling import Compiled
 
 
 class Store(Protocol):

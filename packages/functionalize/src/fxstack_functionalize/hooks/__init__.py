@@ -4,10 +4,3 @@
 ``joint`` puts hooks into the joint graph before partitioning and ``inline`` into the two graphs after it. The
 folder imports ``tracing``. Begin with ``pair``.
 """
-
-from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
-from fxstack_functionalize.hooks.inline import inline_hooks
-from fxstack_functionalize.hooks.joint import hooks_in_joint
-from fxstack_functionalize.hooks.pair import HookPair
-
-__all__ = ["HookPair", "HookReader", "NotTraceableError", "hooks_in_joint", "inline_hooks"]

@@ -8,21 +8,18 @@ that is recreated in each step is the same hook, a closure with another constant
 
 from __future__ import annotations
 
+import dis
 import re
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule
 
 from fxstack_functionalize.code_reads import ATTRIBUTES, BUILTINS, Read, is_known, load, reads_of
 from fxstack_interchange.format.literals import LITERAL_TYPES
-
-if TYPE_CHECKING:
-    import dis
-    from collections.abc import Collection, Hashable
 
 OUTSIDE_STORES = frozenset(
     {

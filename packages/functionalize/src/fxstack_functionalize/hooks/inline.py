@@ -6,23 +6,26 @@ takes the packed values. Compilers can fuse both with neighbouring operators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_functionalize.hooks.pair import HookPair, TracedHook, parameter_memory
 from fxstack_functionalize.random.rng import is_generator_state
 from fxstack_functionalize.tracing.finalize import remove_dead_code
-from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, StageGraph
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Partition,
+    StageGraph,
+)
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.hooks.pair import HookPair, TracedHook
-    from fxstack_interchange import GraphSignature, Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,13 @@ both cases.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.fx import Graph, Node
 
-from fxstack_functionalize.hooks.pair import parameter_memory
+from fxstack_functionalize.hooks.pair import HookPair, parameter_memory
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from fxstack_functionalize.hooks.pair import HookPair
-
 
 # Limits: a hook sees what the partitioner saves, which are fewer tensors than eager saves, and not whether
 # these require a gradient.

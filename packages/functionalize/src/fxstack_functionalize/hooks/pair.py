@@ -8,8 +8,9 @@ strides of the saved tensor.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -17,22 +18,16 @@ from torch.fx import Graph, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import NotTraceableError
 from fxstack_functionalize.runtime.backward.tangents import dense_like
-from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
-from fxstack_interchange import InputKind
+from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.torch_compat import FakeTensorMode
-    from fxstack_interchange import StageGraph
-
-    Decompositions = Mapping[Any, Callable[..., Any]]
+Decompositions = Mapping[Any, Callable[..., Any]]
 
 DYNAMIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -7,19 +7,16 @@ rules for later in-place changes. The caller fills in symbolic sizes at each cal
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+import sympy
 import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import functionalization as views
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import sympy
 
 UNSAFE_VIEW: type = torch_compat.unsafe_view_ViewMeta
 RESIZE: type = views.resize__ViewMeta

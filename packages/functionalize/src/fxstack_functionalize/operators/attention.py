@@ -11,23 +11,19 @@ The second form (``AotOptions.whole_attention``) keeps attention and its gradien
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fxstack_interchange.operators.attention import NotSingleError, Operand, single_graphs
+from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_interchange.operators.attention import Attention, NotSingleError, Operand, single_graphs
 from fxstack_interchange.operators.attention_operators import attention_operator, changed
 from fxstack_interchange.operators.dense_attention import dense_attention, over_all
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.tracing.tracer import AtenTracer
-    from fxstack_interchange.operators.attention import Attention
-
-    Modifier = Callable[..., Tensor]
+Modifier = Callable[..., Tensor]
 
 RECOMPUTE_TAG = "must_recompute"
 WHOLE_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})

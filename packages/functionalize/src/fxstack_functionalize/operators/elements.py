@@ -7,12 +7,10 @@ quadratic time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 aten = torch.ops.aten
 

@@ -6,13 +6,10 @@ float32 and rounded when stored, bias corrections are double, and version counte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Tensors: TypeAlias = Sequence[torch.Tensor]
 Number: TypeAlias = float | torch.Tensor

@@ -9,15 +9,13 @@ other indices or values have several elements, there are as many places or one p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from fxstack_functionalize import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 MASKS = frozenset({torch.bool, torch.uint8})
 DERIVATIVES = frozenset({"IndexPutBackward0", "IndexPutImplBackward0", "CopySlices"})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -11,10 +12,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import decomposed_matmul as matmul
 from fxstack_functionalize.torch_compat import upsample_compute_output_size
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    Kernel = Callable[..., torch.Tensor]
+Kernel = Callable[..., torch.Tensor]
 
 _aten = torch.ops.aten
 _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)

@@ -6,17 +6,13 @@ the layout that saves a copy. A trace does not take such shortcuts if the size i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fxstack_functionalize import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 DERIVATIVES = frozenset(
     {"AddmmBackward0", "BmmBackward0", "CumsumBackward0", "LogcumsumexpBackward0", "MmBackward0"}

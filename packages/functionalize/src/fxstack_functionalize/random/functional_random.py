@@ -12,24 +12,20 @@ The state is that of the CPU generator, which has no seed and offset. Draws on o
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch.fx import Graph, GraphModule
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import OpOverload, tree_leaves
 from fxstack_functionalize.tracing.recording import RecordingMode
+from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import Graph, GraphModule
-
-    from fxstack_interchange import StageGraph
 
 # Limits: draws on a GPU stay as they are. A graph whose backward draws runs in eager, and such programs are
 # not kept on disk. Torchbind calls end the graph.

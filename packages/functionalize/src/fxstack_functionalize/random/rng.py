@@ -10,7 +10,8 @@ contiguous permutation and permutes back.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -22,11 +23,7 @@ from fxstack_functionalize.torch_compat import (
     has_effects,
     run_and_save_rng_state,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracing.tracer import AtenTracer
 
 FRESH = frozenset(
     {

@@ -5,18 +5,3 @@ Their source is generated for the graph at hand, so that a call tests nothing th
 and training. ``forward`` holds what a call does, ``backward`` what autograd does afterwards. Begin with
 ``wrapper``.
 """
-
-from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.forward.inference import inference_wrapper
-from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
-
-__all__ = [
-    "Backwards",
-    "Pair",
-    "Program",
-    "Stages",
-    "Variant",
-    "compile_pair",
-    "inference_wrapper",
-    "training_wrapper",
-]

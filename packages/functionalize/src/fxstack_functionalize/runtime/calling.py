@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from fxstack_functionalize.errors import CompilerContractError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Compiled = Callable[..., Any]
+"""Takes the graph's inputs, or one list of them if the attribute ``boxed`` or ``_boxed_call`` is true.
 
-    Compiled = Callable[..., Any]
-    """Takes the graph's inputs, or one list of them if the attribute ``boxed`` or ``_boxed_call`` is true.
-
-    ``functorch.compile.make_boxed_func`` and torch's own compilers set ``_boxed_call``.
-    """
+``functorch.compile.make_boxed_func`` and torch's own compilers set ``_boxed_call``.
+"""
 
 FORWARD = "forward graph"
 """The role of the forward graph of a training step in error texts."""

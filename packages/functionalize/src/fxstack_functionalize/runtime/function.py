@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.backward import anomaly
+from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.components import in_components
 from fxstack_functionalize.runtime.backward.double_backward import NOTHING_KEPT, SecondOrder, are_special
-from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
+from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, watch_hooks
 from fxstack_functionalize.runtime.backward.saved import (
+    SavedTensor,
     Saving,
     add_saving,
     add_unsaving,
@@ -24,25 +28,16 @@ from fxstack_functionalize.runtime.backward.saved import (
 from fxstack_functionalize.runtime.backward.sequential_backward import SequentialBackward, add_holding
 from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
 from fxstack_functionalize.runtime.backward.unreadable import demand_readable
-from fxstack_functionalize.runtime.calling import FORWARD, check_results, is_boxed
+from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
 from fxstack_functionalize.runtime.forward.modes import without_views
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
 from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
+from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.source import Source
+from fxstack_functionalize.sequential_backward import Components
+from fxstack_functionalize.shell import Shell
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.backwards import Backwards
-    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
-    from fxstack_functionalize.runtime.backward.saved import SavedTensor
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.sequential_backward import Components
-    from fxstack_functionalize.shell import Shell
-
-    Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
+Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from disk.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,11 +17,8 @@ from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, sa
 from fxstack_functionalize.runtime.examples import Example, TensorMeta
 from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
-from fxstack_interchange import InputKind, OutputKind
-
-if TYPE_CHECKING:
-    from fxstack_functionalize.tracing.trace import Traced
-    from fxstack_interchange import Partition
+from fxstack_functionalize.tracing.trace import Traced
+from fxstack_interchange import InputKind, OutputKind, Partition
 
 
 @dataclass(frozen=True, slots=True)

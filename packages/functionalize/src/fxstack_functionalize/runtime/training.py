@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from fxstack_functionalize.hooks import HookPair, NotTraceableError, hooks_in_joint, inline_hooks
-from fxstack_functionalize.options import SavedTensorHooks
+from fxstack_functionalize.hooks.identity import NotTraceableError
+from fxstack_functionalize.hooks.inline import inline_hooks
+from fxstack_functionalize.hooks.joint import hooks_in_joint
+from fxstack_functionalize.hooks.pair import HookPair
+from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
 from fxstack_functionalize.runtime.backward.saved import Saving
-from fxstack_functionalize.runtime.calling import FORWARD
+from fxstack_functionalize.runtime.calling import FORWARD, Compiled
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
 from fxstack_functionalize.runtime.function import make_function
-from fxstack_functionalize.runtime.plan import plan_training
+from fxstack_functionalize.runtime.plan import TrainingPlan, plan_training
+from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import wrapper
+from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.tracing.trace import Traced
+from fxstack_interchange import Partition, StageGraph
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.runtime.source import Source
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.trace import Traced
-    from fxstack_interchange import Partition, StageGraph
-
-    Apply = Callable[..., Sequence[Any]]
+Apply = Callable[..., Sequence[Any]]
 
 
 # Limits: autograd.grad(loss, x, allow_unused=True), where loss does not depend on the argument x but another

@@ -6,13 +6,16 @@ own lines. A call tests nothing that is known when the graph is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.autograd import forward_ad
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward import anomaly
+from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.forward.first_call import FirstCall
 from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version, write_back
@@ -20,13 +23,7 @@ from fxstack_functionalize.runtime.forward.outputs import output_lines
 from fxstack_functionalize.runtime.forward.relayout import new_leaves, relayout_inputs
 from fxstack_functionalize.runtime.forward.sharing import base_maker, sharing_guard
 from fxstack_functionalize.runtime.source import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
-    from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.shell import Shell
 
 
 def wrapper(

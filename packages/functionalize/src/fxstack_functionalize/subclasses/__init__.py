@@ -4,7 +4,3 @@
 graph over these tensors, ``compiling`` and ``training`` compile the result and rebuild wrappers at run time.
 The folder imports ``tracing`` and ``runtime``. Begin with ``compiling``.
 """
-
-from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
-
-__all__ = ["Compiling", "compile_wrapped"]

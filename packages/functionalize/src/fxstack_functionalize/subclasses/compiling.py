@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError, UnsupportedGraphError
-from fxstack_functionalize.metadata import OutputSource
+from fxstack_functionalize.metadata.records import OutputSource
+from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared, flat_module
-from fxstack_functionalize.subclasses.layout import flatten_all, layout_of, rebuild_all
+from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_of, rebuild_all
 from fxstack_functionalize.subclasses.training import trained_callable
-from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracing.inputs import mode_of, prepare, to_fake
-from fxstack_functionalize.tracing.trace import TraceRequest, trace
+from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule
-
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime import Stages
-    from fxstack_functionalize.subclasses.layout import Layout
-    from fxstack_functionalize.torch_compat import FakeTensorMode
-    from fxstack_functionalize.tracing.trace import Traced
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,17 @@ differentiates the wrapper's operators, as in eager, not the operators on plain 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.subclasses.layout import (
+    Layout,
     assemble_all,
     flatten_all,
     layout_of,
@@ -24,13 +26,6 @@ from fxstack_functionalize.subclasses.layout import (
 )
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule
-
-    from fxstack_functionalize.subclasses.layout import Layout
 
 
 @dataclass(slots=True)

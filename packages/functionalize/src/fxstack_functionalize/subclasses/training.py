@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,19 +13,13 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.runtime.backward.backwards import LazyBackward
 from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast
-from fxstack_functionalize.subclasses.layout import Plain, assemble_all, flatten_all, tensors_all
+from fxstack_functionalize.runtime.training import Stages
+from fxstack_functionalize.subclasses.desugar import Desugared
+from fxstack_functionalize.subclasses.layout import Layout, Plain, assemble_all, flatten_all, tensors_all
 from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import evaluable, filler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.runtime import Stages
-    from fxstack_functionalize.subclasses.desugar import Desugared
-    from fxstack_functionalize.subclasses.layout import Layout
-    from fxstack_functionalize.tracing.inputs import Captured
-    from fxstack_functionalize.tracing.trace import Traced
-
+from fxstack_functionalize.tracing.trace import Traced
 
 # Limits: results are views of arguments in memory, but not for autograd (_is_view). The backward keeps the
 # arguments of the graph: for create_graph=True, and for gradients of another class or metadata, the graph

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch.fx import GraphModule
 
 from fxstack_functionalize.torch_compat import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
 
 
 def is_wrapper(value: object) -> bool:

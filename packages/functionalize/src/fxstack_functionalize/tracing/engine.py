@@ -8,19 +8,16 @@ both, autograd is on top, so it records gradients on the functional tensors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.random.rng import ExactRandomMode
 from fxstack_functionalize.torch_compat import FunctionalTensor, FunctionalTensorMode, no_dispatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fxstack_functionalize.metadata import Relayout
 
 
 class Engine(Protocol):

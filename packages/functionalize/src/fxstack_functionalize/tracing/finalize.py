@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.metadata import AliasSource
+from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.symbols import symbol_specs
 from fxstack_functionalize.tracing.tracer import KEPT
 from fxstack_interchange import (
@@ -23,11 +25,6 @@ from fxstack_interchange import (
 )
 from fxstack_interchange.eager_facts.effects import is_ordered, must_run
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from fxstack_functionalize.tracing.session import Session
 
 
 @dataclass(slots=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Graph, Node
 
-from fxstack_functionalize.metadata import AliasSource
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.tracing.finalize import FlatSlot
-    from fxstack_functionalize.tracing.session import Session
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.tracing.finalize import FlatSlot
+from fxstack_functionalize.tracing.session import Session
 
 
 def copy_back_in_graph(

@@ -7,23 +7,19 @@ tensors keep their mode and symbols.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import sympy
 import torch
+from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import FakeTensor, FakeTensorMode
 from fxstack_interchange import InputKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from torch.fx import GraphModule
-
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

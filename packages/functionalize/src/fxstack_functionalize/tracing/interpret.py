@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
@@ -16,17 +18,9 @@ from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import steps_in, steps_of
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
-from fxstack_functionalize.tracing.engine import current_value
+from fxstack_functionalize.tracing.engine import Engine, current_value
 from fxstack_functionalize.tracing.regions import region_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch.fx import GraphModule, Node
-
-    from fxstack_functionalize.tracing.engine import Engine
-    from fxstack_functionalize.tracing.tracer import AtenTracer
-
+from fxstack_functionalize.tracing.tracer import AtenTracer
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
 """Functions that replace a captured function."""

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.new_leaves import leaves_behind
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
+from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.operators.size_independent import either_way
 from fxstack_functionalize.random.rng import NeedsModesError
-from fxstack_functionalize.tracing.finalize import GradientSlot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
-    from torch.fx import Node
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.tracing.finalize import FlatSlot
-    from fxstack_functionalize.tracing.session import Session
+from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
+from fxstack_functionalize.tracing.session import Session
 
 
 def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tuple[GradientSlot, ...]:

@@ -7,8 +7,9 @@ sizes, lifted constants, data-dependent results or higher-order operators take t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node, Proxy
@@ -25,16 +26,12 @@ from fxstack_functionalize.torch_compat import (
 )
 from fxstack_functionalize.torch_compat import ProxyTensor as _ProxyTensor
 from fxstack_functionalize.torch_state import spelt_out
+from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange.eager_facts.dtypes import differ, in_dtypes, returned_dtypes
 from fxstack_interchange.eager_facts.layouts import as_said, eager_strides, in_layout
 from fxstack_interchange.eager_facts.undefined import with_undefined
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.tracing.tracer import AtenTracer
-
-    Part = tuple[OpOverload, tuple[Any, ...], int]
+Part = tuple[OpOverload, tuple[Any, ...], int]
 
 SCALARS = (int, float, bool, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format)
 LONG_WAY = frozenset(

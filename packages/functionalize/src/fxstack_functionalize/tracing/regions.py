@@ -9,27 +9,23 @@ drawn once and saved, so a recomputed region sees the numbers of its forward, li
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
 from fxstack_functionalize.torch_compat import OpOverload
+from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch.fx import Node
-
-    from fxstack_functionalize.tracing.tracer import AtenTracer
-
-    Region = Callable[..., Any]
-    """Takes the tracer and the node's arguments."""
+Region = Callable[..., Any]
+"""Takes the tracer and the node's arguments."""
 
 CHECKPOINT_OPTIONS = frozenset(
     {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}

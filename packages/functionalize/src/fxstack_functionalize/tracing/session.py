@@ -7,11 +7,13 @@ analysis run is needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
     PythonKeyTracer,
@@ -22,7 +24,7 @@ from torch.fx.experimental.proxy_tensor import (
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import derive
-from fxstack_functionalize.metadata import view_steps
+from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.operators.masked_values import MASKED_VALUES
 from fxstack_functionalize.operators.python_kernels import exact_kernels
 from fxstack_functionalize.random.functional_random import FunctionalRandomMode, state_input
@@ -30,20 +32,12 @@ from fxstack_functionalize.random.rng import random_rules
 from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
 from fxstack_functionalize.torch_compat import enable_python_dispatcher
 from fxstack_functionalize.torch_compat import set_make_fx_tracer as _set_make_fx_tracer
-from fxstack_functionalize.tracing.engine import ModeEngine, current_value, version_of
+from fxstack_functionalize.tracing.engine import Engine, ModeEngine, current_value, version_of
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracing.recording import RecordingMode
+from fxstack_functionalize.tracing.tracer import AtenTracer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from torch.fx import Node
-
-    from fxstack_functionalize.metadata import Step
-    from fxstack_functionalize.tracing.engine import Engine
-    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-    from fxstack_functionalize.tracing.tracer import AtenTracer
-
-    Decompositions = Mapping[Any, Callable[..., Any]]
+Decompositions = Mapping[Any, Callable[..., Any]]
 
 
 def is_view_of_constant(tensor: torch.Tensor) -> bool:

@@ -10,19 +10,15 @@ import ast
 import builtins
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import sympy
 import torch
 
 from fxstack_functionalize.torch_compat import PythonPrinter
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_interchange import SymbolSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from fxstack_functionalize.tracing.inputs import Captured
-
 
 # Limits: graphs with gradients of std, var and cumprod of a size that data decides run in eager. A graph
 # whose backend specialises a symbolic size (recurrent layers, by unrolling) is compiled for each size, up to

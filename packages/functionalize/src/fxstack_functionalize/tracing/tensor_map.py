@@ -6,13 +6,11 @@ by identity is several times faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import torch
+import torch
 
 
 @dataclass(frozen=True, slots=True)

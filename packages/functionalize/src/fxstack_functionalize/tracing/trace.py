@@ -6,10 +6,10 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -20,7 +20,8 @@ from fxstack_functionalize.aliasing.inverses import NeedsFlatViewsError
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
 from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, with_bases
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
-from fxstack_functionalize.metadata import AliasSource, GraphInfo
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.random.rng import NeedsModesError
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
@@ -28,17 +29,13 @@ from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.tracing.inputs import Captured
 
 
 @dataclass(frozen=True, slots=True)

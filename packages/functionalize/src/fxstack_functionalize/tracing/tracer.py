@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -17,13 +18,8 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.torch_compat import FakeTensor
+from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
 from fxstack_functionalize.tracing.tensor_map import TensorMap
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_functionalize.torch_compat import OpOverload
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
 """Metadata keys that an ATen node inherits from its captured node."""

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.module import TritonSource
+from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
+from fxstack_inductor.cost.products import Work
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.cost.products import Work
-    from fxstack_inductor.options import InductorOptions
 
 RUNS = 12
 FLUSHED = 1 << 27

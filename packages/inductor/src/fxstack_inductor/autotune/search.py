@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from fxstack_inductor.autotune.choices import Choice, config_name
-from fxstack_inductor.codegen.triton.module import triton_kernel
-from fxstack_inductor.codegen.triton.product_tiles import CONFIGS, fitting_configs, tile_product
-from fxstack_inductor.cost.products import does_more, work_of
+import torch
+
+from fxstack_inductor.autotune.choices import Choice, SavedChoices, config_name
+from fxstack_inductor.codegen.triton.module import TritonKernel, triton_kernel
+from fxstack_inductor.codegen.triton.product_tiles import (
+    CONFIGS,
+    ProductConfig,
+    fitting_configs,
+    tile_product,
+)
+from fxstack_inductor.cost.products import Work, does_more, work_of
 from fxstack_inductor.errors import CudaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import torch
-
-    from fxstack_inductor.autotune.choices import SavedChoices
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
-    from fxstack_inductor.cost.products import Work
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.runtime.cubins import Cubin
-    from fxstack_inductor.schedule.fusion.templates import Candidate
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.runtime.cubins import Cubin
+from fxstack_inductor.schedule.fusion.templates import Candidate
 
 LOG = logging.getLogger(__name__)
 NOISE = 0.02

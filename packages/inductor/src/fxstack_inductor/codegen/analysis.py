@@ -7,15 +7,10 @@ also have stage ``s + 1``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.ir.kernel import Store, Value
+from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, Store, Value, operands
 
 
 @dataclass(frozen=True)

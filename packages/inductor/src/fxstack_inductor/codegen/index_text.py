@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Extremum, FloorDiv, Mod, Var
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.ir.expr import Atom, Expr
+from fxstack_inductor.ir.expr import Atom, Expr, Extremum, FloorDiv, Mod, Var
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,11 @@ points must fit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from fxstack_inductor.ir.bounds import VarKind
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, FloorDiv, Mod, Var, parts, product
-from fxstack_inductor.ir.kernel import Load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.ir.expr import Atom
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.expr import ONE, ZERO, Atom, Expr, FloorDiv, Mod, Var, parts, product
+from fxstack_inductor.ir.kernel import Kernel, Load
 
 # Limits: the graph is compiled again if symbolic sizes lead to tensors of more than 2**31 elements. Sizes
 # that depend on data are indexed with 64 bits.

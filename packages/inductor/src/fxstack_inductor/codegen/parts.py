@@ -6,10 +6,7 @@ file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 PART = "\n/* ---- a part of its own ---- */\n"
 LATER = "#define FXSTACK_LATER_PART\n"

@@ -8,9 +8,10 @@ the L2 cache cannot serve.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -18,24 +19,16 @@ from torch.utils.flop_counter import flop_registry
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
 from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-from fxstack_inductor.codegen.triton.tiles import extent
-from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
+from fxstack_inductor.codegen.triton.tiles import Tiling, extent
+from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.products import predict_product
-from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Node
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_inductor.codegen.triton.tiles import Tiling
-    from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.expr import Var
-    from fxstack_inductor.schedule.plan import Plan, Step
-
-    Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
+Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 
 EXPENSIVE_OPERATIONS = 20
 """The cost of a transcendental function, in additions."""

@@ -8,18 +8,13 @@ library that is tuned for each shape.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX
-from fxstack_inductor.ir.kernel import Compute
-
-if TYPE_CHECKING:
-    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-    from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
+from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Compute, Kernel
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""

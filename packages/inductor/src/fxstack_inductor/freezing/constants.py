@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.facts import has_effect, may_alias, mutates_tensor
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch.fx import GraphModule
 
 STATE = ("_parameters_", "_buffers_")
 """Prefixes that capture gives to the tensors of modules: the path to the tensor."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch.fx import Interpreter
+from torch.fx import GraphModule, Interpreter
 
-from fxstack_inductor.freezing.constants import constant_nodes, split
+from fxstack_inductor.freezing.constants import Split, constant_nodes, split
 from fxstack_inductor.freezing.norms import fold_norms
 from fxstack_inductor.freezing.packing import pack_products
 from fxstack_inductor.freezing.steps import LAST, watch_optimizers
 from fxstack_interchange.modules import make_graph_module
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.freezing.constants import Split
-
-    Compiled = Callable[..., tuple[Any, ...]]
-    Stamp = tuple[object, tuple[tuple[int, int], ...]]
+Compiled = Callable[..., tuple[Any, ...]]
+Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 
 # Limits: a write through .data, or by a direct call of a fused optimizer's operator, is not detected. Folded

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Graph
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.freezing.constants import is_evaluated_norm
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)

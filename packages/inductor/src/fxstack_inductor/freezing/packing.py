@@ -7,19 +7,16 @@ timed, once per process for each combination.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Graph
 from torch.fx import Node as FxNode
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.freezing.constants import PACKED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import Graph
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16)

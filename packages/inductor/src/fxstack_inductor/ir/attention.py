@@ -9,10 +9,8 @@ role to the position of a value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.expr import Expr, Var
 
 SCORE, GRAD = "score", "grad"
 """Pseudo-buffers of the loads of single scores and of their gradients, which are in registers."""

@@ -9,15 +9,12 @@ the range lets ``(i0 * 64 + i1) // 64`` become ``i0``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.bounds import Bounds, VarKind, multiplied, scaled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True)

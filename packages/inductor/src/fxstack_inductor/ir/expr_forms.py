@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from fxstack_inductor.ir.expr import ONE, Expr, extremum
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def decided(op: str, left: Expr, right: Expr) -> bool | None:

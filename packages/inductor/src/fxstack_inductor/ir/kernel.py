@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.attention import Attention
-    from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.attention import Attention
+from fxstack_inductor.ir.expr import Expr, Var
 
 
 @dataclass(frozen=True, slots=True)

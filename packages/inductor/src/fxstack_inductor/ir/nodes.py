@@ -10,17 +10,15 @@ explicit ``round`` operation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, loop_var, product
 from fxstack_inductor.ir.expr_forms import contiguous_strides
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Shape = tuple[Expr, ...]
 Scalar = bool | int | float

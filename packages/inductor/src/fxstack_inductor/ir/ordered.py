@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import torch
 
 from fxstack_inductor.ir.expr import Expr, loop_var
-from fxstack_inductor.ir.nodes import Computed, Read, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
-
-    from fxstack_inductor.ir.nodes import Body, Coord, Node, Shape
-
+from fxstack_inductor.ir.nodes import Body, Computed, Coord, Node, Read, Shape, walk
 
 PERSISTENT = 8192
 """The longest inner extent that a GPU program holds in one tile."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Loop, Reduce, Scan
-
-if TYPE_CHECKING:
-    import torch
-
-    from fxstack_inductor.ir.kernel import Value
+from fxstack_inductor.ir.kernel import (
+    Check,
+    Compute,
+    Constant,
+    IndexValue,
+    Kernel,
+    Load,
+    Loop,
+    Reduce,
+    Scan,
+    Value,
+)
 
 
 def show_kernel(kernel: Kernel) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -14,16 +15,11 @@ from fxstack_inductor.ir.kernel import (
     Load,
     Reduce,
     Scan,
+    Value,
     index_operands,
     operands,
 )
 from fxstack_inductor.ir.printer import show_kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Value
 
 REDUCTIONS = frozenset({"sum", "dot", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 

@@ -10,20 +10,15 @@ transposed, or none: a sum of transposed products is the transposed sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch.fx import GraphModule
 
 # Limits: BLAS rounds as often as eager does, but in another order.
 

@@ -8,16 +8,20 @@ parts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import as_expr
+from fxstack_inductor.ir.expr import Expr, as_expr
 from fxstack_inductor.ir.nodes import (
     HALF_DTYPES,
+    Body,
     Call,
     Const,
     Extern,
@@ -29,23 +33,12 @@ from fxstack_inductor.ir.nodes import (
     contiguous_layout,
     resolve,
 )
-from fxstack_inductor.lower.context import read
+from fxstack_inductor.lower.context import Context, read
 from fxstack_inductor.lower.layouts import layout_of
+from fxstack_inductor.lower.program import Program
 from fxstack_inductor.torch_compat import FakeTensorMode
-from fxstack_interchange.operators.attention import POSITIONS
+from fxstack_interchange.operators.attention import POSITIONS, Attention
 from fxstack_interchange.operators.attention_operators import attention_of, changed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch.fx import GraphModule
-    from torch.fx import Node as FxNode
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Body
-    from fxstack_inductor.lower.context import Context
-    from fxstack_inductor.lower.program import Program
-    from fxstack_interchange.operators.attention import Attention
 
 F32 = torch.float32
 WIDEST = 256

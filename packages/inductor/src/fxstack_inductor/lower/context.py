@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,11 +30,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import PERSISTENT, Scan, Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.options import InductorOptions
 
 
 @dataclass(frozen=True, slots=True)

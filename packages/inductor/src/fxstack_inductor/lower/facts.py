@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterator
+from typing import Any
 
 import torch
+from torch.fx import Node as FxNode
 
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Node
 from fxstack_inductor.lower.elementwise.pointwise import REGISTER_DTYPES
 from fxstack_interchange.eager_facts.effects import is_ordered, may_act
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
-
-    from torch.fx import Node as FxNode
-
 
 FLOAT8_TARGETS = frozenset(
     {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import operator
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -52,14 +53,10 @@ from fxstack_inductor.lower.launches import functional_launch_of, launch_argumen
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
+from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
+from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})

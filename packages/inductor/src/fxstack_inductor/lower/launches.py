@@ -8,18 +8,14 @@ copy is a kernel of this package and fuses with the producer of the value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.ir.nodes import Pointwise, Read, resolve
+from fxstack_inductor.ir.nodes import Node, Pointwise, Read, resolve
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.ir.nodes import Node
 
 # Limits: under TRITON_INTERPRET=1 every tensor counts as written. Launches go through Triton's own dispatch,
 # except in recorded CUDA graphs; a saved graph refers to the kernels of the process that made it.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch.fx import Node as FxNode
 
 from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.bounds import VarKind
@@ -12,10 +11,6 @@ from fxstack_inductor.ir.expr import ZERO, Expr, Var, recombine
 from fxstack_inductor.ir.nodes import Computed, Layout, Node, View, resolve
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.host.symbols import size_expr
-
-if TYPE_CHECKING:
-    from torch.fx import Node as FxNode
-
 
 # Limits: strides of dimensions of size 1 may differ from eager's in results of empty_like, in results of
 # operators that are neither elementwise nor copies (Fourier transforms), and in gradients. With symbolic

@@ -7,21 +7,24 @@ only to nodes that a target chooses (``schedule.fusion.templates``); every other
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.nodes import HALF_DTYPES, Call, Node, Pointwise, Read, View
-from fxstack_inductor.lower.context import broadcast_coords, cast, constant, read, read_broadcast, round_to
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Body
-    from fxstack_inductor.lower.context import Context
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import HALF_DTYPES, Body, Call, Node, Pointwise, Read, View
+from fxstack_inductor.lower.context import (
+    Context,
+    broadcast_coords,
+    cast,
+    constant,
+    read,
+    read_broadcast,
+    round_to,
+)
 
 aten = torch.ops.aten
 

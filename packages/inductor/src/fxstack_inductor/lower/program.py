@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import ExternCall, Input, Node
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import ExternCall, Input, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Node
-from fxstack_inductor.lower.context import HostScalar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.lower.context import TensorOrScalar
+from fxstack_inductor.lower.context import HostScalar, TensorOrScalar
 
 
 def _category(dtype: torch.dtype) -> int:

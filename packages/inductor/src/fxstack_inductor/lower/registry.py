@@ -7,18 +7,16 @@ to the ATen kernel.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from fxstack_inductor.ir.nodes import Node
 
-    from fxstack_inductor.ir.nodes import Node
-
-    Rule = Callable[..., Any]
+Rule = Callable[..., Any]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from fxstack_inductor.codegen.host.python_host import HELPERS, HostWriter, identifier
+from fxstack_inductor.codegen.host.python_host import HELPERS, HostProgram, HostWriter, identifier
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.repro.values import foreign, text_of, whole
 from fxstack_inductor.schedule.memory import place
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_inductor.codegen.host.python_host import HostProgram
-    from fxstack_inductor.ir.nodes import ExternCall
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import Plan
 
 
 @dataclass

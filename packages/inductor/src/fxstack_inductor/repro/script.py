@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -21,9 +22,6 @@ from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
 from fxstack_inductor.targets.c_target import load_c, lower_c
 from fxstack_inductor.targets.lowered_c import Lowered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # Limits: CPU graphs only. Floats are drawn from a normal distribution clamped to the observed range, without
 # NaN and infinities; integer tensors of more than 64 elements are drawn between their extremes; tensors that

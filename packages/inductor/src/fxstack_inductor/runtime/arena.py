@@ -12,21 +12,18 @@ are large enough.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.runtime.sizes import Sizes
 from fxstack_inductor.schedule.memory import Slot, arrange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
 
 # Limits: torch allocates saved tensors of a forward and results of a backward in each step. The C library may
 # return this memory to the system in between (measured for a GPT of 6 layers: 130 page faults per step, eager

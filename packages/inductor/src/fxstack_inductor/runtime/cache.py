@@ -16,15 +16,13 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from filelock import FileLock, Timeout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 FORMAT = 1
 LIBRARY = "kernels.so"

@@ -13,20 +13,17 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.errors import TRITON_HINT, CompilerFailedError, TritonMissing
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import Cache
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
-    from fxstack_inductor.options import InductorOptions
-
-    Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
+Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 
 ALONE = 3
 """The number of kernels that one process compiles in the time of starting another process."""

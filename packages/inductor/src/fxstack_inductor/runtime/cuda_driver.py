@@ -6,14 +6,12 @@ import ctypes
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_inductor.errors import CudaError
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.loader import load_functions
-
-if TYPE_CHECKING:
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.runtime.cubins import Cubin
 
 SOURCE = (files("fxstack_inductor.runtime") / "launch.c").read_text()
 MOST_ARGUMENTS = 254

@@ -14,20 +14,18 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Call = Callable[..., tuple[Any, ...]]
-    Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
-    """Records a function's device work; returns the function's results and a replay function."""
+Call = Callable[..., tuple[Any, ...]]
+Capture = Callable[[Callable[[], tuple[Any, ...]]], tuple[tuple[Any, ...], Callable[[], None]]]
+"""Records a function's device work; returns the function's results and a replay function."""
 
 # Limits: a dropped result may be overwritten while another stream (record_stream) still reads the result. A
 # graph that waits for the device, uses CPU tensors or spans devices is not recorded, and a warning gives the

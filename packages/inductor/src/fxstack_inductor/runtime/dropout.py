@@ -9,14 +9,12 @@ comparison and use eager's operator.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Limits: torch builds that draw with MKL's generators (Intel CPUs) keep eager's kernel.
 

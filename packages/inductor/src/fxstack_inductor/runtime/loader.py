@@ -6,18 +6,14 @@ import ctypes
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache
-from fxstack_inductor.runtime.toolchain import find_toolchain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.runtime.toolchain import Toolchain
+from fxstack_inductor.runtime.toolchain import Toolchain, find_toolchain
 
 
 def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:

@@ -11,18 +11,16 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HEADER = (files("fxstack_inductor.codegen") / "host.h").read_text()
 FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))

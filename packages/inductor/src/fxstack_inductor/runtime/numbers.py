@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 _HALF = 1 << 63
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")

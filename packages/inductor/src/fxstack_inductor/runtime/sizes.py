@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.expr import Expr
 
 
 @dataclass(eq=False)

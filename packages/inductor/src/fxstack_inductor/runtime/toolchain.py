@@ -13,15 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.codegen.parts import parts_of
 from fxstack_inductor.errors import CompilerFailedError, CompilerKilledError, NoCompilerError, first_error
-
-if TYPE_CHECKING:
-    from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.options import InductorOptions
 
 CANDIDATES = ("gcc", "cc", "clang")
 

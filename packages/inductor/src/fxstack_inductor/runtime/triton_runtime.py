@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,9 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
 from fxstack_inductor.codegen.triton.float8 import NAMES
+from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.runtime.cubins import request_entry
 from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 
 
 def load_module(text: str, folder: Path) -> Any:

@@ -12,15 +12,13 @@ import re
 import sys
 import traceback
 import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)", re.DOTALL)
 

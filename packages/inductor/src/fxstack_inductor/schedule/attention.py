@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -10,17 +10,12 @@ from fxstack_inductor.ir.attention import GRAD, SCORE, Attention, Axes, Tables
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, mod, of_atom, value_var
 from fxstack_inductor.ir.kernel import Check, Constant, IndexValue, Kernel, Load, Loop, Store
-from fxstack_inductor.ir.nodes import Input, Pointwise, resolve, value_dtype
+from fxstack_inductor.ir.nodes import Input, Node, Pointwise, resolve, value_dtype
+from fxstack_inductor.lower.attention import AttentionCall, Modifier
 from fxstack_inductor.schedule.build import Builder, address
 from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import find_sizes
 from fxstack_inductor.schedule.steps import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.lower.attention import AttentionCall, Modifier
 
 PACKED = 64
 """The number of query rows, of all heads that share keys, up to which one tile holds all these heads."""

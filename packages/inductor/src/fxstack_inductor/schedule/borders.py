@@ -9,8 +9,8 @@ values are gone.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,13 +29,9 @@ from fxstack_inductor.ir.kernel import (
     Loop,
     Reduce,
     Scan,
+    Value,
 )
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fxstack_inductor.ir.kernel import Value
 
 MOST = 8
 """The largest number of parts of a loop."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 
@@ -32,6 +33,7 @@ from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
     Const,
+    Coord,
     Index,
     Indirect,
     Masked,
@@ -44,12 +46,7 @@ from fxstack_inductor.ir.nodes import (
 from fxstack_inductor.ir.ordered import Scan, Scatter
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
 from fxstack_inductor.schedule.fusion.loop_matching import digits
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.schedule.fusion.state import Group, Placed
+from fxstack_inductor.schedule.fusion.state import Group, Placed
 
 INT32 = 2**31
 ARG_REDUCTIONS = frozenset({"argmax", "argmin"})

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_inductor.codegen.index_width import INT32, fits, limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.lower.program import Program, SymbolBinding
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.lower.program import Program, SymbolBinding
 
 
 def small_kernels(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
 from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 
 def normalise(kernel: Kernel) -> Kernel:

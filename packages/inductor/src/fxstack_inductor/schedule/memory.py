@@ -10,23 +10,17 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Layout, Node
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.outvariants import out_variant
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Layout
-    from fxstack_inductor.schedule.plan import Plan, Step
+from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
 ALIGNMENT = 64
 ADDMM = find_overload("addmm.default")

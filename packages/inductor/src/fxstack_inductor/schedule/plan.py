@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.failures import about
+from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.attention import AttentionCall
-from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.lower.program import HostCall, Mutation, Program
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
 from fxstack_inductor.schedule.fusion.inlining import choose_inlined, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
+from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 from fxstack_inductor.schedule.fusion.state import Group
 from fxstack_inductor.schedule.loops import normalise
 from fxstack_inductor.schedule.steps import KernelStep, Step
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.lower.program import Mutation, Program
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Read
-from fxstack_inductor.lower.program import HostCall, HostValue
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from fxstack_inductor.ir.expr import Var
-    from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.lower.program import Program
+from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Node, Read
+from fxstack_inductor.lower.program import HostCall, HostValue, Program
 
 Call = ExternCall | HostCall
 

@@ -9,19 +9,21 @@ values of the parts and their positions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
-from fxstack_inductor.ir.expr import ZERO, Expr, floordiv, integer, loop_var, mod, product
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, floordiv, integer, loop_var, mod, product
 from fxstack_inductor.ir.nodes import (
     Body,
     Call,
     Const,
+    ExternCall,
     Index,
     Indirect,
     Masked,
+    Node,
     Read,
     Reduction,
     contiguous_layout,
@@ -30,13 +32,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.ir.scalar_ops import identity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.ir.expr import Var
-    from fxstack_inductor.ir.nodes import ExternCall, Node
-    from fxstack_inductor.lower.program import HostCall, Program
+from fxstack_inductor.lower.program import HostCall, Program
 
 PROGRAMS = 512
 """The number of programs that fills a large GPU several times over."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.nodes import ExternCall
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
 from fxstack_inductor.lower.program import HostCall
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.ir.nodes import Computed, Extern, Node
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import ctypes
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter
@@ -18,26 +19,22 @@ from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host.native_program import NativeProgram
 from fxstack_inductor.codegen.host.python_host import HELPERS, linked
 from fxstack_inductor.errors import IndexOutOfRange
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.expr_json import expr_from_json, expr_to_json
 from fxstack_inductor.ir.nodes import Layout
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.arena import Window, Workspace, flat, shared_pool
 from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import functions_of, load_library
 from fxstack_inductor.runtime.native import bind, pack
 from fxstack_inductor.schedule.memory import Slot
 from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode
 from fxstack_interchange.format.bare import graph_from_json, graph_to_json
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.targets.lowered_c import Lowered
-
-    Compiled = Callable[..., tuple[Any, ...]]
+Compiled = Callable[..., tuple[Any, ...]]
 
 MOST_BYTES = 1 << 20
 """The largest constant tensor of a graph that is stored on disk."""

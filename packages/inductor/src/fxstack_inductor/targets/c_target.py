@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.c.module import c_source
 from fxstack_inductor.codegen.host.native import native_program
@@ -15,20 +18,14 @@ from fxstack_inductor.failures import about
 from fxstack_inductor.lower.accumulate import accumulate_products
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, plan
 from fxstack_inductor.targets.c_artifact import image_of, link
 from fxstack_inductor.targets.lowered_c import Lowered
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.options import InductorOptions
-
-    Compiled = Callable[..., tuple[Any, ...]]
+Compiled = Callable[..., tuple[Any, ...]]
 
 
 FEWEST_CALLS = 4

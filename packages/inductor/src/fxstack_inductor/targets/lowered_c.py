@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from torch.fx import GraphModule
 
 from fxstack_inductor.codegen.host.native_program import NativeProgram
 from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
 from fxstack_inductor.codegen.parts import PART
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.plan import Plan
 
 
 @dataclass(frozen=True)

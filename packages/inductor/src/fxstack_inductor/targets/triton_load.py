@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import struct
 import warnings
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_program, native_device_refusal
+from fxstack_inductor.codegen.host.native_device import (
+    RECORDS,
+    NativeDeviceProgram,
+    native_device_program,
+    native_device_refusal,
+)
 from fxstack_inductor.codegen.host.python_host import linked
 from fxstack_inductor.codegen.host.triton_host import Launch, launches
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
-from fxstack_inductor.runtime.cubins import load_cubins
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.runtime.cubins import Cubin, load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device, stream_of
 from fxstack_inductor.runtime.loader import load_library
 from fxstack_inductor.runtime.native import bind
 from fxstack_inductor.schedule.int32_indexing import too_large
+from fxstack_inductor.schedule.plan import Plan
 from fxstack_inductor.targets.triton_target import (
+    LoweredTriton,
     graph_refusal,
     interpreting,
     lower_triton,
@@ -28,17 +38,6 @@ from fxstack_inductor.targets.triton_target import (
     recorded,
     touched,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.codegen.host.native_device import NativeDeviceProgram
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.runtime.cubins import Cubin
-    from fxstack_inductor.schedule.plan import Plan
-    from fxstack_inductor.targets.triton_target import LoweredTriton
 
 
 def compile_for_device(

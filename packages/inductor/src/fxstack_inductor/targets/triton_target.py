@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.tune import device_tuner, tuned
+from fxstack_inductor.codegen.host.python_host import HostProgram
 from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
 from fxstack_inductor.codegen.triton.module import TritonSource, triton_source
-from fxstack_inductor.cost.devices import gpu_of
-from fxstack_inductor.ir.nodes import Argument, ExternCall
+from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
+from fxstack_inductor.cost.devices import Gpu, gpu_of
+from fxstack_inductor.cost.model import Cost
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.schedule.fusion.templates import candidates, worth
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.templates import Candidates, candidates, worth
 from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.split import split_reductions
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch.fx import GraphModule
-
-    from fxstack_inductor.codegen.host.python_host import HostProgram
-    from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
-    from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.cost.model import Cost
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.fusion.templates import Candidates
 
 
 @dataclass(frozen=True)

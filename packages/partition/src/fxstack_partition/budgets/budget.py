@@ -6,20 +6,16 @@ larger budget never recomputes longer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.budgets.frontier import frontier
+from fxstack_partition.budgets.search import Choice
 from fxstack_partition.budgets.simulate import simulate
 from fxstack_partition.extraction.extract import PartitionError, extract
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import register
-
-if TYPE_CHECKING:
-    from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.budgets.search import Choice
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
 
 
 class BudgetError(PartitionError):

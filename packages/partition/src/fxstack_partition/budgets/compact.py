@@ -6,23 +6,19 @@ of its time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch.fx import Node
 
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.dissected import storages
+from fxstack_partition.joint.dissected import DissectedGraph, storages
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.joint.symbols import SizeOf, free_symbols, symbol_sources
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_partition.joint.dissected import DissectedGraph
 
 _USUAL = PartitionOptions()
 

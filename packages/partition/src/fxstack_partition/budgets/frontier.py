@@ -10,21 +10,17 @@ bound already shows that another member is better.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, hull
 from fxstack_partition.budgets.local_search import adding, by_gain, by_loss, giving_up, without
 from fxstack_partition.budgets.plan import make_plan
 from fxstack_partition.budgets.search import COSTS, Choice, Search, falling, peak_of_plan
 from fxstack_partition.budgets.segments import Segments
+from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.mincut.network import Network
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
-
-if TYPE_CHECKING:
-    from fxstack_partition.budgets.compact import Compact
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.mincut.network import Network
-    from fxstack_partition.options import PartitionOptions
-
 
 # Limits: peaks are kept and monotone, not proven lowest.
 

@@ -9,24 +9,20 @@ solver is HiGHS, through SciPy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.budgets.budget import bytes_allowed, partition_within
 from fxstack_partition.budgets.frontier import frontier
 from fxstack_partition.budgets.plan import PartitionError, complete_plan
 from fxstack_partition.budgets.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.budgets.search import peak_of_plan
 from fxstack_partition.extraction.extract import extract
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network, build
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import BUDGET_RULES
 from fxstack_partition.registry import register
-
-if TYPE_CHECKING:
-    from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
 
 # Limits: exact in saved bytes, not in the peak.
 

@@ -7,25 +7,20 @@ of bytes and seconds: Eisner and Severance, Mathematical Techniques for Efficien
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from torch.fx import Node
 
 from fxstack_partition.extraction.rng_replay import STATE_BYTES
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
+from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import BYTE, FUSIBLE, Edge, build
 from fxstack_partition.mincut.solve import minimum_cut
-from fxstack_partition.policy.policy import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from torch.fx import Node
-
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.joint.work import WorkModel
-    from fxstack_partition.options import PartitionOptions
-    from fxstack_partition.policy.policy import Rule
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.policy.policy import Rule, Verdict
 
 _TOTAL = 1 << 28
 """Capacities are scaled to this sum, so that solvers with 32-bit numbers need one round."""

@@ -9,15 +9,11 @@ Glover, 1997; the greedy of the fractional knapsack).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.plan import make_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_partition.budgets.compact import Compact
 
 Saved = tuple[int, ...]
 

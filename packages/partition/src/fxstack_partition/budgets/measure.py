@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.fx.node import map_arg
 
 from fxstack_partition.joint.ops import OpKind, kind_of
 from fxstack_partition.torch_compat import OpOverload, tree_leaves
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 _UNFIT = (
     OpKind.INPUT,

@@ -10,19 +10,15 @@ or communication keeps the program's order.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from fxstack_partition.budgets.compact import Compact, Memory
+from fxstack_partition.budgets.plan import Plan
 from fxstack_partition.joint.ops import OpKind
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from fxstack_partition.budgets.compact import Compact, Memory
-    from fxstack_partition.budgets.plan import Plan
-
-    Arguments = Sequence[tuple[int, ...]]
+Arguments = Sequence[tuple[int, ...]]
 
 
 # Limits: a forward is reordered only if it, and not its backward, sets the peak. Graphs with effects or

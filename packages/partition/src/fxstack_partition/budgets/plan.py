@@ -5,20 +5,15 @@ Plans use numbers (see ``compact``) and single passes over the graph, because se
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from torch.fx import Node
 
 from fxstack_interchange import InputKind
-from fxstack_partition.budgets.compact import Memory
+from fxstack_partition.budgets.compact import Compact, Memory
 from fxstack_partition.joint.ops import OpKind
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from torch.fx import Node
-
-    from fxstack_partition.budgets.compact import Compact
-    from fxstack_partition.joint.symbols import SizeOf
+from fxstack_partition.joint.symbols import SizeOf
 
 
 class PartitionError(ValueError):

@@ -8,19 +8,15 @@ stages. Without the cap, the program is that of the minimum cut, so relaxations 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fxstack_partition.budgets.plan import make_plan
+from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import scipy
 from fxstack_partition.suppressed_output import highs_silenced
-
-if TYPE_CHECKING:
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.joint.work import WorkModel
-
 
 MOST_BRANCHES = 100
 """If a gap is allowed, the search ends after this many nodes. Unlike a time limit, this is repeatable."""

@@ -5,23 +5,19 @@ A choice is simulated, with the order of its backward, unless a bound already sh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.order import best_order, forward_order
 from fxstack_partition.budgets.plan import Plan, complete_plan, make_plan
 from fxstack_partition.budgets.simulate import simulate
 from fxstack_partition.extraction.extract import extract
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.work import WorkModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.mincut.network import Network
-    from fxstack_partition.options import PartitionOptions
+from fxstack_partition.mincut.network import Network
+from fxstack_partition.options import PartitionOptions
 
 EXTRACTIONS = 12
 """The number of choices that are simulated as graphs if numbers give only a bound."""

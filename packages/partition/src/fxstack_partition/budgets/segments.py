@@ -7,12 +7,9 @@ division the position with the fewest live bytes is taken.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.joint.ops import OpKind
-
-if TYPE_CHECKING:
-    from fxstack_partition.budgets.compact import Compact
 
 _NOT_KEPT = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC)
 

@@ -8,21 +8,16 @@ with the forward. Saved values and tangents end with their last use. Gradients l
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from fxstack_interchange import InputKind, OutputKind
+from fxstack_interchange import InputKind, OutputKind, Partition, StageGraph
+from fxstack_partition.budgets.runtime import StageMemory
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.storage import StorageTable
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.budgets.runtime import StageMemory
 
 # Limits: only results of operators are counted, unless PartitionOptions.scratch and PartitionOptions.runtime
 # say more. Compiled steps of bert, llama, t5 and whisper peak 5 to 7% lower than predicted.

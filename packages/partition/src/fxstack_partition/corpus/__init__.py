@@ -10,12 +10,9 @@ import lzma
 import tempfile
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from fxstack_interchange import StageGraph
 from fxstack_interchange import load as load_file
-
-if TYPE_CHECKING:
-    from fxstack_interchange import StageGraph
 
 _SUFFIX = ".fxg.xz"
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
-from fxstack_interchange import InputKind, OutputKind, Stage
+from fxstack_interchange import InputKind, OutputKind, Partition, Stage, StageGraph
 from fxstack_partition.budgets.compact import copied_inputs
 from fxstack_partition.budgets.plan import PartitionError
 from fxstack_partition.extraction.forms import (
@@ -24,11 +25,6 @@ from fxstack_partition.joint.ops import NEVER_TWICE, OpKind
 from fxstack_partition.joint.structure import structure
 from fxstack_partition.policy.policy import tag_of
 from fxstack_partition.torch_interop.keep_inputs import lying_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_interchange import Partition, StageGraph
 
 
 @dataclass(frozen=True)

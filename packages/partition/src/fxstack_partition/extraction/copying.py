@@ -7,14 +7,10 @@ set. Arguments of copied nodes were checked before, and change nothing in these 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch.fx import Graph, Node
 
 _set = object.__setattr__
 """Sets an attribute directly: ``Node.__setattr__`` would update the tables of the node's graph."""

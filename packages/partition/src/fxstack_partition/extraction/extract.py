@@ -6,9 +6,10 @@ recomputes other values that it needs, and returns the gradients. Nodes keep the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -25,19 +26,14 @@ from fxstack_interchange import (
 )
 from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.order import best_order, forward_order
-from fxstack_partition.budgets.plan import PartitionError, make_plan
+from fxstack_partition.budgets.plan import PartitionError, Plan, make_plan
 from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import draw_again, draw_and_keep
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.symbols import SizeOf, free_symbols
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_partition.budgets.plan import Plan
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
 
 __all__ = ["PartitionError", "extract"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
 
+from fxstack_interchange import StageGraph
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import DRAWING, SAVING
-
-if TYPE_CHECKING:
-    from fxstack_interchange import StageGraph
 
 _CONVERT = torch.ops.aten._to_copy.default
 

@@ -8,16 +8,14 @@ is equal bit for bit.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from fxstack_partition.joint.ops import base_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32)
 

@@ -8,16 +8,14 @@ restores the generator. So the numbers are equal, and other draws of the program
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 from fxstack_partition.torch_compat import OpOverload, run_and_save_rng_state, run_with_rng_state, tree_leaves
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, Node
 
 # Limits: only on CPU, from the default generator, and for operators that take a tensor (torch.rand(shape) is
 # saved). Numbers from a generator of the program are inputs of captured graphs, and saved in other graphs.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import sympy
 import torch
 
-if TYPE_CHECKING:
-    from fxstack_interchange import StageGraph
-    from fxstack_partition.options import PartitionOptions
+from fxstack_interchange import StageGraph
+from fxstack_partition.options import PartitionOptions
 
 NUMBER_BYTES = 8
 

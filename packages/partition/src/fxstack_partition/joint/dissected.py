@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
-from fxstack_interchange import OutputKind
+from fxstack_interchange import InputSpec, OutputKind, OutputSpec, StageGraph
 from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.ops import is_view
+from fxstack_partition.joint.ops import OpKind, is_view
 from fxstack_partition.joint.storage import StorageTable
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from fxstack_interchange import InputSpec, OutputSpec, StageGraph
-    from fxstack_partition.joint.ops import OpKind
 
 
 @dataclass(frozen=True)

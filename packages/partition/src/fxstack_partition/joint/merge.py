@@ -11,7 +11,7 @@ of the graph (two results stay two tensors), and values with different tags of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from torch.fx import Graph, Node
 
@@ -21,12 +21,8 @@ from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.joint.ops import OpKind, is_view, written_arguments
 from fxstack_partition.joint.structure import structure
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import wanted_tag
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_partition.options import PartitionOptions
 
 _ALIASES = (OpKind.VIEW, OpKind.GETITEM, OpKind.SYMBOLIC)
 _MERGED = frozenset({*_ALIASES, OpKind.POINTWISE, OpKind.GATHER, OpKind.REDUCTION, OpKind.HEAVY})

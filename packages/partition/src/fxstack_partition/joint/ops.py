@@ -7,18 +7,15 @@ this file.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch.fx import Node
 
 from fxstack_interchange.eager_facts.effects import is_ordered, must_run
 from fxstack_partition.torch_compat import HigherOrderOperator, OpOverload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import Node
 
 
 class OpKind(Enum):

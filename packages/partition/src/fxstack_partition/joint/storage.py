@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.fx import Node
 
+from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.ops import is_view, written_arguments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_partition.joint.cost import SizeModel
 
 Parts = tuple[Any, ...]
 """The storages of a value, in the shape of the value: a number for a tensor, a tuple for a tuple."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
 
 import torch
 from torch.fx import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def structure(value: object, known_as: Callable[[Node], object]) -> object:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from fxstack_partition.joint.dissected import DissectedGraph
+from fxstack_partition.joint.dissected import DissectedGraph
 
 
 @dataclass(frozen=True, slots=True)

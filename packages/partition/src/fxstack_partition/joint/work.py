@@ -8,24 +8,20 @@ does not fuse.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.fx.node import map_arg
 
+from fxstack_interchange import StageGraph
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of
 from fxstack_partition.optional import flop_registry
 from fxstack_partition.options import DEVICES, Device, PartitionOptions
 from fxstack_partition.torch_compat import OpOverload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch.fx import Node
-
-    from fxstack_interchange import StageGraph
 
 _FREE = (OpKind.INPUT, OpKind.CONSTANT, OpKind.SYMBOLIC, OpKind.GETITEM, OpKind.VIEW)
 _UNWRITTEN = ("empty", "new_empty")

@@ -11,26 +11,22 @@ with a path to the backward take part, so the network is about as large as the j
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import networkx as nx
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 from fxstack_partition.optional import networkx
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Decision, Policy, Rule, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import networkx as nx
-
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
 
 # Limits: time is an estimate from rough device figures, unless PartitionOptions.seconds supplies
 # measurements. Recomputation is bounded by rules, not weighed.

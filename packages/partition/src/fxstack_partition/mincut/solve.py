@@ -7,15 +7,13 @@ equal networks give equal cuts for all algorithms, processes and hash seeds. It 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch.fx import Node
 
 from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import networkx, scipy
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 Solver = Callable[[Network], frozenset[int]]
 """Takes a network. Returns the vertices on the sink side of the minimum cut nearest to the sink."""

@@ -7,13 +7,11 @@ options = PartitionOptions(policy=by_module({"BertLayer": "must_recompute", "Ber
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch.fx import Node
+from torch.fx import Node
 
 _FORWARD = re.compile(r'File "[^"]*", line \d+, in (?:\S*\.)?(\w+)\.forward\b')
 

@@ -6,23 +6,18 @@ partitioner's behaviour, give it another list.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import torch
+from torch.fx import Node
 
 from fxstack_interchange.eager_facts.effects import may_act
 from fxstack_partition.extraction.rng_replay import can_be_redrawn
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch.fx import Node
-
-    from fxstack_partition.joint.joint import JointFacts
-    from fxstack_partition.options import PartitionOptions
+from fxstack_partition.options import PartitionOptions
 
 
 class Verdict(Enum):

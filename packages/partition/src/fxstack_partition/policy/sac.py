@@ -7,20 +7,16 @@ are never drawn again, even if tags say so: their results are saved instead, lik
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch.fx import Node
 
+from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.extraction.extract import extract
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.mincut.network import Weights, build
 from fxstack_partition.mincut.solve import minimum_cut
+from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import MIN_CUT_RULES, NECESSITIES, SELECTIVE_TAGS, USER_TAGS, wanted_tag
 from fxstack_partition.registry import register
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from fxstack_interchange import Partition, StageGraph
-    from fxstack_partition.options import PartitionOptions
 
 SAC_RULES = (
     *NECESSITIES,

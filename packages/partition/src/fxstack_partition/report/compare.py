@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
@@ -14,11 +15,6 @@ from fxstack_partition.budgets.simulate import Timeline, simulate
 from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_interchange import Partition, StageGraph
 
 _DEFAULTS = PartitionOptions()
 HEAD = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")

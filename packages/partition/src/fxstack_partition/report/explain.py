@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_interchange import OutputKind, user_line
+from torch.fx import Node
+
+from fxstack_interchange import OutputKind, Partition, user_line
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from fxstack_interchange import Partition
 
 _DEFAULTS = PartitionOptions()
 

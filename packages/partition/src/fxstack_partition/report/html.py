@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_partition.report.compare import HEAD
+from fxstack_partition.report.compare import HEAD, Comparison, Row
 from fxstack_partition.report.explain import explain
 from fxstack_partition.report.plots import plot_cut, plot_pareto, plot_timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_partition.report.compare import Comparison, Row
 
 _STYLE = """
 body { font-family: sans-serif; margin: 2em; max-width: 70em }

@@ -5,17 +5,14 @@ They need matplotlib: ``pip install fxstack-partition[plots]``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_interchange import OutputKind
+import networkx as nx
+from torch.fx import Node
+
+from fxstack_interchange import OutputKind, Partition
 from fxstack_partition.optional import matplotlib_figure, networkx
-
-if TYPE_CHECKING:
-    import networkx as nx
-    from torch.fx import Node
-
-    from fxstack_interchange import Partition
-    from fxstack_partition.report.compare import Comparison, Row
+from fxstack_partition.report.compare import Comparison, Row
 
 _MB = 1e6
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -23,14 +24,10 @@ from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.extraction.check import check_partition
 from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.joint.joint import LATE, JointFacts, JointGraphError, analyze
+from fxstack_partition.options import PartitionOptions
+from fxstack_partition.registry import Partitioner
 from fxstack_partition.torch_interop.keep_inputs import keep_inputs
 from fxstack_partition.torch_interop.keep_states import keep_states
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_partition.options import PartitionOptions
-    from fxstack_partition.registry import Partitioner
 
 
 class JointGraph(StageGraph):

@@ -6,20 +6,14 @@ later stage of torch to give the backward the old values. Here the forward copie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_partition.budgets.compact import copied_inputs
+from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import is_view
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from torch.fx import Graph, GraphModule
-
-    from fxstack_partition.joint.joint import JointFacts
 
 
 def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:

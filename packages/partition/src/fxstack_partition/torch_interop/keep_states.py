@@ -7,15 +7,13 @@ make the numbers equal. Here the forward saves the generator's state, and the ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_partition.extraction.rng_replay import can_be_redrawn, draw_again, draw_and_keep
 from fxstack_partition.joint.ops import kind_of
-
-if TYPE_CHECKING:
-    from torch.fx import Graph, GraphModule, Node
 
 
 def keep_states(forward: GraphModule, backward: GraphModule) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch.fx import Graph, GraphModule, Node
 
-from fxstack_interchange import InputKind, OutputKind
+from fxstack_interchange import InputKind, OutputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.api import partition
 from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.registry import Partitioner
 from fxstack_partition.torch_interop.from_torch import sign_joint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_interchange import StageGraph
-    from fxstack_partition.registry import Partitioner
 
 PartitionFn = "Callable[..., tuple[GraphModule, GraphModule]]"
 _DEFAULTS = PartitionOptions()

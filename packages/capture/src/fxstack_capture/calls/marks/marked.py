@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,11 +20,7 @@ from fxstack_capture.calls.marks.nonstrict import as_operations
 from fxstack_capture.calls.marks.registered import as_one_node, called_once
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 _COMPILER_MODULES = (
     "torch._dynamo",

@@ -6,24 +6,22 @@ values; classes that ``torch.utils._pytree`` knows are taken apart in front of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.calls.marks.registered import label_of
-from fxstack_capture.effects import Call, diff
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor, pytree
 from fxstack_capture.torch_side.recording.constants import is_constant
 from fxstack_capture.torch_side.recording.execution import run_fake
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 _CONTEXTS = (str, int, float, type, type(None))
 

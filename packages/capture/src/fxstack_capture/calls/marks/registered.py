@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects import Call, diff
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_capture.trace.state import Objects, Trace
+from fxstack_capture.trace.state import Objects, Trace
 
 # Limits: torch.compiler.substitute_in_graph acts on functions in C without a rule in calls.rules;
 # fxstack.substitute_in_graph on all. A leaf function (torch._dynamo.decorators.leaf_function) ends the graph.

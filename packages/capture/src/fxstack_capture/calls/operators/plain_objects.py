@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,9 +10,7 @@ from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Calls, Request
+from fxstack_capture.trace.state import Calls, Request
 
 
 def is_plain_object(value: object) -> bool:

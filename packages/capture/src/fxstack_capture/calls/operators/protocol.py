@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -18,11 +19,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 _PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
 _SIZED: frozenset[type] = _PLAIN | {list, tuple, set, frozenset, range, torch.Size}

@@ -7,8 +7,9 @@ that the methods of the object's class decide alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,11 +17,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.operators.plain_objects import is_plain_object, method_call
 from fxstack_capture.operator_protocol import OUT_OF_PLACE, UNARY, by_identity, candidates, is_binary
 from fxstack_capture.torch_side.subclasses.fake_classes import is_users, shown_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 
 def method(calls: Calls, value: object, name: str) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,13 +22,9 @@ from fxstack_capture.objects.protocols.descriptors import (
     raw_dict_or_none,
 )
 from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:

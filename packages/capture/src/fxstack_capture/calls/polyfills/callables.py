@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.operators.plain_objects import is_plain_object
@@ -19,13 +20,9 @@ from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: object) -> Request | None:

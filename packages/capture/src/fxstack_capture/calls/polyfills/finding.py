@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.operators.protocol import special_method
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def special(calls: Calls, obj: object, name: str) -> Any:

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 # Limits: where code behind a graph break below C code runs in plain Python, sys._getframe sees a frame of
 # this module.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.finding import method_of, special
 from fxstack_capture.calls.readers import behind
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def iterate(calls: Calls, value: object) -> Request | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -15,13 +16,9 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.operator_protocol import UNARY, by_identity, candidates, is_binary, type_error
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
+from fxstack_capture.trace.state import Calls, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls, Request
-
-    Maker = Callable[..., Request | None]
+Maker = Callable[..., Request | None]
 
 
 def binary(calls: Calls, op: Any, left: object, right: object) -> Request | None:

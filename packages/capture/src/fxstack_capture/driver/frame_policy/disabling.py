@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import importlib
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import Any
 
 import torch
 
@@ -20,12 +20,8 @@ from fxstack_capture.bytecode.arguments import argument_names, with_positional_a
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
 from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.guards.accesses import RealFrame
 
 _TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
 _IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__

@@ -10,12 +10,9 @@ import os.path
 import site
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FunctionType
+from types import FunctionType
 
 _STANDARD = frozenset(
     path

@@ -11,7 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import walk_stack
-from typing import TYPE_CHECKING
+from types import CodeType, FunctionType
 
 import numpy as np
 import sympy
@@ -24,9 +24,6 @@ from fxstack_capture.torch_compat import get_dispatch_mode_pre_dispatch as _get_
 from fxstack_capture.torch_side.subclasses import suspended_modes
 from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
 from fxstack_capture.torch_side.subclasses.wrapping import are_active
-
-if TYPE_CHECKING:
-    from types import CodeType, FunctionType
 
 _OWN = str(Path(__file__).parents[2]) + "/"
 

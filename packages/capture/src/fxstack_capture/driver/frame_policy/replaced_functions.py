@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.driver.errors import BackendError, TracingWarning
 from fxstack_capture.driver.frame_policy.libraries import is_library, is_standard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fxstack_capture.driver.errors import BackendError
 
 # Limits: code in C is not followed. A rule that replaces Python functions of a library, other than module
 # calls, guards only the code and defaults of these functions.

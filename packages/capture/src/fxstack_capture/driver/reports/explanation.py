@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_capture.driver.reports.records import Verdict
-
-if TYPE_CHECKING:
-    from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.driver.reports.records import FrameRecord
-    from fxstack_capture.guards.records import Guard
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.records import FrameRecord, Verdict
+from fxstack_capture.guards.records import Guard
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import BreakRecord, graph_break
 from fxstack_capture.driver.errors import TracingWarning, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType
-
-    from fxstack_capture.breaks import BreakRecord
 
 
 @dataclass(slots=True)

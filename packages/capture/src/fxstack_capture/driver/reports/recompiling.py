@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from types import CodeType
+from typing import Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.driver.errors import RecompileError, RecompileLimitError, TracingWarning
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.guards.accesses import RealFrame
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 """One record (level INFO) for every compilation of a function that was compiled before."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from fxstack_capture.breaks import BreakRecord
-    from fxstack_capture.driver.reports.recompiling import Recompilation
-    from fxstack_capture.emit.frame import Emitted
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.trace.records import CapturedCode
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.recompiling import Recompilation
+from fxstack_capture.emit.frame import Emitted
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.trace.records import CapturedCode
 
 
 class Verdict(StrEnum):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture import sources as s
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange import (
     GraphSignature,
     InputKind,
@@ -17,9 +18,6 @@ from fxstack_interchange import (
     StageGraph,
     SymbolSpec,
 )
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.records import CapturedCode
 
 _TABLES = {"_parameters": InputKind.PARAMETER, "_buffers": InputKind.BUFFER}
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fxstack_capture.driver.errors import WrongResultError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
 
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 _DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE = 1e-7, 1e-8

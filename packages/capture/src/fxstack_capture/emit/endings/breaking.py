@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from types import FunctionType
-from typing import TYPE_CHECKING
+from types import CellType, CodeType, FunctionType
 
+from fxstack_capture.bytecode.assemble import Protected
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.endings.levels import Level, handled_exceptions, levels_of, original_of
+from fxstack_capture.emit.endings.steps import Exit
 from fxstack_capture.emit.endings.stub import Stub, looks_at_frame, make_frame_stub, make_stub
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
 from fxstack_capture.emit.rebuild.functions import namespace
+from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
 from fxstack_capture.emit.resume import (
     Callee,
     Place,
@@ -28,16 +30,9 @@ from fxstack_capture.emit.resume import (
     free_variables,
 )
 from fxstack_capture.emit.runtime import Continue, without_frames
-
-if TYPE_CHECKING:
-    from types import CellType, CodeType
-
-    from fxstack_capture.bytecode.assemble import Protected
-    from fxstack_capture.emit.endings.steps import Exit
-    from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
-    from fxstack_capture.guards.accesses import RealFrame
-    from fxstack_capture.trace.records import Stopped
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.trace.records import Stopped
+from fxstack_capture.trace.state import Trace
 
 _Item = tuple[Slot, ast.expr | None]
 

@@ -8,20 +8,14 @@ handlers see the error.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from types import CodeType
 
 from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit import runtime
-from fxstack_capture.emit.builder import call, load, store, tuple_of
+from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
 from fxstack_capture.emit.loads import Loads
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals, Local
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.emit.builder import Builder
-    from fxstack_capture.guards.accesses import RealFrame
-
 
 _NOTHING = ast.Constant(None)
 

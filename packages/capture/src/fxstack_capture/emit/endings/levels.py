@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING
 from weakref import getweakrefcount
 
 import torch
 
-from fxstack_capture.bytecode.flow import handler_of
+from fxstack_capture.bytecode.assemble import Op, Protected
+from fxstack_capture.bytecode.flow import Flow, handler_of
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.emit.endings.steps import Step, step_at
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
-from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from fxstack_capture.bytecode.assemble import Op, Protected
-    from fxstack_capture.bytecode.flow import Flow
-    from fxstack_capture.trace.records import Stopped, StoppedFrame
-    from fxstack_capture.trace.state import Trace
-
+from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
+from fxstack_capture.trace.state import Trace
 
 _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
 """Operations that leave something on the stack before they call: ``__exit__``, the iterator, the container."""

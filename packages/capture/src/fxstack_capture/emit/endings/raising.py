@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from functools import partial
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture import native
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
@@ -18,13 +19,8 @@ from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.runtime import Continue
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CellType, CodeType
-
-    from fxstack_capture.guards.accesses import RealFrame
 
 
 def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]:

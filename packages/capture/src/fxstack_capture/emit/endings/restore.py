@@ -6,13 +6,9 @@ A graph sets the state by calls of its own (``torch.no_grad()`` is one at each e
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from fxstack_capture.emit.builder import call, load, store
+from fxstack_capture.emit.builder import Builder, call, load, store
 from fxstack_capture.torch_side.global_state import state
-
-if TYPE_CHECKING:
-    from fxstack_capture.emit.builder import Builder
 
 
 class Restore:

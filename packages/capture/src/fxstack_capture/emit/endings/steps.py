@@ -8,7 +8,7 @@ from fxstack_capture.bytecode.assemble import Body, Op
 from fxstack_capture.bytecode.calls import NULL_AFTER
 from fxstack_capture.bytecode.units import PREFIXES
 from fxstack_capture.emit.errors import CannotResumeError
-from fxstack_capture.versions import instruction_set
+from fxstack_capture.versions.instruction_sets import instruction_set
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ the user's name, line and globals, and the frame's variables when the operation 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
 from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
@@ -16,9 +15,6 @@ from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
 from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 # Other objects are not asked: their ``__getattr__`` is the program's.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import ast
+from typing import Any
 
 import numpy as np
 import torch
 
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import called
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES
-
-if TYPE_CHECKING:
-    import ast
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
 
 
 def _as_scalar(tensor: torch.Tensor) -> Any:

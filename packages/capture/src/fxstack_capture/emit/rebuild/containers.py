@@ -6,17 +6,14 @@ import ast
 import gc
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from fxstack_capture.emit.builder import attribute, call, tuple_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 
 
 def exprs(rebuilder: RebuilderProtocol, values: Iterable[Any]) -> list[ast.expr]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxstack_capture.emit.rebuild import (
     arrays,
     containers,
@@ -14,9 +12,7 @@ from fxstack_capture.emit.rebuild import (
     iterators,
     texts,
 )
-
-if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.rules import Rule
 
 _EXACT: dict[type, Rule] = {
     **identity.RULES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.calls.callbacks import Route
 from fxstack_capture.calls.polyfills import functions as polyfill
@@ -13,12 +13,10 @@ from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.sources import Globals
-
-if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
 
 
 def namespace(rebuilder: RebuilderProtocol, names: dict[str, Any]) -> ast.expr:

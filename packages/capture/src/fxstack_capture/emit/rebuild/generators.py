@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture.bytecode.arguments import with_positional_arguments
 from fxstack_capture.emit import runtime
@@ -13,16 +13,12 @@ from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
 from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.functions import namespace
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.emit.resume import Slot, bound_order
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from types import CodeType
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import re
 import types
 import typing
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.objects.constants import OF_THE_INTERPRETER
-
-if TYPE_CHECKING:
-    import ast
-    from collections.abc import Callable
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
 
 
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

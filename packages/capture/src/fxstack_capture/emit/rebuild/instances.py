@@ -8,21 +8,18 @@ from __future__ import annotations
 import ast
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.guards import accesses
 from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__

@@ -8,18 +8,15 @@ import gc
 import types
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.containers import called, exprs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 
 # Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
 # plain Python, between two graphs.

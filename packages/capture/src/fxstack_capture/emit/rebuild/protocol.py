@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import ast
+from collections.abc import Callable
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import ast
-    from collections.abc import Callable
-
-    from fxstack_capture.emit.builder import Builder
-    from fxstack_capture.emit.loads import Loads
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.emit.builder import Builder
+from fxstack_capture.emit.loads import Loads
+from fxstack_capture.trace.state import Trace
 
 
 class RebuilderProtocol(Protocol):

@@ -7,23 +7,19 @@ rule of its kind (``rules``). Rules get the rebuilder and the object and return 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture.emit.builder import Builder, call, item
 from fxstack_capture.emit.errors import CycleError
+from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild import find
-from fxstack_capture.trace.records import DeferredLocal
+from fxstack_capture.sources import Source
+from fxstack_capture.trace.records import Construction, DeferredLocal
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.literals import PYTHON_LITERALS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.emit.loads import Loads
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.records import Construction
-    from fxstack_capture.trace.state import Trace
 
 
 class Rebuilder:

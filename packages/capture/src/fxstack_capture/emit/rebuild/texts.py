@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
+from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.objects.printed_texts import Piece, Text
-
-if TYPE_CHECKING:
-    from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
-    from fxstack_capture.emit.rebuild.rules import Rule
 
 
 def _piece(rebuilder: RebuilderProtocol, piece: Piece) -> ast.expr:

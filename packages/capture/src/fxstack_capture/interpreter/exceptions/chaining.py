@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from types import TracebackType
 
 _set_cause = BaseException.__dict__["__cause__"].__set__
 _set_context = BaseException.__dict__["__context__"].__set__

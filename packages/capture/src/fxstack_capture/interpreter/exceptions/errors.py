@@ -5,14 +5,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from fxstack_capture.interpreter.exceptions.chaining import set_context
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame
 
 
 class InterruptedTracing(BaseException):

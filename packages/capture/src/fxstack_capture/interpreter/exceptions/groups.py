@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 
 def check_star_types(wanted: object) -> None:

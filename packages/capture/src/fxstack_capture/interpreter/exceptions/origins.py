@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dis
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import Final
 
 import sympy
 import torch
@@ -20,9 +21,6 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import CALLERS
 from fxstack_capture.calls.polyfills import functions as polyfill
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
 _TORCH: Final = Path(torch.__file__).parent

@@ -8,13 +8,11 @@ a function that was called would keep its callers, and so all of the interpreter
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import CodeType, FrameType, FunctionType, GeneratorType, TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    _Stub = GeneratorType[None, None, None]
+_Stub = GeneratorType[None, None, None]
 
 
 # Limits: the frames of these tracebacks are stubs. f_locals is empty, f_lineno is the first line of the

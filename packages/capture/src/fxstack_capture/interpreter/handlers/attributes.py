@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def load_attr(frame: Frame, name: str) -> None:

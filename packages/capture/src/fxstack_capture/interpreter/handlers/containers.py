@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.interpreter.exceptions.errors import callable_description
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.objects.printed_texts import joined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def _pop_many(stack: list[Any], count: int) -> list[Any]:

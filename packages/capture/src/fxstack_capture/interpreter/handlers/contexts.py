@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def before_with(frame: Frame, _operand: object) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxstack_capture.bytecode.program import LEAVE
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 _PLAIN_ITERATORS = frozenset(map(type, (iter([]), iter(()), iter(range(0)), iter(""))))
 """Iterators whose ``next`` runs no user code and cannot fail."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.bytecode.program import LEAVE
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, stop_iteration_error
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def return_generator(frame: Frame, _operand: object) -> int:

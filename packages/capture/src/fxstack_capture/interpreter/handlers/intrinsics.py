@@ -5,10 +5,8 @@ name.
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame
 
 
 def list_to_tuple(frame: Frame, _operand: object) -> None:

@@ -5,16 +5,13 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.checks import truth_of_check
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.interpreter.frame import Frame
 
 SCALARS = frozenset({int, float, str, bool})
 """Types whose operators among themselves run no user code and look at nothing else."""

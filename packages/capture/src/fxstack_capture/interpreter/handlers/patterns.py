@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import collections.abc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.objects.class_flags import flags_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.interpreter.frame import Frame
 
 _SEQUENCE_FLAG = 1 << 5
 _MAPPING_FLAG = 1 << 6

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxstack_capture.interpreter.exceptions.chaining import set_cause
 from fxstack_capture.interpreter.exceptions.groups import check_star_types, match_group, reraised_group
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame
 
 
 def raise_varargs(frame: Frame, count: int) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 from types import GeneratorType
-from typing import TYPE_CHECKING
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 _ITERATORS: frozenset[type] = frozenset(
     {GeneratorType, enumerate, zip, map, filter}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from fxstack_capture.breaks import graph_break
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.frame import Frame
 
 
 def unsupported(_frame: Frame, what: Any) -> NoReturn:

@@ -7,23 +7,19 @@ then holds only what the program adds, and no guard says more than what was aske
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from types import CellType
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture.guards.records import SameObject, TypeIs
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.containers import items
+from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.objects.protocols.loads import is_plain_attribute
-from fxstack_capture.sources import Converted, Item, ItemAt
+from fxstack_capture.sources import Converted, Item, ItemAt, Source
 from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from types import CellType
-
-    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})

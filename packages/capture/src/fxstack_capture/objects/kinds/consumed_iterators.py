@@ -15,19 +15,15 @@ import itertools
 import math
 import operator
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, Equals, LengthIs, TypeIs
-from fxstack_capture.sources import Converted, Item, Upcoming
+from fxstack_capture.sources import Converted, Item, Source, Upcoming
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 # Limits: an iterator over a list or dictionary that the graph has changed ends the graph, and so does
 # zip(strict=True). A generator that was made before a graph break is run beside the graphs.

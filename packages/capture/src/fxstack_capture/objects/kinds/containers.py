@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -11,13 +12,8 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.objects.constants import is_constant_key
 from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-from fxstack_capture.sources import BuiltinAttr, Item, KeyAt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.sources import BuiltinAttr, Item, KeyAt, Source
+from fxstack_capture.trace.state import Objects
 
 
 def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:

@@ -7,24 +7,19 @@ give them until ``forward`` returns: writes to these are kept here, and done whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.effects.records import SlotSet
+from fxstack_capture.effects.records import Effect, SlotSet
 from fxstack_capture.guards.records import AllDistinct, IdentityIs, LengthIs, TypeIs
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.descriptors import raw_dict
-from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.effects.records import Effect
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.sources import BuiltinAttr, InstanceDict, Item, Source
+from fxstack_capture.trace.state import Objects
 
 CLASS: Final = torch.autograd.function.BackwardCFunction
 _C_CLASS: Final = torch_compat.FunctionBase

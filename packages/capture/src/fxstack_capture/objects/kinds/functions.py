@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES
 from fxstack_capture.objects.records import Parts, ProxiedCell
+from fxstack_capture.objects.registry import Entry
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.records import DeferredLocal
-
-if TYPE_CHECKING:
-    from fxstack_capture.objects.registry import Entry
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 
 def parts(objects: Objects, fn: FunctionType) -> Parts:

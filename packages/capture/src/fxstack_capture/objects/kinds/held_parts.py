@@ -8,19 +8,15 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from fxstack_capture.guards.records import LengthIs, TypeIs
 from fxstack_capture.objects.kinds import user_objects
-from fxstack_capture.sources import Converted, Item
+from fxstack_capture.sources import Converted, Item, Source
+from fxstack_capture.trace.state import Objects
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
-
-    Handler = Callable[[Objects, Any, Source], Any]
+Handler = Callable[[Objects, Any, Source], Any]
 
 _REFERENTS: Final[Any] = gc.get_referents
 COMPARING_KEY: Final[Any] = type(functools.cmp_to_key(max))

@@ -8,18 +8,14 @@ what the original held (or that it did not), so that the difference of the two i
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
 from fxstack_capture.objects.constants import is_constant_key, is_value
-from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, ValueAt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Source, ValueAt
 
 
 class _Absent:

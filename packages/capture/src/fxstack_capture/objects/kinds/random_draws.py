@@ -7,18 +7,14 @@ symbols that nothing may be decided by (``shapes.symbolic.env``); a copy of the 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.shapes.geometry import can_be_symbolic
-from fxstack_capture.sources import Drawn, Item
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.sources import Drawn, Item, Source
+from fxstack_capture.trace.state import Objects
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ identity: a key of a dictionary, an attribute of a class, an object to compare w
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
 
 from fxstack_capture.calls.marks.marked import is_allowed_by_torch
 from fxstack_capture.guards.records import (
     AllDistinct,
+    Check,
     ClassUnchanged,
     Equals,
     HasKey,
@@ -21,15 +23,8 @@ from fxstack_capture.guards.records import (
     LengthIs,
     TypeIs,
 )
-from fxstack_capture.sources import BuiltinAttr, Item, Local
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
-
-    from fxstack_capture.guards.records import Check
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.sources import BuiltinAttr, Item, Local, Source
+from fxstack_capture.trace.state import Objects
 
 _NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.guards.records import IdentityIs, KeysAre, LengthIs, TypeIs
 from fxstack_capture.objects.class_flags import is_heap_type
@@ -24,15 +25,10 @@ from fxstack_capture.objects.instances import (
 )
 from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.descriptors import raw_dict
-from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, ValueAt
+from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, Source, ValueAt
+from fxstack_capture.trace.state import Objects
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
-
-    Handler = Callable[[Objects, Any, Source], Any]
+Handler = Callable[[Objects, Any, Source], Any]
 
 
 # Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own

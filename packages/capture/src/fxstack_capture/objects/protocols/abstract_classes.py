@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import abc
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from fxstack_capture.guards.records import SubclassIs
 from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 _mro = type.__dict__["__mro__"].__get__
 

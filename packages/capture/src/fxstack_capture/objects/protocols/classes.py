@@ -8,7 +8,8 @@ Writes to classes of the outside are overlays: seen by later lookups, replayed a
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from fxstack_capture.guards.records import NOT_FOUND, ClassUnchanged
 from fxstack_capture.objects.class_flags import is_immutable
@@ -17,11 +18,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.stable_modules import is_stable, label_of
 from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES
 from fxstack_capture.sources import ClassAttr, pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 dict_of = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__

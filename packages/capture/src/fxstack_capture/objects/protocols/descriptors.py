@@ -11,7 +11,8 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
@@ -20,13 +21,9 @@ from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, SlotAttr
+from fxstack_capture.trace.state import Objects
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Objects
-
-    Getter = Callable[[Objects, Any, Any, type], Any]
+Getter = Callable[[Objects, Any, Any, type], Any]
 
 
 def raw_dict(obj: object) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import types
+from collections.abc import Callable
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,11 +28,7 @@ from fxstack_capture.objects.protocols.descriptors import (
 )
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, InstanceDict, SlotAttr, pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 
 def load_class(objects: Objects, cls: type, name: str) -> Any:

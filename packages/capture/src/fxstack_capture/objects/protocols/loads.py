@@ -15,7 +15,8 @@ import random
 import threading
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,14 +39,9 @@ from fxstack_capture.objects.protocols.loaders import (
     load_module,
     load_super,
 )
-from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict
+from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, Source
+from fxstack_capture.trace.state import Objects
 from fxstack_interchange.format.literals import LITERAL_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.state import Objects
 
 _ITERABLES: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0), "", b"")
 _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,13 +19,10 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.descriptors import get_slot, held, is_own_slot, plan_of, takes_writes
 from fxstack_capture.objects.protocols.loaders import function_dict
-
-if TYPE_CHECKING:
-    from fxstack_capture.objects.kinds.lazy_dict import LazyDict
-    from fxstack_capture.trace.state import Objects
+from fxstack_capture.trace.state import Objects
 
 _object_setattr = object.__setattr__
 _object_delattr = object.__delattr__

@@ -6,14 +6,12 @@ When ShapeEnv learns that a number is divisible, it simplifies all that it knows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import sympy
 
 from fxstack_capture.torch_compat import FloorDiv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Axioms(dict[sympy.Basic, sympy.Basic]):

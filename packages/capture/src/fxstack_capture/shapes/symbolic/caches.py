@@ -7,10 +7,8 @@ caches of the process: some for the next few hundred questions of whomever, ``ge
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 Class = TypeVar("Class", bound=type)
 _CACHED = type(functools.lru_cache(str.upper))

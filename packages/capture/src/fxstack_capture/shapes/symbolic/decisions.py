@@ -5,16 +5,14 @@ What is left behind is what ShapeEnv itself would leave: a guard, a narrower ran
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_capture import torch_compat
 from fxstack_capture.shapes.symbolic.linear_inequalities import Question, question
 from fxstack_capture.torch_compat import ShapeGuard, SLoc, ValueRanges, int_oo
-
-if TYPE_CHECKING:
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 _NOWHERE = SLoc("", "")
 

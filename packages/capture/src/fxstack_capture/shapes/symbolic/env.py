@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
@@ -16,13 +17,9 @@ from fxstack_capture.shapes.symbolic.decisions import LineDecisions
 from fxstack_capture.shapes.symbolic.floats import FloatArithmetic, as_functions
 from fxstack_capture.shapes.symbolic.nodes import Memo, remembering
 from fxstack_capture.shapes.symbolic.overflow_guards import OverflowGuards, fits, unbounded_parts
+from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import GuardSource, SLoc
 from fxstack_capture.torch_compat import Source as TorchSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.sources import Source
 
 UserStack = tuple[tuple[str, int, str], ...]
 

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import GuardSource
 from fxstack_capture.torch_compat import Source as TorchSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch.fx.experimental.sym_node import SymNode
 
 # Limits: the sign of a zero result is not guarded where a program branches on it. // and % compile anew for
 # each value.

@@ -8,24 +8,19 @@ integers are part of ``TensorIs``.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import sympy
 
-from fxstack_capture.guards.records import ShapeHolds
+from fxstack_capture.guards.records import Guard, ShapeHolds
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.contract_checks import check_contract
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.shapes.symbolic.env import UserStack
 from fxstack_capture.shapes.symbolic.floats import as_functions
 from fxstack_capture.shapes.symbolic.words import at_line, readable, shown_name
+from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import SymT, int_oo, symbol_is_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.guards.records import Guard
-    from fxstack_capture.shapes.geometry import Geometry
-    from fxstack_capture.shapes.symbolic.env import UserStack
-    from fxstack_capture.sources import Source
 
 _LARGEST = sympy.Float(sys.float_info.max)
 

@@ -7,13 +7,11 @@ milliseconds a question; here a comparison of ``slope*symbol + offset`` with zer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import sympy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Line: TypeAlias = tuple[sympy.Symbol | None, int, int]
 """symbol, slope, offset"""

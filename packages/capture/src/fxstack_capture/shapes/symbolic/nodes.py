@@ -8,17 +8,15 @@ given expressions is fixed until an equality between symbols is learned, so it i
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.sym_node import SymNode
 
 from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, difference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Limits: several reshapes of symbolic sizes to constant ones, one after the other (x.reshape(16,
 # 12).reshape(12, 16)), have sizes that torch's fake kernel gives as quotients of quotients. Capturing six of

@@ -7,14 +7,12 @@ numbers (hashes, random number generators written in Python) is decided for the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import sympy
 
 from fxstack_capture.torch_compat import LShift, PowByNatural
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LIMIT = 1 << 62
 _APPEND_ONLY = (sympy.Add, sympy.Mul, sympy.Pow, PowByNatural, LShift)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sympy
 
-from fxstack_capture.sources import Size
-
-if TYPE_CHECKING:
-    from fxstack_capture.shapes.geometry import Geometry
-    from fxstack_capture.shapes.symbolic.env import UserStack
-    from fxstack_capture.sources import Source
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.shapes.symbolic.env import UserStack
+from fxstack_capture.sources import Size, Source
 
 
 def readable(geometry: Geometry, expr: sympy.Basic, names: dict[sympy.Symbol, Source]) -> str:

@@ -8,7 +8,8 @@ would have an effect outside, or that cannot be interpreted, ends the graph.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -16,12 +17,8 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.autograd import function_arguments
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import plain_below
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class Applied:

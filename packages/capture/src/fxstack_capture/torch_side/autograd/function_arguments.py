@@ -7,10 +7,11 @@ the node. What was made in the trace may have been changed by the rehearsal, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,11 +20,7 @@ from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import has_finalizer, is_bare
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ Where history leads out of the trace, or hooks wait along it, the graph ends: pl
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,13 +22,9 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.fakes.writes import is_leaf
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.subclasses.levels import Level
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: the grad_fn of a result whose gradient was already taken inside is named Error; a second gradient
 # raises eager's exception. A result that requires grad only for leaves made inside has a grad_fn with another

@@ -8,23 +8,20 @@ and goes on where the graph breaks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+Args = tuple[Any, ...]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 
 # Limits: inference_mode entered under inference mode, leaves made in it, and the end of an inference_mode

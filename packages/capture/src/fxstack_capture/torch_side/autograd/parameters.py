@@ -6,7 +6,7 @@ the stages after capture, one that requires none; it gets a history that drops i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,10 +17,8 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.autograd import gradients
 from fxstack_capture.torch_side.fakes.writes import is_leaf
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
-
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 @calls_program

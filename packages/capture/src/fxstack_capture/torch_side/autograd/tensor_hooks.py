@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import fx
 from torch.utils.hooks import RemovableHandle
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.higher_order import subgraphs
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_interchange.operators.hooking import hook_gradient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import fx
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def register(

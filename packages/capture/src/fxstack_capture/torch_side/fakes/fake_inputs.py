@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.shapes.geometry import numbers
 from fxstack_capture.shapes.marks import marks_within
-from fxstack_capture.shapes.policy import plan_tensor
+from fxstack_capture.shapes.policy import TensorPlan, plan_tensor
+from fxstack_capture.sources import Source
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.fakes import tensor_facts as facts
-
-if TYPE_CHECKING:
-    from fxstack_capture.shapes.policy import TensorPlan
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_compat import FakeTensor
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:

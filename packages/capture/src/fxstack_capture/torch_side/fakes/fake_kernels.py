@@ -7,8 +7,9 @@ errors that are the program's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -26,9 +27,6 @@ from fxstack_capture.torch_compat import (
     torch_decomp_decompositions,
     tree_leaves,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
 """Operators of the old interpreter, which the dispatcher cannot be asked about."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
@@ -26,6 +28,8 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     SYMBOLIC,
     Fresh,
     OperatorCache,
+    Part,
+    Recipe,
     Same,
     View,
     is_predictable,
@@ -39,13 +43,6 @@ from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtyp
 from fxstack_interchange.eager_facts.layouts import as_said, eager_strides
 from fxstack_interchange.eager_facts.raising import refuses_data
 from fxstack_interchange.eager_facts.undefined import with_undefined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    from fxstack_capture.torch_side.fakes.operator_cache import Part, Recipe
 
 _LOG = logging.getLogger("torch._subclasses.fake_tensor")
 _NO_KWARGS: dict[str, Any] = {}

@@ -6,22 +6,19 @@ bases, allocates symbols for the *values* of integer scalars, and costs ten time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_capture.torch_compat import FakeTensor
-    from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
-
-    Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt]
-    """Size, strides and storage offset."""
+Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...], int | torch.SymInt]
+"""Size, strides and storage offset."""
 
 
 def with_history(fake: FakeTensor) -> FakeTensor:

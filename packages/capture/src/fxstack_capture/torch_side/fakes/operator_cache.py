@@ -8,18 +8,16 @@ depends on data or symbols, is not remembered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.shapes.symbolic.nodes import remembering
 from fxstack_capture.torch_compat import FakeTensor, OpOverload
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}

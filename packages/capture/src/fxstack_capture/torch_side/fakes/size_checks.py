@@ -6,14 +6,12 @@ eager's own. Comparing symbolic sizes guards them; what is not known of sizes th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _ATEN = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)

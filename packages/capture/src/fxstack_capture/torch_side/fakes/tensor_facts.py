@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 
@@ -12,9 +12,6 @@ from fxstack_capture.guards.records import TensorIs
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.subclasses.fake_classes import why_not_followed
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 

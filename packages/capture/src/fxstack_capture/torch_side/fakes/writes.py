@@ -6,16 +6,14 @@ counter: the schemas of the operators that run say it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 

@@ -7,8 +7,9 @@ torch uses by default is another matter: operators of the graph draw from it, to
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,11 +17,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, IdentityIs
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.recording.execution import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
 

@@ -6,14 +6,12 @@ the old value, those behind it under the new one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NAMES = (
     *("_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic"),

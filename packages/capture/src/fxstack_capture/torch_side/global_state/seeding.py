@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -10,15 +11,11 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
+Args = tuple[Any, ...]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 _SIGNED = range(-(1 << 63), 1 << 63)
 

@@ -7,20 +7,17 @@ to redo what is left of them at that point.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import fx
 
 from fxstack_capture import torch_compat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from torch import fx
 
 Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 

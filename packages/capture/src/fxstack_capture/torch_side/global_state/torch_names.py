@@ -8,7 +8,7 @@ read them, so replacing one (``torch.Tensor.__add__ = f``, ``mock.patch("torch.r
 from __future__ import annotations
 
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,10 +20,8 @@ from fxstack_capture.sources import pinned
 from fxstack_capture.torch_compat import get_qualified_name as _get_qualified_name
 from fxstack_capture.torch_side.global_state.global_dependencies import global_dependencies
 from fxstack_capture.torch_side.global_state.import_snapshot import is_original, is_original_method
-
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.targets import Target
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.torch_side.recording.targets import Target
+from fxstack_capture.trace.state import Trace
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter)
 

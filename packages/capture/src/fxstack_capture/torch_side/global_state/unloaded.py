@@ -8,18 +8,16 @@ function itself can be called; afterwards torch's own way is taken.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.fx.experimental import proxy_tensor
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FunctionalTensorMode, decomposition_table, meta_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 COMPILER = "torch._dynamo"
 _SHORT_CUT = "__dynamo_disable"

@@ -7,28 +7,24 @@ differ in size, loops that carry numbers, effects) ends the graph, and torch's o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import fx
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import pytree
 from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.higher_order import subgraphs
+from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import fx
-
-    from fxstack_capture.torch_compat import pytree
-    from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
-    Tensors = list[torch.Tensor]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Tensors = list[torch.Tensor]
 
 # Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
 # compiled here (for example, an operand that is also a closure) and may not see functions that run in plain

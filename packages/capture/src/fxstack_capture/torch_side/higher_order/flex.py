@@ -8,27 +8,23 @@ are run on others: eager computes scores in float32 (float64 for float64), with 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import fx
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import pytree
 from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, bound
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_interchange.operators.flex import attention_strides
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import fx
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 # Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
 # TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
 # graph in eager.

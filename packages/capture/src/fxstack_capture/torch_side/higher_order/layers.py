@@ -6,19 +6,16 @@ progress, are passed by.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import predispatch
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Rule = Callable[[TracerProtocol, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 _C = torch_compat.functorch
 

@@ -6,23 +6,19 @@ function runs, which it may not: it becomes an assertion of the nested graph, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
+from torch import fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch import fx
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 _ASSERT = torch.ops.aten._assert_scalar.default
 _UNSAID = (

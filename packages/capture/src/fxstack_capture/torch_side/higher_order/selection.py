@@ -8,19 +8,16 @@ the strongest answer: what is to be saved of it is saved.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import checkpoint as _checkpoint
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_compat import TorchDispatchMode, tree_leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 Policy = _checkpoint.CheckpointPolicy
 

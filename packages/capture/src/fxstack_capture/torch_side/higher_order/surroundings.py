@@ -6,22 +6,20 @@ One that will run more often than it is traced, or less often, must leave everyt
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CellType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from fxstack_capture.effects import Effects, diff
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import Effects
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.instances import slots
 from fxstack_capture.torch_side.global_state import state
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.trace.state import Trace
 
 _MOST_OBJECTS = 10_000
 

@@ -12,8 +12,9 @@ entry points are calls that are not linked (``interpreter.stopping``) and run in
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -31,13 +32,8 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.fakes.writes import written_arguments
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_line, name_of
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: linearize, a program's autograd.Function under a transform where a gradient is also taken outside of
 # it, and whatever ends a graph inside of a transform run the whole transform in plain Python.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,11 +18,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.guards.records import Equals, TypeIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.sources import Converted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
 """Below which whole numbers of a dtype can be counted without rounding."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.guards.records import Equals, IdentityIs, TypeIs, WordIs
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.shapes.policy import Kind, plan_number
-from fxstack_capture.sources import Converted
+from fxstack_capture.sources import Converted, Source
 from fxstack_capture.torch_side.numbers.number_formulas import NumberFormulas
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class InputNumbers:

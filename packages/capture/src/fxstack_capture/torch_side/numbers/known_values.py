@@ -7,7 +7,7 @@ and draw no random numbers, they are run for real: what comes out is what the gr
 from __future__ import annotations
 
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -15,9 +15,7 @@ from torch import fx
 from fxstack_capture import torch_compat
 from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMode
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
-
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: up to 256 operators on 4,096 elements; nonzero and masks of such tensors end the graph.
 

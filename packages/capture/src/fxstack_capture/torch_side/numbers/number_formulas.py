@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
-from fxstack_capture.sources import Converted
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.sources import Converted, Source
 from fxstack_capture.torch_compat import FloorDiv, Mod, PythonMod, ToFloat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.shapes.geometry import Geometry
-    from fxstack_capture.sources import Source
 
 _NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
     {getattr(operator, name): name for name in ("__add__", "__sub__", "__mul__", "__truediv__", "__pow__")}

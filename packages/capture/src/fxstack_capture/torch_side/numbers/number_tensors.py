@@ -6,18 +6,15 @@ its number. Those of a list are stacked. A list of another kind is left to torch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _NOTHING: dict[str, Any] = {}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)

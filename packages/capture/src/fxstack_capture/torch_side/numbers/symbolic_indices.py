@@ -8,20 +8,17 @@ after it, so that is what is written down.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.fakes import writes
 from fxstack_capture.torch_side.numbers import known_values
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import numpy_indices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 _EVERYTHING = slice(None)

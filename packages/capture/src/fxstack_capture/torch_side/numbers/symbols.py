@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import sympy
 import torch
 from torch import fx
 
 from fxstack_capture import torch_compat
-from fxstack_capture.sources import Size, StorageOffset, Stride
+from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.sources import Size, Source, StorageOffset, Stride
 from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy_interp
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_capture.shapes.geometry import Geometry
-    from fxstack_capture.sources import Source
 
 
 class GraphAnalysis(OptimizedPythonReferenceAnalysis):

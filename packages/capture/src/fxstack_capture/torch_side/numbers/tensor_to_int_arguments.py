@@ -8,15 +8,13 @@ decided, and so guarded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
-
-if TYPE_CHECKING:
-    from fxstack_capture.breaks import GraphBreak
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: in-place operators between rows of one tensor at such indices (y[t] = y[0]) run their graph in
 # eager.

@@ -7,20 +7,15 @@ Random numbers, those of Python's generators too, are drawn again from the state
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING
 
 import torch
+from torch import fx
 
 from fxstack_capture.breaks import graph_break
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import fx
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _OWN = frozenset({"aten", "prims", "prim"})
 _INDEXING = frozenset(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -14,17 +15,13 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import AllDistinct, NoOverlap, SharesStorage
 from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
+from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange.modules import make_graph_module
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _SET_GRAD = torch_compat.set_grad_enabled
 

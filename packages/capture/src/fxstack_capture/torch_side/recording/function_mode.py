@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.torch_side.numbers import known_values
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import accessed
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class RecordingMode(TorchFunctionMode):

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.types import NUMBERS
+from fxstack_capture.sources import Source
 from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
 from fxstack_capture.torch_side.recording.naming import placeholder_name
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.numbers.symbols import Symbols
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fxstack_capture.sources import Source
+from fxstack_capture.sources import Source
 
 _NOT_IDENTIFIER = re.compile(r"\W+")
 _REPEATED = re.compile(r"_{2,}")

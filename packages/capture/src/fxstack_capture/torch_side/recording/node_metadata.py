@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_capture.torch_side.recording.locations import Locations
+import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import torch
-
-    from fxstack_capture.torch_side.recording.locations import Frame
+from fxstack_capture.torch_side.recording.locations import Frame, Locations
 
 
 class Annotations:

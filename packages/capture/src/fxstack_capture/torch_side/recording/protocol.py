@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import torch
+
+from fxstack_capture.sources import Source
+from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
+from fxstack_capture.torch_side.fakes.faker import Faker
+from fxstack_capture.torch_side.global_state.state import StateLog
+from fxstack_capture.torch_side.numbers.symbols import Symbols
+from fxstack_capture.torch_side.recording.graph import GraphBuilder
+from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.parts import Arrays, AssumedTruths
 from fxstack_capture.trace.seams import TorchSide
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
-    from fxstack_capture.torch_side.fakes.faker import Faker
-    from fxstack_capture.torch_side.global_state.state import StateLog
-    from fxstack_capture.torch_side.numbers.symbols import Symbols
-    from fxstack_capture.torch_side.recording.graph import GraphBuilder
-    from fxstack_capture.torch_side.subclasses.levels import Level
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 
 class OverridesProtocol(Protocol):

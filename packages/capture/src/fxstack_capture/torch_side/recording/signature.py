@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
 from torch import fx
 
-from fxstack_capture.sources import InstanceAttr, Item, Key
+from fxstack_capture.sources import InstanceAttr, Item, Key, Source
 from fxstack_capture.torch_compat import int_oo
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange.signature import (
     GraphSignature,
     InputKind,
@@ -21,10 +22,6 @@ from fxstack_interchange.signature import (
     StageGraph,
     SymbolSpec,
 )
-
-if TYPE_CHECKING:
-    from fxstack_capture.sources import Source
-    from fxstack_capture.trace.records import CapturedCode
 
 _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 

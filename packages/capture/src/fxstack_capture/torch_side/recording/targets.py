@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import (
     BuiltinFunctionType,
@@ -11,16 +12,13 @@ from types import (
     MethodWrapperType,
     WrapperDescriptorType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Special methods whose meaning is an operator: torch.fx and its passes know these by function.
 _OPERATORS: dict[str, Callable[..., Any]] = {

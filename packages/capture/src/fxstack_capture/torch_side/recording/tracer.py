@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory, offset_of
 from fxstack_capture.shapes.marks import is_address_guarded
 from fxstack_capture.shapes.symbolic.env import CaptureShapeEnv
-from fxstack_capture.sources import BuiltinAttr, StorageOffset, pinned
+from fxstack_capture.sources import BuiltinAttr, Source, StorageOffset, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd import gradients, parameters, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
@@ -44,6 +45,7 @@ from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
 from fxstack_capture.torch_side.recording.node_metadata import Annotations
+from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
 from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
@@ -53,15 +55,8 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.torch_side.subclasses.wrappers import Wrappers, demand_wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
-    from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.records import AttributeWrite, CapturedCode, Construction
+from fxstack_capture.trace.state import Trace
 
 
 class TorchTracer:

@@ -7,9 +7,10 @@ the program puts on tensors live in a table beside the fakes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.constants import is_plain
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import (
     is_tensor_getset,
     is_users,
@@ -27,11 +29,6 @@ from fxstack_capture.torch_side.subclasses.fake_classes import (
 )
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.records import AttributeWrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MISSING = object()
 

@@ -5,7 +5,7 @@ Tensors that share memory share it after one deep copy, too, and a copied leaf i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,10 +13,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_side.autograd.gradients import is_dense
-
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: a memo that the program passes to deepcopy does not get the entries that torch makes for memory.
 

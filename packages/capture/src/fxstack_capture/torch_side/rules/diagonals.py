@@ -5,16 +5,13 @@ The diagonal is a view, which is filled. A diagonal that wraps around (``wrap`` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture.torch_side.fakes.writes import is_leaf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
 

@@ -6,15 +6,13 @@ array of one number without dimensions, is the number. In a list, scalars are th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fxstack_capture.numpy_side.array import Array
-
-if TYPE_CHECKING:
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MASKS = frozenset({torch.bool, torch.uint8})
 

@@ -6,14 +6,12 @@ are blended with the running ones by arithmetic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MOMENTUM = 6
 """Its position: input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled."""

@@ -6,9 +6,10 @@ A rule takes the tracer, the function, and the arguments of the call.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from pathlib import Path
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,17 +30,13 @@ from fxstack_capture.torch_side.numbers import (
     tensor_to_int_arguments,
 )
 from fxstack_capture.torch_side.recording.execution import name_of
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics
 from fxstack_capture.torch_side.subclasses import override_rules
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
-    Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 
 @calls_program

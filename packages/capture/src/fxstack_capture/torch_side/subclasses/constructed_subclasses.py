@@ -8,17 +8,15 @@ one that leaves the graph is made by plain code, as the program made it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.trace.records import Construction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import torch
 
 
 class PutTogether:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.torch_side.subclasses.overrides import MODE_AT, POP, PUSH
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 
 def _push(tracer: TracerProtocol, _fn: object, args: Args, _kwargs: Kwargs) -> None:

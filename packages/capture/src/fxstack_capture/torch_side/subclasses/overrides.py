@@ -9,9 +9,10 @@ for them. Torch functions of classes are off during a trace but for that moment,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, MethodWrapperType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
@@ -25,18 +26,14 @@ from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_compat import pop_mode_temporarily as _pop_mode_temporarily
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-
-    Args = tuple[Any, ...]
-    Kwargs = dict[str, Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 # Limits: the graph ends if __torch_function__ is no classmethod, if a gradient of such a tensor is taken
 # inside, or if it becomes a nn.Parameter.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.guards.torch_state import function_mode_at
 from fxstack_capture.torch_compat import DeviceContext
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _ASIDE: ContextVar[tuple[Any, ...]] = ContextVar("_ASIDE", default=())
 _PUSH = torch_compat.push_on_torch_function_stack

@@ -7,31 +7,26 @@ of the graph. Stages behind this one take the class apart.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import FunctionType, MemberDescriptorType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.objects.protocols.classes import raw_lookup
 from fxstack_capture.shapes.geometry import numbers
-from fxstack_capture.sources import InstanceAttr, SlotAttr
+from fxstack_capture.sources import InstanceAttr, SlotAttr, Source
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.autograd.autograd_function import Applied
 from fxstack_capture.torch_side.fakes import fake_inputs
 from fxstack_capture.torch_side.fakes import tensor_facts as facts
 from fxstack_capture.torch_side.fakes.faker import with_history
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses import constructed_subclasses
 from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_capture.sources import Source
-    from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-    from fxstack_capture.trace.records import Construction
-
+from fxstack_capture.trace.records import Construction
 
 # Limits: the graph ends if a wrapper from outside or an inner tensor of it is written to, if a wrapper under
 # a torch-function mode is used, if a class does not return the symbolic sizes that it was given, or if

@@ -5,16 +5,12 @@ Eager checks every gradient of a backward for NaN; a compiled backward would onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch.fx import Interpreter
+from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch.fx import GraphModule
 
 is_on: Callable[[], bool] = torch.is_anomaly_enabled
 

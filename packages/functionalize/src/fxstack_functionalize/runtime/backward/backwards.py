@@ -7,25 +7,20 @@ Most programs always differentiate the same results, so one backward is compiled
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_functionalize.runtime.backward.tangents import dense_like, zeros_like
-from fxstack_functionalize.runtime.calling import check_results, listed
+from fxstack_functionalize.runtime.calling import Compiled, check_results, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast
+from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.undefined_gradients import without
-from fxstack_interchange import InputKind
+from fxstack_interchange import InputKind, StageGraph
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
-    from fxstack_functionalize.shell import Shell
-    from fxstack_interchange import StageGraph
-
-    Call = Callable[[list[Any]], Sequence[Any]]
+Call = Callable[[list[Any]], Sequence[Any]]
 
 logger = logging.getLogger(__name__)
 BACKWARD = "backward graph"

@@ -7,17 +7,15 @@ for each gradient: its other arguments are saved.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import temporarily_clear_interpreter_stack
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    Run = Callable[[Sequence[Any]], Sequence[Any]]
+Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 _functorch: Any = torch_compat.functorch
 _is_batched: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor

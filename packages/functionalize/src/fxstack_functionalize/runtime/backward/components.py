@@ -8,19 +8,16 @@ first group only, and each further group gets its own node with its own edges. T
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.double_backward import SecondOrder
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.double_backward import SecondOrder
-
-    Backward = Callable[..., Sequence[Any]]
+Backward = Callable[..., Sequence[Any]]
 
 # Limits: if results with a common part come from different intermediate tensors, the backward of one result
 # also runs through the histories of the others, with gradients of None. It raises if one of these was freed.

@@ -9,8 +9,9 @@ error with the reason.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from weakref import ref
 
 import torch
@@ -21,21 +22,17 @@ from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
 from fxstack_functionalize.runtime.backward.output_edges import owners
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
 from fxstack_functionalize.tracing.engine import version_of
 from fxstack_functionalize.tracing.finalize import has_effect
+from fxstack_functionalize.tracing.trace import Traced
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.trace import Traced
-
-    Kept = tuple[Any, ...]
-    Once = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
-    Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
-    Names = Callable[[torch.nn.Module], set[str]]
+Kept = tuple[Any, ...]
+Once = Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
+Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
+Names = Callable[[torch.nn.Module], set[str]]
 
 _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 

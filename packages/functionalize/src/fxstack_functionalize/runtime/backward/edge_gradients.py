@@ -11,7 +11,9 @@ propagated.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, ClassVar
 from weakref import ref
 
 import torch
@@ -21,19 +23,13 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import INPUT_CHANGED, SAVED_ARE_FREED, hidden_gradient
 from fxstack_functionalize.runtime.backward.double_backward import Alias, picker, versions_of
-from fxstack_functionalize.runtime.backward.output_edges import owners, plan_links
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, owners, plan_links
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
 from fxstack_functionalize.runtime.forward.modes import state_now
+from fxstack_functionalize.runtime.plan import TrainingPlan
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
-
-    from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.shell import Shell
 
 # Limits: the captured graph cannot run again if it changes its inputs, has side effects or draws random
 # numbers on a GPU. These uses then raise an error that says so. A hook on a view that is dropped before the

@@ -9,28 +9,24 @@ captured graph.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.metadata import AliasSource, OutputSource
+from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
+from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
+from fxstack_functionalize.tracing.trace import Traced
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+Names = Callable[[torch.nn.Module], set[str]]
 
-    from fxstack_functionalize.metadata import GraphInfo, OutputInfo
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.trace import Traced
-
-    Names = Callable[[torch.nn.Module], set[str]]
-
-    Reach = frozenset[int]
+Reach = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

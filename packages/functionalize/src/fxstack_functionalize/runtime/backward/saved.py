@@ -9,24 +9,20 @@ generator state for recomputed random numbers is no activation: hooks do not see
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
+from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.random.rng import is_generator_state
 from fxstack_functionalize.runtime.backward.unreadable import read_alone
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.source import Source
-    from fxstack_interchange import Partition
-
+from fxstack_functionalize.runtime.source import Source
+from fxstack_interchange import Partition
 
 # Limits: a backward that recomputes from an input which eager does not save ((z * 2 + 1).square()) raises if
 # that input was changed. After a change through .data it may read the value before or after the change,

@@ -7,21 +7,17 @@ that other code can see.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
-from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, SavedTensor
+from fxstack_functionalize.runtime.plan import TrainingPlan
+from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.tracing.engine import version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.backward.saved import SavedTensor
-    from fxstack_functionalize.runtime.plan import TrainingPlan
-    from fxstack_functionalize.runtime.source import Source
 
 
 class Held:

@@ -6,19 +6,15 @@ may be expanded (the gradient of a sum) or permuted, and a compiler with fixed s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.examples import Example
 from fxstack_functionalize.tracing.symbols import hint_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.metadata import GraphInfo
-    from fxstack_functionalize.runtime.examples import Example
-
 
 # Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
 # gradient may have these.

@@ -8,11 +8,8 @@ backward needs the tensor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 # Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
 # backward reads. Names of nodes and version numbers in the message are those of the compiled code.

@@ -6,17 +6,14 @@ outputs into eager's strides. If all strides agree, later calls check nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from fxstack_functionalize.runtime.calling import check_results
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracing.symbols import evaluable, filler
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_functionalize.shell import Shell
 
 
 class FirstCall:

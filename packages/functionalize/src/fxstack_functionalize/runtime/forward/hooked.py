@@ -7,22 +7,21 @@ cannot be traced, autograd calls them on the saved tensors of the plain forward,
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.hooks import HookPair, HookReader, NotTraceableError
+from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
+from fxstack_functionalize.hooks.pair import HookPair
 from fxstack_functionalize.options import SavedTensorHooks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    Apply = Callable[..., Sequence[Any]]
-    Build = Callable[[HookPair], Apply]
-    Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+Apply = Callable[..., Sequence[Any]]
+Build = Callable[[HookPair], Apply]
+Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 top_hooks: Callable[[bool], Hooks | None] = torch_compat.top_saved_tensors_default_hooks
 set_tracing: Callable[[bool], bool] = torch_compat.saved_tensors_hooks_set_tracing

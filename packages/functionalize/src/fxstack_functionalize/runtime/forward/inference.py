@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.runtime.calling import is_boxed, listed
+from fxstack_functionalize.options import AotOptions
+from fxstack_functionalize.runtime.calling import Compiled, is_boxed, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast, without_views
+from fxstack_functionalize.runtime.source import Source
 from fxstack_functionalize.runtime.wrapper import add_without_grad, end_without_grad, wrapper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_functionalize.options import AotOptions
-    from fxstack_functionalize.runtime.calling import Compiled
-    from fxstack_functionalize.runtime.source import Source
-    from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.shell import Shell
 
 ROLE = "inference graph"
 

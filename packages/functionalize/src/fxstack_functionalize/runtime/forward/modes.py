@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.runtime.source import Source
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fxstack_functionalize.runtime.source import Source
-
-    Call = Callable[[list[Any]], Sequence[Any]]
+Call = Callable[[list[Any]], Sequence[Any]]
 
 # Limits: calls under torch.func transforms or forward-mode AD from outside run the captured graph in eager.
 

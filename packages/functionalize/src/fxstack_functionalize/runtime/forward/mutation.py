@@ -7,18 +7,15 @@ change inside a compiled graph does not raise it, because graphs run without thi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.shell import Shell
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.shell import Shell
-
-    WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
+WriteBack = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 def write_back(shell: Shell) -> WriteBack | None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from fxstack_functionalize.metadata import AliasSource, OutputSource
+import torch
+
+from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
+from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
+from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
 from fxstack_functionalize.runtime.forward.parts import groups, parts_maker
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import filler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import torch
-
-    from fxstack_functionalize.metadata import AliasInfo, OutputInfo
-    from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.inputs import Captured
 
 
 def output_lines(shell: Shell, namespace: dict[str, Any], linked: EdgeGradients | None = None) -> list[str]:

@@ -6,20 +6,16 @@ every chain would call the operator once for each result, and give each result i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
 
 import torch
 
-from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, Detachment, applied
+from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, Detachment, applied
+from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import filler
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from fxstack_functionalize.metadata import AliasInfo
-    from fxstack_functionalize.tracing.inputs import Captured
-
-    Tensors = tuple[torch.Tensor, ...]
+Tensors = tuple[torch.Tensor, ...]
 
 
 def groups(aliases: Sequence[AliasInfo]) -> dict[int, tuple[int, ...]]:

@@ -5,18 +5,15 @@ An input becomes a leaf before the compiled graph runs; all other changes follow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
+from fxstack_functionalize.metadata.records import InputInfo
 from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version
+from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracing.symbols import filler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.metadata import InputInfo
-    from fxstack_functionalize.shell import Shell
 
 
 def relaid_inputs(shell: Shell) -> list[int]:

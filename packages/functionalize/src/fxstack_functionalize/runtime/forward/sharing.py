@@ -6,24 +6,21 @@ runs the captured graph in eager. Graphs that change no input need no check.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_functionalize.aliasing.differentiable_bases import duplicates, is_plain_view, root_of
 from fxstack_functionalize.aliasing.synthetic_bases import extent, reach
 from fxstack_functionalize.runtime.forward.relayout import new_leaves, relaid_inputs
+from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
 from fxstack_functionalize.tracing.symbols import filler
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.shell import Shell
-    from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-
-    Span = tuple[int, int, bool]
-    """The start of a tensor, the number of bytes that it spans, and whether it is changed."""
+Span = tuple[int, int, bool]
+"""The start of a tensor, the number of bytes that it spans, and whether it is changed."""
 
 
 def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:

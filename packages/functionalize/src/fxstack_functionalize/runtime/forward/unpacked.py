@@ -6,16 +6,13 @@ check corrects strides, and raises for other differences.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from fxstack_functionalize.runtime.backward.tangents import dense_like
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_functionalize.runtime.examples import Example
+from fxstack_functionalize.runtime.examples import Example
 
 
 def unpacked_checker(examples: Sequence[Example]) -> Callable[[Sequence[Any]], list[torch.Tensor]]:

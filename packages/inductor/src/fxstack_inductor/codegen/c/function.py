@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.codegen.c.halves import halves
+from fxstack_inductor.codegen.c.halves import Halves, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
@@ -13,19 +13,12 @@ from fxstack_inductor.codegen.c.reductions.combine import Accumulator, accumulat
 from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
-from fxstack_inductor.codegen.c.sharing import LINE, share
+from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import bounds_of_share
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan
+from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.codegen.c.halves import Halves
-    from fxstack_inductor.codegen.c.sharing import Sharing
-    from fxstack_inductor.ir.kernel import Store
 
 BLOCK = 2048
 """The number of elements summed in float before the partial sum is added to a double."""

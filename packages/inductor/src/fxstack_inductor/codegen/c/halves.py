@@ -8,23 +8,16 @@ arrays, the loop between uses floats alone.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.codegen.c.ops import STORAGE
-from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.ir.expr import ZERO
-from fxstack_inductor.ir.kernel import Compute, Load, index_operands, operands
+from fxstack_inductor.codegen.c.text import Names, index_text
+from fxstack_inductor.ir.expr import ZERO, Expr, Var
+from fxstack_inductor.ir.kernel import Compute, Load, Store, index_operands, operands
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
-
-    from fxstack_inductor.codegen.c.text import Names
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Store
 
 RUN = 512
 """Elements of an array if the loop has no static bound: few enough to stay in the first-level cache."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
-from fxstack_inductor.codegen.c.halves import RUN
+from fxstack_inductor.codegen.c.halves import RUN, Halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
-from fxstack_inductor.codegen.c.sharing import share
+from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names, index_text
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
-from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, index_operands, index_variables, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fxstack_inductor.codegen.c.halves import Halves
-    from fxstack_inductor.codegen.c.sharing import Sharing
-    from fxstack_inductor.ir.kernel import Store
-
+from fxstack_inductor.ir.kernel import (
+    Constant,
+    Kernel,
+    Loop,
+    Store,
+    index_operands,
+    index_variables,
+    operands,
+)
 
 PIECE = 64
 """The columns in a piece are a multiple of this: whole cache lines for every element size."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.strategy import function_text
 from fxstack_inductor.codegen.parts import in_parts
 from fxstack_inductor.failures import about
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.options import InductorOptions
 
 
 def _header(name: str) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import isinf, isnan
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 STORAGE = MappingProxyType(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
@@ -10,12 +10,8 @@ from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import shared_heads
 from fxstack_inductor.ir.expr import integer
+from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.ir.kernel import Kernel
 
 DEEPEST = 4
 """The number of loop-invariant conditions that are decided outside a last loop with a short body."""

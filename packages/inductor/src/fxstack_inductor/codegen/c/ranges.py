@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.expr import ONE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Loop
+from fxstack_inductor.ir.expr import ONE, Expr
+from fxstack_inductor.ir.kernel import Loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,15 @@ share can lie in a line of another thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING
 
+from fxstack_inductor.codegen.c.ranges import Range
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, integer, of_atom, product
-from fxstack_inductor.ir.kernel import Check, Compute, Reduce, Scan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fxstack_inductor.codegen.c.ranges import Range
-    from fxstack_inductor.ir.kernel import Kernel, Loop, Store
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Loop, Reduce, Scan, Store
 
 LINE = 64
 """Bytes of a cache line."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
+from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 from fxstack_inductor.codegen.c.points import PointsWriter
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
@@ -16,9 +15,6 @@ from fxstack_inductor.codegen.c.threads import definition, either, threaded, wor
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
-
-if TYPE_CHECKING:
-    from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 
 FEW_POINTS = 8
 """With fewer outer points than this, threads share the inner loop."""

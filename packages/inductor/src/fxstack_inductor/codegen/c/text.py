@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
 from fxstack_inductor.codegen.index_text import c_index as index_text
-from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Store
-
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan, Store
 
 UNROLLED = 16
 """A loop of at most this many points may become part of a vector of the surrounding loop."""

@@ -8,16 +8,12 @@ thread, calls the function directly. In the function, ``threads`` is the size of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from fxstack_inductor.codegen.c.sharing import Sharing
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fxstack_inductor.codegen.c.sharing import Sharing
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.kernel import Kernel
 
 
 def work_condition(kernel: Kernel, grain: int | None) -> str | None:

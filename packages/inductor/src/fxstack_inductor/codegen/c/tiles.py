@@ -8,18 +8,14 @@ vector loop reads along memory.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.ranges import Range, ranges
 from fxstack_inductor.codegen.c.text import index_text
-from fxstack_inductor.ir.expr import ZERO, Expr, integer
+from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.expr import Var
 
 SIDE = 64
 """Rows and columns of a tile: enough for the prefetcher; with 4-byte elements, half a first-level cache."""

@@ -8,10 +8,12 @@ values that they read. A failing call through the shim is repeated by Python, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_inductor.codegen.c.module import CSource
 from fxstack_inductor.codegen.host.native_calls import (
     NEW_CALLS,
     OUT_CALLS,
@@ -39,14 +41,7 @@ from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostValue
 from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_inductor.codegen.c.module import CSource
-    from fxstack_inductor.schedule.plan import Plan, Step
-
+from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
 # Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
 # pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,13 +15,9 @@ from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import ExternCall, Node
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.schedule.outvariants import out_variant
+from fxstack_inductor.schedule.plan import Step
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_inductor.schedule.plan import Step
-
-    Rule = Callable[[ExternCall], "ShimCall | None"]
+Rule = Callable[[ExternCall], "ShimCall | None"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ with another layout than traced, failing allocations.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.host.native import NativeWriter
 from fxstack_inductor.codegen.host.native_program import NativeProgram
@@ -19,18 +19,12 @@ from fxstack_inductor.codegen.host.native_text import empty_tensor
 from fxstack_inductor.codegen.host.python_host import identifier, shape_text
 from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, DeviceHostWriter, launch_of
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall
+from fxstack_inductor.codegen.triton.module import TritonKernel
+from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall, Node
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.runtime.native import STREAM, Refused, has_function, native_table
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import KernelStep, Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"

@@ -6,19 +6,15 @@ filled place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host.native_text import c_sizes
 from fxstack_inductor.codegen.host.python_host import HostWriter, identifier, shape_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Extern, Layout
-    from fxstack_inductor.schedule.plan import Step
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Extern, Layout
+from fxstack_inductor.schedule.plan import Step
 
 UNKNOWN_DTYPE = -1
 

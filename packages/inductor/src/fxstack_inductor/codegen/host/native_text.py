@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Layout
 from fxstack_inductor.runtime.native import ENTRY, HEADER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Layout
 
 TEMPLATE = """{header}
 {before}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import keyword
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.c.text import parameters
-from fxstack_inductor.ir.expr import ZERO, Expr
-from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Input, Node, View
+from fxstack_inductor.ir.expr import ZERO, Expr, Var
+from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Input, Layout, Node, View
 from fxstack_inductor.lower.layouts import strided_view
 from fxstack_inductor.lower.program import HostCall, HostValue
 from fxstack_inductor.runtime.arena import Window
@@ -24,15 +25,7 @@ from fxstack_inductor.runtime.layout import as_planned, restride
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fxstack_inductor.ir.expr import Var
-    from fxstack_inductor.ir.nodes import Layout
-    from fxstack_inductor.schedule.plan import Plan, Step
-
+from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
 HELPERS = MappingProxyType(
     {

@@ -7,24 +7,19 @@ kernel writes to the copy of an input, the copy is copied back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host.python_host import HostProgram, HostWriter, identifier, shape_text
-from fxstack_inductor.ir.nodes import Argument, Computed, Node
+from fxstack_inductor.codegen.triton.module import TritonKernel
+from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall, Node
 from fxstack_inductor.runtime.layout import aligned
-from fxstack_inductor.schedule.plan import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.codegen.triton.module import TritonKernel
-    from fxstack_inductor.ir.nodes import ExternCall
-    from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.plan import KernelStep, Plan
 
 ALIGNMENT = 16
 

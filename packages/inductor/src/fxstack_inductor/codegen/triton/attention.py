@@ -7,27 +7,21 @@ values. The tables of a block mask list the tiles to compute.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import log2
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.index_width import INT32
-from fxstack_inductor.codegen.triton.attention_tiles import attention_of
+from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
-from fxstack_inductor.ir.expr import Var, of_atom
-from fxstack_inductor.ir.kernel import Check, IndexValue, Load, index_operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Store, Value
+from fxstack_inductor.ir.expr import Expr, Var, of_atom
+from fxstack_inductor.ir.kernel import Check, IndexValue, Load, Store, Value, index_operands
 
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'

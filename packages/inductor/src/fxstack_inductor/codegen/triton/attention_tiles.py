@@ -10,16 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.triton.tiles import power_of_two
-from fxstack_inductor.ir.expr import as_expr, floordiv
-from fxstack_inductor.ir.kernel import Load
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.attention import Attention
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.attention import Attention
+from fxstack_inductor.ir.expr import Expr, as_expr, floordiv
+from fxstack_inductor.ir.kernel import Kernel, Load
 
 LEAST = 16
 """The shortest side of a tile that matrix instructions take."""

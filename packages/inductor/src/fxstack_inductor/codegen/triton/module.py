@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.attention import AttentionWriter
-from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, tile_attention
-from fxstack_inductor.codegen.triton.product_tiles import ProductTiling, tile_product
+from fxstack_inductor.codegen.triton.attention_tiles import AttentionConfig, AttentionTiling, tile_attention
+from fxstack_inductor.codegen.triton.product_tiles import ProductConfig, ProductTiling, tile_product
 from fxstack_inductor.codegen.triton.products import ProductWriter
-from fxstack_inductor.codegen.triton.tiles import tile
+from fxstack_inductor.codegen.triton.tiles import Config, Tiling, tile
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fxstack_inductor.codegen.triton.attention_tiles import AttentionConfig
-    from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
-    from fxstack_inductor.codegen.triton.tiles import Config, Tiling
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

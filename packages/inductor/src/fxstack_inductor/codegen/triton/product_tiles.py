@@ -10,15 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import floordiv, product
-from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Load, Reduce, operands
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Kernel, Loop
+from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
+from fxstack_inductor.ir.kernel import Check, Compute, IndexValue, Kernel, Load, Loop, Reduce, operands
 
 PROCESSORS = 108
 """The number of processors of an A100, the smallest target GPU."""

@@ -8,23 +8,17 @@ would not fit into registers (the epilogue subtiling of Triton's persistent matr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.product_tiles import factors, variables_of
+from fxstack_inductor.codegen.triton.product_tiles import ProductTiling, factors, variables_of
 from fxstack_inductor.codegen.triton.tiles import extent
 from fxstack_inductor.codegen.triton.writer import KernelWriter
-from fxstack_inductor.ir.kernel import Compute, Load, Reduce, index_operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Loop, Store
+from fxstack_inductor.ir.expr import Expr, Var
+from fxstack_inductor.ir.kernel import Compute, Load, Loop, Reduce, Store, index_operands
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 

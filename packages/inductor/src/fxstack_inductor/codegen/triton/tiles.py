@@ -9,17 +9,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.analysis import analyse
-from fxstack_inductor.ir.expr import floordiv, product
-from fxstack_inductor.ir.kernel import Load, Reduce, Scan
+from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
+from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT
 from fxstack_inductor.schedule.loops import normalise
-
-if TYPE_CHECKING:
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Kernel, Loop
 
 POINTS = 1024
 TILE = 2048

@@ -6,8 +6,8 @@ module ``tiles`` divides a kernel's loops.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,27 +16,23 @@ from fxstack_inductor.codegen.index_text import triton_index, wide_index
 from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.tiles import extent
+from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
+from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
+from fxstack_inductor.codegen.triton.tiles import Tiling, extent
 from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
     Constant,
     IndexValue,
     Load,
+    Loop,
     Reduce,
     Scan,
+    Store,
     index_operands,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
-    from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-    from fxstack_inductor.codegen.triton.tiles import Tiling
-    from fxstack_inductor.ir.expr import Expr, Var
-    from fxstack_inductor.ir.kernel import Loop, Store
 
 SCANS = MappingProxyType(
     {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}

@@ -3,21 +3,17 @@
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import pi, sqrt
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import Body, Call, Node
+from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.promotion import promote
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

@@ -3,21 +3,17 @@
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr, as_expr
 from fxstack_inductor.ir.nodes import Call, Index, Node, value_dtype
-from fxstack_inductor.lower.context import cast, constant, read
+from fxstack_inductor.lower.context import Context, cast, constant, read
 from fxstack_inductor.lower.elementwise.pointwise import REGISTER_DTYPES
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

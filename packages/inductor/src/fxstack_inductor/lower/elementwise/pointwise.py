@@ -3,7 +3,8 @@
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 
@@ -12,6 +13,8 @@ from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import FLOAT8_DTYPES, Body, Call, Const, Node, value_dtype
 from fxstack_inductor.ir.scalar_ops import FLOAT_UNARY
 from fxstack_inductor.lower.context import (
+    Context,
+    HostScalar,
     TensorOrScalar,
     broadcast_shapes,
     cast,
@@ -22,11 +25,6 @@ from fxstack_inductor.lower.context import (
 )
 from fxstack_inductor.lower.promotion import float_dtype, promote
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from fxstack_inductor.lower.context import Context, HostScalar
 
 registry = Registry()
 rule = registry.rule

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.nodes import Body, Node
+from fxstack_inductor.lower.context import Context, TensorOrScalar
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.promotion import promote
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_inductor.ir.nodes import Body, Node
-    from fxstack_inductor.lower.context import Context, TensorOrScalar
 
 registry = Registry()
 rule = registry.rule

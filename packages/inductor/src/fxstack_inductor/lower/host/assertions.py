@@ -7,13 +7,11 @@ graph.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from torch.fx import Graph
-    from torch.fx import Node as FxNode
+from torch.fx import Graph
+from torch.fx import Node as FxNode
 
 ASSERTION = torch.ops.aten._assert_scalar.default
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,10 +11,7 @@ from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.lower.facts import symbolic
 from fxstack_inductor.lower.host.symbols import evaluator, size_expr
-from fxstack_inductor.lower.program import HostCall, SymbolBinding
-
-if TYPE_CHECKING:
-    from fxstack_inductor.lower.program import Program
+from fxstack_inductor.lower.program import HostCall, Program, SymbolBinding
 
 
 class Symbols:

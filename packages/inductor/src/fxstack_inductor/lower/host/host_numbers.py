@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Layout, Node
 from fxstack_inductor.lower.context import HostScalar
 from fxstack_inductor.lower.facts import tensors
+from fxstack_inductor.lower.program import HostValue, Program
 from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
-
-if TYPE_CHECKING:
-    from fxstack_inductor.lower.program import HostValue, Program
 
 
 class HostNumbers:

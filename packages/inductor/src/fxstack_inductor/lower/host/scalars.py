@@ -7,14 +7,11 @@ number is a kernel constant.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 aten = torch.ops.aten
 NUMBERS = frozenset({aten._to_copy.default, aten.scalar_tensor.default})

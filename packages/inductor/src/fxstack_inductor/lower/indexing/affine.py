@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
 
-from fxstack_inductor.ir.expr import Expr, in_range, integer
+from fxstack_inductor.ir.expr import Expr, Var, in_range, integer
 from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect, Pointwise, Read
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fxstack_inductor.ir.expr import Var
 
 DEEPEST = 16
 """Longest chain of operators between an index and the coordinates from which it is computed."""

@@ -3,7 +3,8 @@
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -22,16 +23,11 @@ from fxstack_inductor.ir.nodes import (
     Pointwise,
     value_dtype,
 )
-from fxstack_inductor.lower.context import broadcast_coords, broadcast_shapes, cast, number, read
+from fxstack_inductor.lower.context import Context, broadcast_coords, broadcast_shapes, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, REGISTER_DTYPES
 from fxstack_inductor.lower.indexing.affine import place
 from fxstack_inductor.lower.indexing.views import slice_start, wrap
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

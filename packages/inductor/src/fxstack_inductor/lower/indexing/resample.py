@@ -8,22 +8,17 @@ ATen.
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr, as_expr, extremum, floordiv
-from fxstack_inductor.lower.context import read
+from fxstack_inductor.ir.nodes import Body, Node
+from fxstack_inductor.lower.context import Context, read
 from fxstack_inductor.lower.elementwise.pointwise import call
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.ir.nodes import Body, Node
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

@@ -8,7 +8,8 @@ eager's to the last bit, and of several elements stored at one place, the last o
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -17,18 +18,13 @@ from fxstack_inductor.ir.expr import Expr, as_expr
 from fxstack_inductor.ir.expr_forms import decided
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Indirect, Node, Pointwise, value_dtype
 from fxstack_inductor.ir.scalar_ops import identity
-from fxstack_inductor.lower.context import TensorOrScalar, broadcast_coords, cast, constant, read
+from fxstack_inductor.lower.context import Context, TensorOrScalar, broadcast_coords, cast, constant, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, masked_fill
 from fxstack_inductor.lower.indexing.joins import Places, looked_up, require_elements
 from fxstack_inductor.lower.indexing.views import wrap
 from fxstack_inductor.lower.registry import Registry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.lower.context import Context
-
-    Value = Callable[[Sequence[Expr]], Body]
+Value = Callable[[Sequence[Expr]], Body]
 
 registry = Registry()
 rule = registry.rule

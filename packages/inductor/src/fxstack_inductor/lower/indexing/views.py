@@ -3,17 +3,14 @@
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, extremum, floordiv, mod, product
+from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_inductor.ir.nodes import Node
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

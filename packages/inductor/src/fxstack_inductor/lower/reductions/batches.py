@@ -7,24 +7,19 @@ returns the new statistics as ``Updates``. Elements are centred before they are 
 # ruff: noqa: PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, floordiv, product
 from fxstack_inductor.ir.nodes import Body, Node, value_dtype
-from fxstack_inductor.lower.context import cast, number, read
+from fxstack_inductor.lower.context import Context, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import call, like
 from fxstack_inductor.lower.indexing.views import reshape_coords
 from fxstack_inductor.lower.reductions.normalisation import apply, require_floating
 from fxstack_inductor.lower.reductions.reductions import drop, moments, number_of
 from fxstack_inductor.lower.registry import Registry, Updates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

@@ -3,21 +3,17 @@
 # ruff: noqa: PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.nodes import Body, Call, Node, value_dtype
+from fxstack_inductor.lower.context import Context
 from fxstack_inductor.lower.elementwise.pointwise import call, elementwise, like
 from fxstack_inductor.lower.reductions.reductions import moments, normalise_dims, number_of, reduce
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

@@ -3,22 +3,18 @@
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
 from fxstack_inductor.ir.nodes import Body, Call, Const, Index, Node, value_dtype
-from fxstack_inductor.lower.context import cast, read
+from fxstack_inductor.lower.context import Context, cast, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
 from fxstack_inductor.lower.indexing.views import squeeze, wrap
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

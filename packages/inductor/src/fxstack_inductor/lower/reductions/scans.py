@@ -6,25 +6,18 @@ precision in float32.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.nodes import Call, Indirect, value_dtype
-from fxstack_inductor.lower.context import broadcast_coords, cast, read
+from fxstack_inductor.ir.expr import Expr, product
+from fxstack_inductor.ir.nodes import Body, Call, Indirect, Node, value_dtype
+from fxstack_inductor.lower.context import Context, broadcast_coords, cast, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
 from fxstack_inductor.lower.indexing.joins import require_elements
 from fxstack_inductor.lower.indexing.views import reshape_coords, wrap
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_inductor.ir.expr import Expr
-    from fxstack_inductor.ir.nodes import Body, Node
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

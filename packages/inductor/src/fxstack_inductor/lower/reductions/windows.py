@@ -8,25 +8,20 @@ contain the element. (On CPU, the backward of max pooling is a scatter.) Windows
 # ruff: noqa: PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import torch
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, extremum, floordiv
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Index, Indirect, Node, value_dtype
-from fxstack_inductor.lower.context import cast, number, read
+from fxstack_inductor.lower.context import Context, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
 from fxstack_inductor.lower.indexing.joins import both, compare_index, masked
 from fxstack_inductor.lower.indexing.views import reshape_coords
 from fxstack_inductor.lower.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from fxstack_inductor.lower.context import Context
 
 registry = Registry()
 rule = registry.rule

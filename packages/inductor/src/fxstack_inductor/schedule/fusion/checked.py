@@ -7,9 +7,9 @@ reads it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product, recombine
+from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product, recombine
 from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.nodes import (
     Body,
@@ -25,11 +25,6 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.schedule.fusion.loop_matching import digits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from fxstack_inductor.ir.expr import Var
 
 
 def has_checks(node: Computed) -> bool:

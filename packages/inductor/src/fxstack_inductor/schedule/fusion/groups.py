@@ -8,13 +8,14 @@ groups that it reads from, then with groups that read the same memory. A merge m
 # ruff: noqa: ARG001 - every fusion rule has the same signature
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, of_atom
 from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
+    Coord,
     Extern,
     ExternCall,
     Masked,
@@ -24,18 +25,13 @@ from fxstack_inductor.ir.nodes import (
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
+from fxstack_inductor.lower.program import Program
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.inlining import Usage
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal, Unifier, digits
 from fxstack_inductor.schedule.fusion.precedence import Precedence
 from fxstack_inductor.schedule.fusion.state import COMPUTED, UNKNOWN, FusionState, Group, Placed, loops_of
 from fxstack_inductor.schedule.sizes import size_providers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.lower.program import Program
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.fusion.inlining import Usage
 
 HEAVY = 32
 """Operations per element above which reading a stored tensor is cheaper than a second computation."""

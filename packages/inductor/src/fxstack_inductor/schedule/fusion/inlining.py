@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import (
@@ -26,11 +25,8 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
-
-if TYPE_CHECKING:
-    from fxstack_inductor.lower.program import Program
 
 # Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
 # quotients and remainders, becomes several kernels.

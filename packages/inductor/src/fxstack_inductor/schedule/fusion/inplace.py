@@ -9,11 +9,12 @@ scatters).
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from fxstack_inductor.ir.kernel import Load, Reduce
-from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.ir.kernel import Kernel, Load, Reduce
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node
 from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.lower.program import Mutation, Program
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.fusion.inplace_scatter import (
     chained,
@@ -23,16 +24,7 @@ from fxstack_inductor.schedule.fusion.inplace_scatter import (
     redirect,
     renamed,
 )
-from fxstack_inductor.schedule.steps import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.ir.nodes import Input
-    from fxstack_inductor.lower.program import Mutation, Program
-    from fxstack_inductor.schedule.steps import Step
-
+from fxstack_inductor.schedule.steps import KernelStep, Step
 
 # Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
 # at other positions than it writes, or returns the new value, or if an index of the graph may be out of

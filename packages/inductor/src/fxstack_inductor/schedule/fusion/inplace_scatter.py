@@ -9,22 +9,16 @@ scatters.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from fxstack_inductor.ir.kernel import Load
-from fxstack_inductor.ir.nodes import Computed, ExternCall, Node, View
+from fxstack_inductor.ir.kernel import Kernel, Load
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node, View
 from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.lower.program import Program
 from fxstack_inductor.schedule.fusion.inlining import base_of
-from fxstack_inductor.schedule.steps import KernelStep
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.ir.nodes import Input
-    from fxstack_inductor.lower.program import Program
-    from fxstack_inductor.schedule.steps import Step
+from fxstack_inductor.schedule.steps import KernelStep, Step
 
 
 def may_scatter(steps: Sequence[Step], copied: int, target: Input, value: Scatter) -> bool:

@@ -8,18 +8,13 @@ units behind the merged group are raised as far as necessary.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.ir.nodes import ExternCall
+from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
 from fxstack_inductor.lower.program import HostCall
 from fxstack_inductor.schedule.fusion.inlining import base_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
-
-    from fxstack_inductor.ir.nodes import Computed, Node
-    from fxstack_inductor.schedule.fusion.state import FusionState, Group
+from fxstack_inductor.schedule.fusion.state import FusionState, Group
 
 Call = ExternCall | HostCall
 

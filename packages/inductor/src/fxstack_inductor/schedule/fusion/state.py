@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.ir.nodes import Computed, ExternCall, Node, Read
-from fxstack_inductor.lower.program import HostCall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.ir.nodes import Coord
-    from fxstack_inductor.lower.program import Program
-    from fxstack_inductor.options import InductorOptions
-    from fxstack_inductor.schedule.fusion.inlining import Usage
-    from fxstack_inductor.schedule.fusion.loop_matching import Refusal
-    from fxstack_inductor.schedule.sizes import SizeProviders
+from fxstack_inductor.ir.nodes import Computed, Coord, ExternCall, Node, Read
+from fxstack_inductor.lower.program import HostCall, Program
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.inlining import Usage
+from fxstack_inductor.schedule.fusion.loop_matching import Refusal
+from fxstack_inductor.schedule.sizes import SizeProviders
 
 UNKNOWN = Var("computed", VarKind.VALUE)
 COMPUTED = of_atom(UNKNOWN)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
+from torch.fx import Node as FxNode
 
 from fxstack_inductor.codegen.triton.product_tiles import LEAST, tile_product
+from fxstack_inductor.cost.devices import Gpu
 from fxstack_inductor.cost.products import pays
 from fxstack_inductor.errors import NotLowered
+from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import HALF_DTYPES
 from fxstack_inductor.lower.products import RULES, addmm, baddbmm
+from fxstack_inductor.schedule.plan import Plan
 from fxstack_inductor.schedule.steps import KernelStep
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch.fx import GraphModule
-    from torch.fx import Node as FxNode
-
-    from fxstack_inductor.cost.devices import Gpu
-    from fxstack_inductor.ir.kernel import Kernel
-    from fxstack_inductor.schedule.plan import Plan
-
-    Candidates = dict[str, "Candidate"]
-    """Candidates by node name."""
+Candidates = dict[str, "Candidate"]
+"""Candidates by node name."""
 
 ADDING = (addmm, baddbmm)
 aten = torch.ops.aten

@@ -6,7 +6,8 @@ import collections
 import functools
 import itertools
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,17 +18,12 @@ from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.operators import tensor_methods
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.interpreter import frame_rules, super_arguments
+from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, super_arguments
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.interpreter.frame_rules import FrameRule
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

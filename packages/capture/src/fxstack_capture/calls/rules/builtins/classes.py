@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import abc
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.interpreter import python_type_of
+from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.constants import PLAIN_TYPES
 from fxstack_capture.objects.registry import NEW_CLASS_MARK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -12,19 +12,16 @@ import dis
 import functools
 import operator
 import warnings
+from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 

@@ -8,7 +8,7 @@ import copyreg
 import inspect
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
@@ -17,9 +17,7 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

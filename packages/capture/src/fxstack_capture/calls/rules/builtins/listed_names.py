@@ -6,7 +6,7 @@ Only the names are guarded, not what they stand for.
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -17,9 +17,7 @@ from fxstack_capture.guards.records import Equals
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import Converted, pinned
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

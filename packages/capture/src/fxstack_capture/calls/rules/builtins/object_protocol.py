@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
@@ -15,11 +16,7 @@ from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.protocols import loaders, stores
 from fxstack_capture.objects.protocols import loads as attributes
 from fxstack_capture.sources import Converted, Item, pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 _SUBCLASSES: Any = type.__dict__["__subclasses__"]

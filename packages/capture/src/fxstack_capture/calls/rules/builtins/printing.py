@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
@@ -21,10 +21,8 @@ from fxstack_capture.effects.records import Call
 from fxstack_capture.guards.records import TypeIs
 from fxstack_capture.objects.printed_texts import NUMBERS, Text, concrete
 from fxstack_capture.sources import InstanceAttr, pinned
+from fxstack_capture.trace.state import Trace
 from fxstack_interchange.format.symbols import SYMBOLIC
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

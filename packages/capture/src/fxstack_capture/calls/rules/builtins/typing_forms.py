@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 CACHED = typing.Optional.__class__.__getitem__.__code__
 """The code that all subscriptions of forms that ``typing`` remembers share."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
 from fxstack_capture.calls.native_run import specialized
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.objects.constants import is_constant_key
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

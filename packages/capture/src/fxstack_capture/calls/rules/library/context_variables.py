@@ -8,7 +8,7 @@ only the real ``set`` makes one.
 from __future__ import annotations
 
 from contextvars import Context, ContextVar, Token, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
@@ -16,9 +16,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 # Limits: a token that is kept across a graph break runs the frame in plain Python.
 

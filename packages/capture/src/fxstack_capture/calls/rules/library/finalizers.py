@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.rules.builtins.running_frames import caller
-from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.calls.table import Rule, RuleTable
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

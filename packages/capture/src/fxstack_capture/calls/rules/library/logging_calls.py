@@ -12,18 +12,15 @@ import functools
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.effects.records import Call
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import pinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 # Limits: isEnabledFor is computed from the levels, also if the cache of a logger without a manager
 # (logging.Logger(name)) is out of date.

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 
-from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.numpy_side import wrapping
 from fxstack_capture.numpy_side.functions import pairs
 from fxstack_capture.numpy_side.scalar import item
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.calls.table import Rule
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

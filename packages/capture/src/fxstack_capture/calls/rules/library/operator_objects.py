@@ -5,12 +5,10 @@ does so lazily.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Calls
+from fxstack_capture.trace.state import Calls
 
 
 def _attrgetter(

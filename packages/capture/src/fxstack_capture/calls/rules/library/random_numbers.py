@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import _random
 import random
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.trace.state import Objects, Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Objects, Trace
-
-    Args = tuple[Any, ...]
+Args = tuple[Any, ...]
 
 # Limits: choice and shuffle of objects, getstate, and shuffle of a list from outside end the graph.
 

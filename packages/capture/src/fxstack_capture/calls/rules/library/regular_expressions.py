@@ -6,13 +6,11 @@ The cache is filled by the call that is made while tracing; what it holds decide
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

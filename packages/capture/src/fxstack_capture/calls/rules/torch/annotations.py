@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from fxstack_capture import annotations as marks
 from fxstack_capture import breaks
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import checkpoint as _checkpoint
@@ -19,9 +19,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_side.higher_order.selection import choosing, is_choosing, selecting
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 # Limits: checkpointed code runs its Python once, with gradients enabled. Eager runs a reentrant checkpoint
 # without gradients first, and refuses autograd.grad through it. The partitioner decides what is recomputed.

@@ -7,15 +7,13 @@ that a compiler gives them, which is an object that a program can look at: that 
 from __future__ import annotations
 
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.trace.state import Calls, Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -5,7 +5,8 @@ Called in plain Python, these functions compile themselves with torch's own comp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,11 +22,7 @@ from fxstack_capture.torch_compat import (
     while_loop,
 )
 from fxstack_capture.torch_compat import higher_order_utils as utils
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

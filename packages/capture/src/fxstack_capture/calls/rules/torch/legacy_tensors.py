@@ -6,7 +6,7 @@ made. What the old constructors take besides (storages, numbers of another kind)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,9 +15,7 @@ from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.torch_side.numbers import number_tensors
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

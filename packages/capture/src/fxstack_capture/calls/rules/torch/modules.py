@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -20,9 +20,7 @@ from fxstack_capture.guards.records import MembersAre
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_compat import BackwardHookFunction
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

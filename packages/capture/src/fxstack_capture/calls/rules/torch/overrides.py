@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,9 +11,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.torch_side.subclasses.overrides import POP, PUSH
-
-if TYPE_CHECKING:
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

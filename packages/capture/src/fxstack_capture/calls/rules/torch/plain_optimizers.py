@@ -7,20 +7,16 @@ operators each, new ones for every length of its history.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.optim import lbfgs
 
 from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_capture.trace.state import Trace
-
+from fxstack_capture.trace.state import Trace
 
 # Limits: a process that has used torch.compile has marked LBFGS and SparseAdam, and their closures, as not to
 # be compiled. SGD(fused=True) of half precision runs in plain Python because torch's kernel reads momentum

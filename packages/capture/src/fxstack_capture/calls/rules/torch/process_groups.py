@@ -5,18 +5,14 @@ A process group is guarded by its identity, and its size, the rank in it and its
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NoReturn
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-
-if TYPE_CHECKING:
-    from types import FunctionType
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -5,7 +5,8 @@ What the transforms do to tensors is in ``torch_side/transforms``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -13,11 +14,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import eager_transforms
 from fxstack_capture.torch_compat import vmap_module as vmap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
 

@@ -8,9 +8,10 @@ What users disable (``torch.compiler.disable``) stays disabled.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch.autograd.profiler import record_function
@@ -21,13 +22,9 @@ from fxstack_capture.calls.rules.builtins import typing_forms
 from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
+from fxstack_capture.trace.state import Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fxstack_capture.trace.state import Trace
-
-    CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
+CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
 
 RULES: RuleTable = RuleTable()
 

@@ -7,23 +7,19 @@ call in ``len(x)``. Where no list is found that nobody has read, the plain load 
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from fxstack_capture.bytecode.program import Instead
+from fxstack_capture.bytecode.program import Handler, Instead, Step
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, calling, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.kinds.append_only_lists import APPEND_METHODS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from fxstack_capture.bytecode.program import Handler, Step
-    from fxstack_capture.interpreter.frame import Frame
-
-    Load = Callable[[Frame, Any, bool], None]
-    """The handler with its operand; the last argument says whether the list is not looked into."""
+Load = Callable[[Frame, Any, bool], None]
+"""The handler with its operand; the last argument says whether the list is not looked into."""
 
 
 def _load_fast(frame: Frame, index: int, lazily: bool) -> None:

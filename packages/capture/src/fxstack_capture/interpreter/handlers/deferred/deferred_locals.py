@@ -11,23 +11,19 @@ it is read when the graph has run.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import CellType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fxstack_capture.bytecode.program import Instead
+from fxstack_capture.bytecode.program import Instead, Step
 from fxstack_capture.guards.records import LengthIs, TypeIs
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import containers, flow
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.objects.printed_texts import Piece, Text
 from fxstack_capture.sources import Item
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fxstack_capture.bytecode.program import Step
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def for_iter(frame: Frame, target: int) -> int | None:

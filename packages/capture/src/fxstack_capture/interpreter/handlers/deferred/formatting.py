@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from fxstack_capture.bytecode.program import Step
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.objects.printed_texts import NUMBERS, Piece, Text
-
-if TYPE_CHECKING:
-    from fxstack_capture.bytecode.program import Step
-    from fxstack_capture.interpreter.frame import Frame
 
 _CONVERSIONS = (None, str, repr, ascii)
 _LETTERS = ("", "s", "r", "a")

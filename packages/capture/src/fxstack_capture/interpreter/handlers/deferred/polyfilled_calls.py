@@ -8,24 +8,21 @@ found in the place of what they look at, and then look at that.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fxstack_capture.bytecode.program import Handler, Step
 from fxstack_capture.calls.polyfills import functions as polyfill
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, flow, operators
 from fxstack_capture.interpreter.handlers.deferred import deferred_locals as deferred
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.trace.state import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from fxstack_capture.bytecode.program import Handler, Step
-    from fxstack_capture.interpreter.frame import Frame
-    from fxstack_capture.trace.state import Request
-
-    Rule = Any
-    """A handler that is given the original one before the frame."""
+Rule = Any
+"""A handler that is given the original one before the frame."""
 
 
 def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:

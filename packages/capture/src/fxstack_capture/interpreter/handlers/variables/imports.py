@@ -6,14 +6,12 @@ import builtins
 import importlib.util
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import IdentityIs
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.sources import Key, pinned
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def import_name(frame: Frame, name: str) -> None:

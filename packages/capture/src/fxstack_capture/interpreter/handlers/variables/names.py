@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fxstack_capture.interpreter.exceptions.errors import undefined_name
+from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers.variables.local_slots import cell_content
 from fxstack_capture.interpreter.values import NULL
-
-if TYPE_CHECKING:
-    from fxstack_capture.interpreter.frame import Frame
 
 
 def load_global(frame: Frame, name: str) -> None:

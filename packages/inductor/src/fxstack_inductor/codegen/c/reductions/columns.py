@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from fxstack_inductor.codegen.c.function import FunctionWriter, reduced
 from fxstack_inductor.codegen.c.halves import halves
@@ -11,12 +11,7 @@ from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fxstack_inductor.ir.kernel import Store
+from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, Store, operands
 
 COLUMNS = 1024
 """The most columns whose partial results are on the stack: enough for pages and prefetching."""

@@ -8,18 +8,12 @@ so their additions do not wait for each other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fxstack_inductor.codegen.c.reductions.combine import plain_step
-from fxstack_inductor.ir.kernel import Check, Compute, Load, Reduce, Scan
+from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Reduce, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fxstack_inductor.codegen.c.reductions.combine import Accumulator
-    from fxstack_inductor.ir.kernel import Kernel
 
 # Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
 # reduction', which adds lanes in order. Short rows then take up to a third longer.

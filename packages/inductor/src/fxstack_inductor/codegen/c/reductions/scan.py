@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.combine import scan_arg_step, scan_start, scan_step
-from fxstack_inductor.ir.kernel import Scan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fxstack_inductor.codegen.c.text import Names
-    from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.codegen.c.text import Names
+from fxstack_inductor.ir.kernel import Kernel, Scan
 
 
 class ScanText:

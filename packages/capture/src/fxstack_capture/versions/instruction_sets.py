@@ -1,0 +1,57 @@
+"""TODO"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from types import CodeType, MappingProxyType
+
+from fxstack_capture.bytecode.decode import InstructionSet, decode
+from fxstack_capture.bytecode.program import Program, ProgramTable
+from fxstack_capture.versions import v311, v312, v313, v314
+
+_SUPPORTED = MappingProxyType(
+    {(3, 11): v311.OPCODES, (3, 12): v312.OPCODES, (3, 13): v313.OPCODES, (3, 14): v314.OPCODES}
+)
+
+
+def refuse_free_threading(*, disabled: bool) -> None:
+    """Raise ImportError where the GIL is ``disabled`` by the build: frames are swapped under its protection."""
+    if disabled:
+        raise ImportError(
+            "fxstack-capture needs a Python with the GIL, and this is the free-threaded build: it exchanges the code of"
+            " frames, which several threads may start at once here. Use the ordinary build of this version"
+            " (python3.14 instead of python3.14t)."
+        )
+
+
+@cache
+def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
+    """How this Python's bytecode is executed; RuntimeError for a version that is not supported."""
+    opcodes = _SUPPORTED.get(version)
+    if opcodes is None:
+        known = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED)
+        raise RuntimeError(
+            f"Python {version[0]}.{version[1]} is not supported: its bytecode is not known to"
+            f" fxstack_capture. Use one of {known}."
+        )
+    return InstructionSet(
+        opcodes=opcodes,
+        throw_leaves_send=version < (3, 12),
+        throw_warns=version >= (3, 12),
+        close_returns_value=version >= (3, 13),
+        clears_backwards=version >= (3, 14),
+        counts_unpacked=version >= (3, 14),
+    )
+
+
+def program_table() -> ProgramTable:
+    """An empty table of decoded code objects for the running Python; share it among
+    interpreters.
+    """
+    instructions = instruction_set()
+
+    def decode_code(code: CodeType) -> Program:
+        return decode(code, instructions)
+
+    return ProgramTable(decode_code)
