@@ -280,10 +280,6 @@ def _instance(
 _REFERENT = weakref.ref.__dict__["__call__"]
 
 
-def _operator_object(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
-    return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
-
-
 def _optimized(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that was compiled separately: inline the original function into this graph."""
     inner = fn.__wrapped__
@@ -291,16 +287,10 @@ def _optimized(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: di
     return calls.call(calls.objects.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
-def _scripted(
-    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return scripted(calls.trace, fn, args, kwargs)
-
-
 _CALLERS: dict[type, Caller] = {
-    torch.jit.ScriptFunction: _scripted,
+    torch.jit.ScriptFunction: scripted,
     native.Optimized: _optimized,
-    **dict.fromkeys(OPERATOR_OBJECTS, _operator_object),
+    **OPERATOR_OBJECTS,
     types.FunctionType: _function,
     types.MethodType: _method,
     functools.partial: _partial,

@@ -8,14 +8,21 @@ returns the result, raises the exception that the program would see, or breaks t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.trace.state import Trace
 
 Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+Positional = Callable[..., Any]
 Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
 Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
+
+
+def _run_plainly(fn: Any, _trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return plainly(fn, args, kwargs)
 
 
 class RuleTable:
@@ -42,6 +49,29 @@ class RuleTable:
             return rule
 
         return register
+
+    def positional(self, fn: Any, least: int, most: int | None = None) -> Callable[[Positional], Positional]:
+        """Decorator: the rule of ``fn``, as ``rule(trace, *args)``, for ``least`` to ``most`` positional arguments.
+
+        Any other call is made plainly: CPython has the error.
+        """
+        counts = range(least, (least if most is None else most) + 1)
+
+        def register(rule: Positional) -> Positional:
+            def checked(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                if kwargs or len(args) not in counts:
+                    return plainly(fn, args, kwargs)
+                return rule(trace, *args)
+
+            self.add(fn, checked)
+            return rule
+
+        return register
+
+    def plain(self, *callables: Any) -> None:
+        """Callables that run as they are: they ask and change nothing that concerns the trace."""
+        for fn in callables:
+            self.add(fn, partial(_run_plainly, fn))
 
     def forward(self, fn: object) -> Callable[[Forward], Forward]:
         """Decorator: register a function that returns the call to make in place of a call of ``fn``.

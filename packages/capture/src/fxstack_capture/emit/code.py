@@ -8,24 +8,9 @@ from collections.abc import Iterable
 from types import CodeType
 
 from fxstack_capture.bytecode.assemble import linetable_of
-from fxstack_capture.bytecode.layout import ARGUMENT_FLAGS
 from fxstack_capture.emit.builder import Builder
-from fxstack_capture.guards.accesses import argument_names
 
 _OUTER = "_fxstack_outer"
-
-
-def plain_code(code: CodeType) -> CodeType:
-    """Return ``code`` with positional parameters only, in the order of ``argument_names``.
-
-    The values of a frame that has started can then be passed to the code to start the frame again.
-    """
-    return code.replace(
-        co_argcount=len(argument_names(code)),
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~ARGUMENT_FLAGS,
-    )
 
 
 def signature_of(code: CodeType) -> ast.arguments:

@@ -89,6 +89,10 @@ def _calling(rebuilder: Rebuilder, function: object, *arguments: ast.expr) -> St
     return [ast.Expr(call(fn, *arguments))]
 
 
+def _tuple(rebuilder: Rebuilder, values: Iterable[Any]) -> ast.expr:
+    return tuple_of([rebuilder.expr(value) for value in values])
+
+
 def _dict_class(kind: type) -> Any:
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
@@ -108,7 +112,7 @@ def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: 
 
 
 def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    items = _tuple(rebuilder, e.items)
     if kind is list:
         where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
         return [ast.Assign([ast.Subscript(target, where, ast.Store())], items)]
@@ -116,17 +120,8 @@ def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind
     return _calling(rebuilder, list.__setitem__, target, where_made, items)
 
 
-def _advance(rebuilder: Rebuilder, e: r.Advance, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, advanced, target, ast.Constant(e.count))
-
-
-def _list_extend(rebuilder: Rebuilder, e: r.ListExtend, target: ast.expr, _: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
-    return _calling(rebuilder, list.extend, target, items)
-
-
 def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    items = _tuple(rebuilder, e.items)
     clear = _calling(rebuilder, deque.clear, target)
     return clear + _calling(rebuilder, deque.extend, target, items)
 
@@ -134,24 +129,14 @@ def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _:
 def _set_change(rebuilder: Rebuilder, e: r.SetChange, target: ast.expr, _: type) -> Statements:
     out: Statements = []
     if e.removed:
-        gone = tuple_of([rebuilder.expr(value) for value in e.removed])
-        out += _calling(rebuilder, set.difference_update, target, gone)
+        out += _calling(rebuilder, set.difference_update, target, _tuple(rebuilder, e.removed))
     if e.added:
-        joined = tuple_of([rebuilder.expr(value) for value in e.added])
-        out += _calling(rebuilder, set.update, target, joined)
+        out += _calling(rebuilder, set.update, target, _tuple(rebuilder, e.added))
     return out
 
 
 def _member(effect: r.SlotSet | r.SlotDelete) -> Any:
     return type.__dict__["__dict__"].__get__(effect.owner)[effect.name]
-
-
-def _slot_set(rebuilder: Rebuilder, e: r.SlotSet, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, _member(e).__set__, target, rebuilder.expr(e.value))
-
-
-def _slot_delete(rebuilder: Rebuilder, e: r.SlotDelete, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, _member(e).__delete__, target)
 
 
 def _cell_set(rebuilder: Rebuilder, e: r.CellSet, target: ast.expr, _: type) -> Statements:
@@ -163,15 +148,6 @@ def _cell_clear(_: Rebuilder, __: r.CellClear, target: ast.expr, ___: type) -> S
     return [ast.Delete([ast.Attribute(target, "cell_contents", ast.Del())])]
 
 
-def _class_set(rebuilder: Rebuilder, e: r.ClassSet, target: ast.expr, _: type) -> Statements:
-    value = rebuilder.expr(e.value)
-    return _calling(rebuilder, type.__setattr__, target, ast.Constant(e.name), value)
-
-
-def _class_delete(rebuilder: Rebuilder, e: r.ClassDelete, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, type.__delattr__, target, ast.Constant(e.name))
-
-
 def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Statements:
     arguments = [rebuilder.expr(value) for value in e.args]
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in e.kwargs.items()]
@@ -181,16 +157,18 @@ def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Stateme
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
-    r.Advance: _advance,
-    r.ListExtend: _list_extend,
+    r.Advance: lambda rb, e, to, _: _calling(rb, advanced, to, ast.Constant(e.count)),
+    r.ListExtend: lambda rb, e, to, _: _calling(rb, list.extend, to, _tuple(rb, e.items)),
     r.ListReplace: _list_replace,
     r.DequeReplace: _deque_replace,
     r.SetChange: _set_change,
-    r.SlotSet: _slot_set,
-    r.SlotDelete: _slot_delete,
+    r.SlotSet: lambda rb, e, to, _: _calling(rb, _member(e).__set__, to, rb.expr(e.value)),
+    r.SlotDelete: lambda rb, e, to, _: _calling(rb, _member(e).__delete__, to),
     r.CellSet: _cell_set,
     r.CellClear: _cell_clear,
-    r.ClassSet: _class_set,
-    r.ClassDelete: _class_delete,
+    r.ClassSet: lambda rb, e, to, _: _calling(
+        rb, type.__setattr__, to, ast.Constant(e.name), rb.expr(e.value)
+    ),
+    r.ClassDelete: lambda rb, e, to, _: _calling(rb, type.__delattr__, to, ast.Constant(e.name)),
     r.Call: _call,
 }

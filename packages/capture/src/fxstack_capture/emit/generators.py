@@ -13,7 +13,8 @@ from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.flow import handler_of
-from fxstack_capture.bytecode.layout import Layout, assemble, move, slot_names
+from fxstack_capture.bytecode.layout import Layout, assemble, move
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 

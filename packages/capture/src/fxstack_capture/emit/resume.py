@@ -22,7 +22,8 @@ from types import CodeType, FunctionType
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_NONE, calling, calling_on_top
 from fxstack_capture.bytecode.flow import Flow, flow_of, handler_of
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.calls.polyfills.functions import End
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing

@@ -6,7 +6,6 @@ loader in ``emit.loads``. The class also needs a kind in native/steps.c if no pr
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from fxstack_capture import native, sources, torch_compat
+from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards.kept import held
 from fxstack_capture.sources import Source
 
@@ -82,16 +82,6 @@ def _item(value: Any, index: int) -> Any:
 
 
 # --- the tables ---
-
-
-def argument_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names of the variables that are bound when a frame starts.
-
-    The order is positional, keyword-only, ``*args``, ``**kwargs``.
-    """
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[:count]
 
 
 def _index(names: tuple[str, ...], name: str, what: str) -> int:

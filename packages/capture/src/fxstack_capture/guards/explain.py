@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards import records, words
-from fxstack_capture.guards.accesses import MISSING, RealFrame, argument_names, frame_of_call, read
+from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
 from fxstack_capture.guards.records import Guard
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import argument_names
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.values import NULL
 
@@ -22,21 +24,13 @@ class Signature:
 
     def __init__(self, code: CodeType) -> None:
         self.flags = code.co_flags
-        extras = bool(self.flags & inspect.CO_VARARGS) + bool(self.flags & inspect.CO_VARKEYWORDS)
         self.argcount = code.co_argcount
-        self.parameters = code.co_argcount + code.co_kwonlyargcount + extras
+        self.parameters = len(argument_names(code))
         self.plain = self.parameters == code.co_argcount
-        cells = [name for name in code.co_cellvars if name not in set(code.co_varnames)]
-        slots = code.co_nlocals + len(cells) + len(code.co_freevars)
-        self._padding = (NULL,) * (slots - self.parameters)
+        self._padding = (NULL,) * (len(slot_names(code)) - self.parameters)
         self._stub: CodeType | None = None
-        # The template holds the names for the stub. The code object itself must not be kept alive.
-        self.template = (
-            code.co_varnames[: self.parameters],
-            code.co_posonlyargcount,
-            code.co_kwonlyargcount,
-            code.co_name,
-        )
+        # What the stub needs; the code object itself must not be kept alive.
+        self.template = (argument_names(code), code.co_posonlyargcount, code.co_kwonlyargcount, code.co_name)
 
     @calls_program
     def bind(

@@ -135,9 +135,6 @@ class ObjectModel:
         if isinstance(obj, type):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
-    def note_compared(self, left: object, right: object) -> None:
-        self.distinctions.note_compared(left, right)
-
     def note_answers(self, kind: type, classes: object) -> None:
         abstract_classes.note_answers(self, kind, classes)
 

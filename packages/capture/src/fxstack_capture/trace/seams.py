@@ -77,13 +77,6 @@ class TorchSide(Protocol):
     def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
         """Call ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``."""
 
-    def made_of(
-        self, tensor: torch.Tensor
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
-        """Return the plain tensor behind a subclass tensor of the trace, and a function that makes the
-        latter.
-        """
-
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         """Return the call that constructed a wrapper subclass tensor in the trace, or None."""
 

@@ -33,10 +33,8 @@ from fxstack_capture.trace.parts import (
 )
 from fxstack_capture.trace.seams import Interpreter, TorchSide
 
-Kwargs = dict[str, Any]
-
 Args = tuple[Any, ...]
-
+Kwargs = dict[str, Any]
 Request = tuple[Any, tuple[Any, ...]]
 
 
@@ -225,12 +223,6 @@ class Objects(Protocol):
 
     def note_new(self, obj: object) -> None:
         """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
-
-    def note_compared(self, left: object, right: object) -> None:
-        """Record that the program compared the identity of two objects.
-
-        A guard keeps the objects different.
-        """
 
     def note_answers(self, kind: type, classes: Any) -> None:
         """Record that the program called ``issubclass(kind, classes)`` and received the answer."""

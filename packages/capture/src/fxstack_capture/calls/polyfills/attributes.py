@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.polyfills import functions as polyfill
-from fxstack_capture.calls.polyfills.finding import is_ours, special
+from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
@@ -21,6 +23,8 @@ from fxstack_capture.objects.protocols.descriptors import (
 )
 from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
 from fxstack_capture.trace.state import Calls, Request
+
+Maker = Callable[..., Request | None]
 
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:

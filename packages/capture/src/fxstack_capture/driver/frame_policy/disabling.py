@@ -16,10 +16,11 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.annotations import disable
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
-from fxstack_capture.emit.code import compile_replacement, plain_code
+from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
-from fxstack_capture.guards.accesses import RealFrame, argument_names
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
 
 _TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
@@ -58,7 +59,7 @@ def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     function = call(
         builder.constant(FunctionType, "FunctionType"),
-        builder.constant(plain_code(code), f"code_{code.co_name}"),
+        builder.constant(with_positional_arguments(code), f"code_{code.co_name}"),
         loads.expr(Globals()),
         ast.Constant(code.co_name),
         ast.Constant(None),

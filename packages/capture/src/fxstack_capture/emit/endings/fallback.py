@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 from types import CodeType
 
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
-from fxstack_capture.emit.code import plain_code
 from fxstack_capture.emit.loads import Loads
-from fxstack_capture.guards.accesses import RealFrame, argument_names
+from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals, Local
 
 _NOTHING = ast.Constant(None)
@@ -40,7 +40,7 @@ class Fallback:
         handles: bool,
     ) -> None:
         function = frame.function
-        leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)
+        leave = runtime.way_back(with_positional_arguments(code), function.__name__, handles=handles)
         self._leave = builder.constant(leave, "way_back")
         self._exception = builder.constant(Exception, "Exception")
         self._error = builder.fresh("error")
@@ -53,7 +53,7 @@ class Fallback:
             self.before = (ast.Assign([store(name)], call(read)),)
             self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
-        loads = Loads(builder, frame)  # reads values only when the fallback runs
+        loads = Loads(builder, frame)  # what it reads is read when it is needed
         arguments = [loads.expr(Local(name)) for name in argument_names(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)

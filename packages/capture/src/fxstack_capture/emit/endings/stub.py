@@ -12,11 +12,12 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
 from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
-from fxstack_capture.bytecode.operations import Exit, Step
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.units import slot_names
+from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
-# Do not ask other objects for ``__name__``: their ``__getattr__`` is the program's.
+# Other objects are not asked: their ``__getattr__`` is the program's.
 _NAMED = (FunctionType, BuiltinFunctionType, MethodType, type)
 _INSPECTS_FRAME = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "super", "_getframe", "currentframe", "stack"}

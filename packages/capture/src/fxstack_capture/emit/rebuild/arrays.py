@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxstack_capture.emit.builder import call
 from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.containers import called
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.numpy_side.array import Array
@@ -36,15 +36,12 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
         convert: Any = _as_scalar
     else:
         convert = torch.Tensor.numpy if obj.example.flags.writeable else _as_read_only
-    getter = rebuilder.constant(convert, convert.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
+    return called(rebuilder, convert, rebuilder.expr(obj.tensor), hint="array")
 
 
 def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
-    """Rebuild a scalar that the program computed from other numbers."""
-    kind = type(obj.example)
-    getter = rebuilder.constant(kind, kind.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
+    """One that was computed of others."""
+    return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

@@ -12,7 +12,7 @@ from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs, set_attr, set_attributes, set_item
+from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.interpreter.generators import TraceGenerator
@@ -123,19 +123,6 @@ def _partial(rebuilder: RebuilderProtocol, obj: functools.partial[Any]) -> ast.e
     return made
 
 
-def _property(rebuilder: RebuilderProtocol, obj: property) -> ast.expr:
-    parts = exprs(rebuilder, (obj.fget, obj.fset, obj.fdel, obj.__doc__))
-    return rebuilder.assign(call(rebuilder.constant(property, "property"), *parts), "property")
-
-
-def _wrapping(kind: type) -> Rule:
-    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-        function = rebuilder.expr(obj.__func__)
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
-
-    return rule
-
-
 RULES: dict[type, Rule] = {
     types.FunctionType: _function,
     types.CellType: _cell,
@@ -145,7 +132,7 @@ RULES: dict[type, Rule] = {
     functools.partial: _partial,
     Route: _route,
     Reader: _reader,
-    property: _property,
-    staticmethod: _wrapping(staticmethod),
-    classmethod: _wrapping(classmethod),
+    property: of_attributes(property, "fget", "fset", "fdel", "__doc__"),
+    staticmethod: of_attributes(staticmethod, "__func__"),
+    classmethod: of_attributes(classmethod, "__func__"),
 }

@@ -6,12 +6,12 @@ import ast
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
-from fxstack_capture.emit.code import plain_code
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
@@ -24,17 +24,16 @@ from fxstack_capture.interpreter.values import NULL
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
     if frame is None:
-        make = rebuilder.constant(runtime.finished_generator, "finished_generator")
-        return rebuilder.assign(call(make), "generator")
+        return called(rebuilder, runtime.finished_generator, hint="generator")
     if generator.gi_running:
         raise CannotRebuildError(f"the generator {generator.__qualname__} while it runs")
     return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
 
 
 def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
-    """Rebuild a generator that has not started: call a function with the variables as arguments."""
-    flat = plain_code(frame.code)
-    values = exprs(rebuilder, (frame.value_of(index) for index in range(flat.co_argcount)))
+    """Not started: a call with the arguments in the order of the variables that hold them."""
+    flat = with_positional_arguments(frame.code)
+    values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
     return rebuilder.assign(call(function, *values), "generator")
 

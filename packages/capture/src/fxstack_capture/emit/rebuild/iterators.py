@@ -14,15 +14,15 @@ from typing import Any
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.objects.kinds.held_parts import COMPARING_KEY
 
-# Limits: Python 3.14 cannot copy iterators of itertools. If such an iterator leaves a graph, plain Python
-# makes the iterator between two graphs.
+# Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
+# plain Python, between two graphs.
 
-# C classes of these modules reduce to their parts. Other classes might reduce to names or run other code.
+# C classes of these modules reduce to their parts; others might reduce to names or run other code.
 _MODULES = frozenset({"itertools", "decimal", "datetime", "_random", "operator", "_struct"})
 _ITERATORS: tuple[type, ...] = (
     type(iter(())),
@@ -114,7 +114,7 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
-    return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
+    return called(rebuilder, weakref.ref, rebuilder.expr(target), hint="ref")
 
 
 def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

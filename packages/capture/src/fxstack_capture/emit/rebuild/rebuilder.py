@@ -141,7 +141,7 @@ class Rebuilder:
             drawn = self.trace.torch.drawn_at(obj)
             return self.output(obj) if drawn is None else self.loads.expr(drawn)
         if issubclass(type(obj), torch.Tensor):
-            made_of = self.trace.torch.made_of(obj)
+            made_of = self.trace.torch.overrides.leaving(obj)
             if made_of is not None:
                 of, finish = made_of
                 made = call(self.constant(finish, finish.__name__), self.expr(of))

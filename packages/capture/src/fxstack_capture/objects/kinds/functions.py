@@ -8,6 +8,7 @@ from typing import Any
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES
 from fxstack_capture.objects.records import Parts, ProxiedCell
+from fxstack_capture.objects.registry import Entry
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.records import DeferredLocal
@@ -18,12 +19,15 @@ def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
         # Do not cache the parts of a new function: the program may change the defaults.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    entry = objects.registry.by_proxy.get(id(fn))
-    if entry is None:
-        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    found = _enter_parts(objects, fn, entry.source)
+    found = _enter_parts(objects, fn, entry_of(objects, fn).source)
     objects.parts[id(fn)] = found
     return found
+
+
+def entry_of(objects: Objects, fn: FunctionType) -> Entry:
+    """The record of a function from outside, which is entered as itself if it was not met yet."""
+    known = objects.registry.by_proxy.get(id(fn))
+    return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:

@@ -30,9 +30,10 @@ from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]
 
-# Limits: reading an object of a subclass of threading.local breaks the graph if the class has an __init__,
-# slots or attribute methods of its own, since a guard in a new thread would run their code. A
-# __getattribute__ or a property __class__ with side effects also runs when the tracer calls isinstance.
+
+# Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own
+# end the graph where they are read: a new thread would run their code in a guard. A __getattribute__, or a
+# property __class__, with side effects is also called where the tracer asks isinstance.
 
 
 def handler(cls: type) -> Handler | None:

@@ -12,7 +12,7 @@ import torch
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.kinds.functions import guard_part
+from fxstack_capture.objects.kinds.functions import entry_of, guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.classes import dict_of
 from fxstack_capture.objects.protocols.descriptors import (
@@ -84,7 +84,8 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(value, type):
         if name == "__dict__":
-            return types.MappingProxyType({k: _dict_value(objects, cls, k) for k in value})
+            # An entry of the class itself is what a lookup along the MRO finds first.
+            return types.MappingProxyType({k: objects.classes.lookup(cls, k) for k in value})
         if name in _ANCESTRY:
             objects.classes.note_bases(cls)
         elif (type(value) is str or name == "__doc__") and not is_immutable(cls) and not objects.is_new(cls):
@@ -94,11 +95,6 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
     if objects.is_new(cls) or not objects.is_preexisting(cls):
         return value
     return objects.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
-
-
-def _dict_value(objects: Objects, cls: type, name: str) -> Any:
-    """Return an entry of ``cls.__dict__``. A lookup along the MRO finds the entry of ``cls`` first."""
-    return objects.classes.lookup(cls, name)
 
 
 def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
@@ -193,9 +189,7 @@ _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
     if objects.is_new(fn):
         return getattr(fn, name)
-    entry = objects.registry.by_proxy.get(id(fn))
-    if entry is None:
-        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
+    entry = entry_of(objects, fn)
     if name in _FUNCTION_SLOTS:
         if name == "__code__":
             guard_part(objects, fn, name, entry.source)

@@ -78,11 +78,8 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     return new_class(trace, type.__new__, args, kwargs)
 
 
-@RULES.rule(isinstance)
-def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs:
-        return plainly(isinstance, args, kwargs)
-    value, classes = args
+@RULES.positional(isinstance, 2)
+def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     if type(value) is Scalar:
         value = value.example  # the result depends on the class alone
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
@@ -104,7 +101,7 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return isinstance(plain(), classes)  # any number of the class gives the result that the program sees
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
-    return run(trace, isinstance, args, {})
+    return run(trace, isinstance, (value, classes), {})
 
 
 def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:

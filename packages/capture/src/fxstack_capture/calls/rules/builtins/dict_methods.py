@@ -56,10 +56,6 @@ def _contains(state: LazyDict, key: object) -> bool:
     return state.get(key) is not ABSENT
 
 
-def _setitem(state: LazyDict, key: object, value: object) -> None:
-    state.put(key, value)
-
-
 def _delitem(state: LazyDict, key: object) -> None:
     if not state.remove(key):
         raise KeyError(key)
@@ -83,15 +79,11 @@ def _pop(state: LazyDict, key: object, *default: object) -> Any:
     return value
 
 
-def _len(state: LazyDict) -> int:
-    return state.length()
-
-
 _lazy_rule(dict.get, _get, 2, 3)
 _lazy_rule(dict.__getitem__, _getitem, 2)
 _lazy_rule(dict.__contains__, _contains, 2)
-_lazy_rule(dict.__setitem__, _setitem, 3)
+_lazy_rule(dict.__setitem__, LazyDict.put, 3)
 _lazy_rule(dict.__delitem__, _delitem, 2)
 _lazy_rule(dict.setdefault, _setdefault, 2, 3)
 _lazy_rule(dict.pop, _pop, 2, 3)
-_lazy_rule(dict.__len__, _len, 1)
+_lazy_rule(dict.__len__, LazyDict.length, 1)

@@ -117,9 +117,7 @@ def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return _thread.get_ident()
 
 
-@RULES.rule(sys.intern)
-def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return plainly(sys.intern, args, kwargs)
+RULES.plain(sys.intern)
 
 
 @RULES.rule(torch_compat.log_api_usage_once, torch_compat.log_api_usage_metadata)

@@ -11,35 +11,32 @@ from contextvars import Context, ContextVar, Token, copy_context
 from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
 from fxstack_capture.sources import Converted, pinned
 from fxstack_capture.trace.state import Trace
 
-# Limits: a token that is kept across a graph break makes the frame run in plain Python.
+# Limits: a token that is kept across a graph break runs the frame in plain Python.
 
 RULES: RuleTable = RuleTable()
 
 _GET: Final[Any] = ContextVar.__dict__["get"]
 
 
-@RULES.rule(_GET)
+@RULES.positional(_GET, 1, 2)
 @calls_program
-def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or not 1 <= len(args) <= 2:
-        return plainly(_GET, args, kwargs)  # raises
-    var = args[0]
+def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
     value = _written(trace).get(var, DEFERRED)
     if value is not DEFERRED:
         return value
     source = trace.objects.source_of(var)
     if source is None:
         raise graph_break("unsupported-call", "ContextVar.get of a new variable")
-    if var.get(ABSENT) is ABSENT and (len(args) == 2 or _has_no_default(var)):
+    if var.get(ABSENT) is ABSENT and (default or _has_no_default(var)):
         trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
-        return _GET(*args)  # the default of the call, or a LookupError
+        return _GET(var, *default)  # what was given, or a LookupError
     return trace.objects.enter(_GET(var), Converted(source, _GET))
 
 
@@ -58,8 +55,7 @@ def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[A
         raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
     before = written.get(var, DEFERRED)
-    # The token is created in an empty context, so the real variable does not change.
-    token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
+    token = Context().run(_token, var, _get(trace, var) if _is_set(trace, var) else ABSENT)
     written[var] = value
     trace.objects.tokens[id(token)] = token, before
     return token

@@ -14,7 +14,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Calls, Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -42,8 +42,8 @@ def _inlined(model: object) -> Any:
     return model
 
 
-def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the original function of a result of ``torch.jit.script`` or ``torch.jit.trace``.
+def scripted(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of what ``torch.jit.script`` or ``torch.jit.trace`` made of a function: the function, if it is known.
 
     The graph breaks if the original function is not known. TorchScript converts an integer argument to a
     float if the parameter is annotated as float. This function does the same.
@@ -54,7 +54,7 @@ def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     kinds = {argument.name: str(argument.type) for argument in fn.schema.arguments}
     given = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
     named = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
-    return trace.calls.call(inner, (*given, *args[len(given) :]), named)
+    return calls.call(inner, (*given, *args[len(given) :]), named)
 
 
 def _converted(value: object, kind: str) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.subclasses.levels import Level
@@ -28,16 +27,13 @@ def _region(kind: Any, level: Level) -> None:
     The object is torch's own object. Entering it changes the state of the trace alone.
     """
 
-    def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(kind, args, kwargs)
-
     def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trace.torch.overrides.enter(args[0], level)
 
     def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trace.torch.overrides.leave(args[0])
 
-    RULES.add(kind, make)
+    RULES.plain(kind)
     RULES.add(kind.__enter__, enter)
     RULES.add(kind.__exit__, leave)
 

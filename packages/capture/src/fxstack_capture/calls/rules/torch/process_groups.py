@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import plainly
-from fxstack_capture.calls.table import Rule, RuleTable
+from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
@@ -36,13 +35,6 @@ def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: 
     raise graph_break("unsupported-call", f"torch.distributed.{fn.__name__}")
 
 
-def _constant(fact: BuiltinFunctionType) -> Rule:
-    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(fact, args, kwargs)
-
-    return rule
-
-
 def _facts() -> list[BuiltinFunctionType]:
     group = torch.distributed.ProcessGroup
     methods = [vars(group)[name].__func__ for name in _METHODS]
@@ -51,5 +43,4 @@ def _facts() -> list[BuiltinFunctionType]:
 
 
 if torch.distributed.is_available():
-    for _fact in _facts():
-        RULES.add(_fact, _constant(_fact))
+    RULES.plain(*_facts())

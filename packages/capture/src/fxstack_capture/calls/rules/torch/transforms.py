@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import eager_transforms
 from fxstack_capture.torch_compat import vmap_module as vmap
@@ -42,20 +41,8 @@ for _fn in (
     RULES.add(_fn, _entry(_fn))
 
 
-def _done_once(fn: Callable[..., Any]) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
-    """The rule of a function that fills torch's own tables in its first call.
-
-    This is no side effect of the program.
-    """
-
-    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(fn, args, kwargs)
-
-    return rule
-
-
-for _fn in (vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions):
-    RULES.add(_fn, _done_once(_fn))
+# These fill torch's own tables when they are first called: that is no effect of the program.
+RULES.plain(vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions)
 
 
 @RULES.rule(torch_compat.functorch_gradients)

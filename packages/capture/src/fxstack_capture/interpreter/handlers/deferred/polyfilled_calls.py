@@ -8,7 +8,7 @@ operand by the result and then reads the result.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,10 +35,6 @@ def _instead(handler: Handler, operand: object) -> Step:
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
-def _ask(frame: Frame, what: str, *operands: object) -> Request | None:
-    return frame.calls.request(what, *operands)
-
-
 def _answer(frame: Frame, request: Request) -> Any:
     return frame.calls.call_linked(*request, {})
 
@@ -49,25 +45,33 @@ def _replace(frame: Frame, count: int, request: Request) -> None:
     frame.stack.append(_answer(frame, request))
 
 
-def _done_or(
-    original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]
-) -> int | None:
-    """Run a step that pops ``count`` values and pushes one value.
+def _asking(
+    takes: int, question: Callable[[list[Any], Any], tuple[Any, ...]], *, leaves: bool = True
+) -> Rule:
+    """The rule of a step that takes ``takes`` values: ``question(stack, operand)`` is what to ask ``calls`` for.
 
-    Without a request, run the original step.
+    ``leaves``: whether the step leaves the result on the stack. The original step runs where there is no request.
     """
-    count, request = asked
-    if request is None:
-        return original(frame, operand)
-    _replace(frame, count, request)
-    return None
+
+    def rule(original: Handler, frame: Frame, operand: object) -> int | None:
+        request = frame.calls.request(*question(frame.stack, operand))
+        if request is None:
+            return original(frame, operand)
+        if leaves:
+            _replace(frame, takes, request)
+        else:
+            del frame.stack[-takes:]
+            _answer(frame, request)
+        return None
+
+    return rule
 
 
 # --- operators -----------------------------------------------------------------------------------
 
 
 def _binary(original: Handler, frame: Frame, op: object) -> int | None:
-    request = _ask(frame, "binary", op, *frame.stack[-2:])
+    request = frame.calls.request("binary", op, *frame.stack[-2:])
     if request is None:
         return original(frame, op)
     if original is operators.compare_to_bool:
@@ -78,19 +82,15 @@ def _binary(original: Handler, frame: Frame, op: object) -> int | None:
 
 def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
     item, container = frame.stack[-2:]
-    request = _ask(frame, "binary", operator.contains, container, item)
+    request = frame.calls.request("binary", operator.contains, container, item)
     if request is None:
         return original(frame, invert)
     _replace(frame, 2, (polyfill.negated, request) if invert else request)
     return None
 
 
-def _unary(original: Handler, frame: Frame, op: object) -> int | None:
-    return _done_or(original, frame, op, (1, _ask(frame, "unary", op, frame.stack[-1])))
-
-
 def _not(original: Handler, frame: Frame, operand: object) -> int | None:
-    request = _ask(frame, "truth", frame.stack[-1])
+    request = frame.calls.request("truth", frame.stack[-1])
     if request is None:
         return original(frame, operand)
     _replace(frame, 1, (polyfill.negated, request))
@@ -100,7 +100,7 @@ def _not(original: Handler, frame: Frame, operand: object) -> int | None:
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
     """Convert the operand to bool. Jumps then find a bool."""
     value = frame.stack[-1]
-    request = None if type(value) is bool else _ask(frame, "truth", value)
+    request = None if type(value) is bool else frame.calls.request("truth", value)
     if request is not None:
         _replace(frame, 1, request)
     return original(frame, operand)
@@ -109,51 +109,17 @@ def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
 def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
     """Format a value without conversion and specification."""
     plain = original is not formatting.format_value or flags & 7 == 0
-    request = _ask(frame, "formatting", frame.stack[-1]) if plain else None
-    return _done_or(original, frame, flags, (1, request))
+    return _plain_format(original, frame, flags) if plain else original(frame, flags)
 
 
-# --- items and attributes ------------------------------------------------------------------------
+_plain_format = _asking(1, lambda stack, _flags: ("formatting", stack[-1]))
 
 
-def _slice(original: Handler, frame: Frame, operand: object) -> int | None:
-    container, start, stop = frame.stack[-3:]
-    request = _ask(frame, "item", "__getitem__", container, slice(start, stop))
-    return _done_or(original, frame, operand, (3, request))
-
-
-def _store_slice(original: Handler, frame: Frame, operand: object) -> int | None:
-    value, container, start, stop = frame.stack[-4:]
-    request = _ask(frame, "item", "__setitem__", container, slice(start, stop), value)
-    return _done(original, frame, operand, (4, request))
-
-
-def _delete_item(original: Handler, frame: Frame, operand: object) -> int | None:
-    request = _ask(frame, "item", "__delitem__", *frame.stack[-2:])
-    return _done(original, frame, operand, (2, request))
-
-
-def _store_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    value, obj = frame.stack[-2:]
-    return _done(original, frame, name, (2, _ask(frame, "store", obj, name, value)))
-
-
-def _delete_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    return _done(original, frame, name, (1, _ask(frame, "delete", frame.stack[-1], name)))
-
-
-def _done(original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]) -> int | None:
-    """Run a step that pops ``count`` values and ignores the result."""
-    count, request = asked
-    if request is None:
-        return original(frame, operand)
-    del frame.stack[-count:]
-    _answer(frame, request)
-    return None
+# --- attributes ----------------------------------------------------------------------------------
 
 
 def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    request = _ask(frame, "attribute", frame.stack[-1], name)
+    request = frame.calls.request("attribute", frame.stack[-1], name)
     if request is None:
         return original(frame, name)
     _replace(frame, 1, request)
@@ -167,12 +133,8 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 # --- loops ---------------------------------------------------------------------------------------
 
 
-def _iterate(original: Handler, frame: Frame, operand: object) -> int | None:
-    return _done_or(original, frame, operand, (1, _ask(frame, "iterate", frame.stack[-1])))
-
-
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
-    request = _ask(frame, "advance", frame.stack[-1])
+    request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)
     found = _answer(frame, (polyfill.next_or_end, request))
@@ -187,22 +149,28 @@ _RULES: dict[Handler, Rule] = {
     operators.binary_op: _binary,
     operators.compare_to_bool: _binary,
     operators.contains_op: _contains,
-    operators.unary_op: _unary,
+    operators.unary_op: _asking(1, lambda stack, op: ("unary", op, stack[-1])),
     operators.unary_not: _not,
     operators.to_bool: _truth,
     flow.pop_jump_if_true: _truth,
     flow.pop_jump_if_false: _truth,
     formatting.format_value: _format,
     formatting.format_simple: _format,
-    operators.binary_slice: _slice,
-    operators.store_slice: _store_slice,
-    operators.delete_subscr: _delete_item,
-    attributes.store_attr: _store_attr,
-    attributes.delete_attr: _delete_attr,
+    operators.binary_slice: _asking(
+        3, lambda stack, _: ("item", "__getitem__", stack[-3], slice(*stack[-2:]))
+    ),
+    operators.store_slice: _asking(
+        4, lambda stack, _: ("item", "__setitem__", stack[-3], slice(*stack[-2:]), stack[-4]), leaves=False
+    ),
+    operators.delete_subscr: _asking(2, lambda stack, _: ("item", "__delitem__", *stack[-2:]), leaves=False),
+    attributes.store_attr: _asking(
+        2, lambda stack, name: ("store", stack[-1], name, stack[-2]), leaves=False
+    ),
+    attributes.delete_attr: _asking(1, lambda stack, name: ("delete", stack[-1], name), leaves=False),
     attributes.load_attr: _load_attr,
     attributes.load_method_null_below: _load_attr,
     attributes.load_method_null_above: _load_attr,
-    flow.get_iter: _iterate,
+    flow.get_iter: _asking(1, lambda stack, _: ("iterate", stack[-1])),
     flow.for_iter: _for_iter,
     deferred.for_iter: _for_iter,
 }

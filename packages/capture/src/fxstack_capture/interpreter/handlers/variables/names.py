@@ -48,7 +48,11 @@ def _lookup(frame: Frame, namespace: object, name: str) -> Any:
 
 
 def load_name(frame: Frame, name: str) -> None:
-    value = _lookup(frame, frame.names, name)
+    _load_from_namespace_or_globals(frame, frame.names, name)
+
+
+def _load_from_namespace_or_globals(frame: Frame, namespace: object, name: str) -> None:
+    value = _lookup(frame, namespace, name)
     if value is NULL:
         value = frame.objects.load_global(frame.globals, frame.builtins, name)
     frame.stack.append(value)
@@ -90,10 +94,7 @@ def _load_from_namespace_or_cell(frame: Frame, namespace: object, index: int) ->
 
 
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    value = _lookup(frame, frame.stack.pop(), name)
-    if value is NULL:
-        value = frame.objects.load_global(frame.globals, frame.builtins, name)
-    frame.stack.append(value)
+    _load_from_namespace_or_globals(frame, frame.stack.pop(), name)
 
 
 def setup_annotations(frame: Frame, _operand: object) -> None:
