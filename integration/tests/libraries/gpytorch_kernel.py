@@ -9,7 +9,10 @@ import torch
 class Process(gpytorch.models.ExactGP):
     def __init__(self, x, y, likelihood):
         super().__init__(x, y, likelihood)
-        self.mean, self.kernel = gpytorch.means.ConstantMean(), gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        self.mean, self.kernel = (
+            gpytorch.means.ConstantMean(),
+            gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()),
+        )
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))

@@ -11,12 +11,16 @@ class Block(torch.nn.Module):
         super().__init__()
         self.norm, self.heads = torch.nn.LayerNorm(width), heads
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width))
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
+        )
         self.register_buffer("k", torch.zeros(1, heads, length, width // heads), persistent=False)
         self.register_buffer("v", torch.zeros(1, heads, length, width // heads), persistent=False)
 
     def forward(self, x, mask, position):
-        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k, v = (
+            y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, -1)
+        )
         self.k.index_copy_(2, position, k)
         self.v.index_copy_(2, position, v)
         y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask)

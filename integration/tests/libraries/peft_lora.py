@@ -7,8 +7,19 @@ from peft import LoraConfig, get_peft_model
 from transformers import BertConfig, BertForSequenceClassification
 
 torch.manual_seed(0)
-config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-model = get_peft_model(BertForSequenceClassification(config), LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"]))
+config = BertConfig(
+    vocab_size=64,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    hidden_dropout_prob=0,
+    attention_probs_dropout_prob=0,
+)
+model = get_peft_model(
+    BertForSequenceClassification(config),
+    LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"]),
+)
 model = torch.compile(model)
 optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-2)
 losses = []

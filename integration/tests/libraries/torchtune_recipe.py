@@ -8,7 +8,15 @@ from torchtune.modules.loss import CEWithChunkedOutputLoss
 from torchtune.training import compile_loss, compile_model
 
 torch.manual_seed(0)
-model = llama3_2(vocab_size=64, num_layers=2, num_heads=4, num_kv_heads=2, embed_dim=32, max_seq_len=32, intermediate_dim=64)
+model = llama3_2(
+    vocab_size=64,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    embed_dim=32,
+    max_seq_len=32,
+    intermediate_dim=64,
+)
 compile_model(model, verbose=False)
 loss_fn = CEWithChunkedOutputLoss(num_output_chunks=4)
 compile_loss(loss_fn, verbose=False)

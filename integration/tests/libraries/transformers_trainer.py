@@ -28,7 +28,9 @@ class Recording(Trainer):
 
 
 torch.manual_seed(0)
-config = GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+config = GPT2Config(
+    vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+)
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder,

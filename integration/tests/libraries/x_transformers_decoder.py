@@ -6,7 +6,11 @@ import torch
 from x_transformers import Decoder, TransformerWrapper
 
 torch.manual_seed(0)
-model = torch.compile(TransformerWrapper(num_tokens=64, max_seq_len=32, attn_layers=Decoder(dim=32, depth=2, heads=2, rotary_pos_emb=True)))
+model = torch.compile(
+    TransformerWrapper(
+        num_tokens=64, max_seq_len=32, attn_layers=Decoder(dim=32, depth=2, heads=2, rotary_pos_emb=True)
+    )
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 losses = []
 for _ in range(3):

@@ -6,7 +6,7 @@ from helpers import run_graph, save_everything
 from torch.testing._internal.two_tensor import TwoTensor
 
 from fxstack_functionalize import AotOptions, aot_function
-from fxstack_functionalize.subclasses.layout import layout_of
+from fxstack_functionalize.subclasses.layout import flatten_all, layout_of
 
 
 def two(*size, grad=False):
@@ -75,7 +75,7 @@ def test_graphs_hold_plain_tensors_only():
 def test_layouts_take_apart_and_rebuild():
     value = TwoTensor(two(2, 3), two(2, 3))
     layout = layout_of(value)
-    parts = list(layout.flatten(value))
+    parts = flatten_all([layout], [value])
     assert len(parts) == len(layout.leaves) == 4
     assert torch.equal(layout.assemble(iter(parts), iter(())).a.b, value.a.b)
     assert layout.fits(value)

@@ -220,7 +220,7 @@ def profile_of(compiled: object) -> ShapeProfile:
     entrance = compiled._fxstack_call if isinstance(compiled, OptimizedModule) else compiled
     compiler = getattr(getattr(entrance, "callback", None), "__self__", None)
     if not isinstance(compiler, FrameCompiler):
-        raise TypeError(f"profile_of: expected what optimize returned, got {compiled!r}")
+        raise TypeError(f"profile_of: expected a callable that optimize returned, got {compiled!r}")
     return compiler.states.seen()
 
 

@@ -70,7 +70,7 @@ class ComptimeVar:
     def as_python_constant(self) -> Any:
         """Return the value. Raises ValueError if it is symbolic."""
         if self.is_symbolic:
-            raise ValueError(f"{self} is not known while tracing")
+            raise ValueError(f"the value of {self} is symbolic, so it is not known while tracing")
         kind = _SHOWN.get(type(self.value))
         return self.value if kind is None else kind(self.value.node.expr)
 
@@ -216,7 +216,7 @@ class ComptimeContext:
             frames += () if frame.program.hidden else (frame,)
             frame = frame.back
         if stacklevel >= len(frames):
-            raise ValueError(f"stacklevel {stacklevel}: there are not so many traced frames")
+            raise ValueError(f"stacklevel {stacklevel} is too large: there are {len(frames)} traced frames")
         return frames[stacklevel]
 
     def _variable(self, value: object) -> ComptimeVar:

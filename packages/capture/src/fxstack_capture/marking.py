@@ -103,8 +103,9 @@ def _check_parameters(original: Any, substitute: Any) -> None:
     names, others = ([(p.name, p.kind) for p in s.parameters.values()] for s in (expected, found))
     if names != others:
         raise TypeError(
-            f"substitute_in_graph: {substitute.__qualname__}{found} does not take what {label_of(original)}{expected} takes.\n"
-            "fix: give it the same parameters, with the same names."
+            f"substitute_in_graph: {substitute.__qualname__}{found} has other parameters than"
+            f" {label_of(original)}{expected}.\n"
+            f"fix: give {substitute.__qualname__} the same parameters with the same names."
         )
 
 

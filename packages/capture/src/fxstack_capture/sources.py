@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
+from typing import ClassVar
 
 
 @cache
@@ -49,7 +50,9 @@ class _Remembering:
 
 @dataclass(frozen=True, slots=True)
 class Source(_Remembering):
-    """Base class of all sources. ``name`` is a Python-like expression for people."""
+    """Base of all sources; ``name`` is a Python-like expression for people, made of ``template``."""
+
+    template: ClassVar[str] = "a {0.__class__.__name__}"
 
     @property
     def base(self) -> Source | None:
@@ -65,7 +68,7 @@ class Source(_Remembering):
             return self._name
 
     def _named(self) -> str:
-        raise NotImplementedError
+        return self.template.format(self)
 
 
 # --- roots ---------------------------------------------------------------------------------------
@@ -76,9 +79,7 @@ class Local(Source):
     """An argument of the root frame, with its value when the frame starts."""
 
     local: str
-
-    def _named(self) -> str:
-        return self.local
+    template = "{0.local}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,7 @@ class Free(Source):
     """The content of a free variable of the root frame."""
 
     local: str
-
-    def _named(self) -> str:
-        return self.local
+    template = "{0.local}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +95,14 @@ class FreeCell(Source):
     """The cell object of a free variable of the root frame."""
 
     local: str
-
-    def _named(self) -> str:
-        return f"<cell {self.local}>"
+    template = "<cell {0.local}>"
 
 
 @dataclass(frozen=True, slots=True)
 class Globals(Source):
     """The globals dictionary of the root frame."""
 
-    def _named(self) -> str:
-        return "globals()"
+    template = "globals()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +115,7 @@ class Pinned(Source):
     value: object = field(compare=False, hash=False, repr=False)
     label: str
     key: int = 0
-
-    def _named(self) -> str:
-        return self.label
+    template = "{0.label}"
 
 
 def pinned(value: object, label: str) -> Pinned:
@@ -137,9 +131,7 @@ class Drawn(Source):
 
     index: int
     label: str
-
-    def _named(self) -> str:
-        return f"{self.label} #{self.index}"
+    template = "{0.label} #{0.index}"
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -160,8 +152,7 @@ class Step(Source):
 class InstanceDict(Step):
     """``object.__getattribute__(of, "__dict__")`` of an instance, bypassing class-level descriptors."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.__dict__"
+    template = "{0.of.name}.__dict__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +160,7 @@ class InstanceAttr(Step):
     """An entry of the instance dictionary: ``of.__dict__[attr]``."""
 
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +169,7 @@ class SlotAttr(Step):
 
     owner: type
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +180,7 @@ class BuiltinAttr(Step):
     """
 
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +188,14 @@ class ClassAttr(Step):
     """The raw value of ``attr`` (no descriptor call) along the MRO of the class ``of``."""
 
     attr: str
-
-    def _named(self) -> str:
-        return f"{self.of.name}.{self.attr}"
+    template = "{0.of.name}.{0.attr}"
 
 
 @dataclass(frozen=True, slots=True)
 class TypeOf(Step):
     """``type(of)``."""
 
-    def _named(self) -> str:
-        return f"type({self.of.name})"
+    template = "type({0.of.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +203,7 @@ class Item(Step):
     """Item ``index`` of a list, tuple or deque (or a subclass), by C-level access."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.index}]"
+    template = "{0.of.name}[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +211,7 @@ class ItemAt(Step):
     """The item of a list, tuple or deque whose index is the value of the source ``at``, by C-level access."""
 
     at: Source
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.at.name}]"
+    template = "{0.of.name}[{0.at.name}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +219,7 @@ class Key(Step):
     """The value of a constant key in a dict (or a subclass), by C-level access."""
 
     key: object
-
-    def _named(self) -> str:
-        return f"{self.of.name}[{self.key!r}]"
+    template = "{0.of.name}[{0.key!r}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +227,7 @@ class KeyAt(Step):
     """The ``index``-th key of a dict, set or frozenset in iteration order."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"list({self.of.name})[{self.index}]"
+    template = "list({0.of.name})[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +235,7 @@ class ValueAt(Step):
     """The ``index``-th value of a dict in iteration order, for keys that are not constants."""
 
     index: int
-
-    def _named(self) -> str:
-        return f"list({self.of.name}.values())[{self.index}]"
+    template = "list({0.of.name}.values())[{0.index}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +256,7 @@ class Converted(Step):
     """``by(of)``: another form of the same value. ``by`` is a C function that runs no Python code."""
 
     by: Callable[[object], object]
-
-    def _named(self) -> str:
-        return f"{self.by.__name__}({self.of.name})"
+    template = "{0.by.__name__}({0.of.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +271,14 @@ class Cached(Step):
     at: int
     """The address of ``key``, which equality compares. Equal keys have one key object."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}({self.call})"
+    template = "{0.of.name}({0.call})"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell(Step):
     """The content of a cell object."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.cell_contents"
+    template = "{0.of.name}.cell_contents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +286,7 @@ class Size(Step):
     """``of.size(dim)`` of a tensor."""
 
     dim: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}.size({self.dim})"
+    template = "{0.of.name}.size({0.dim})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,17 +294,14 @@ class Stride(Step):
     """``of.stride(dim)`` of a tensor."""
 
     dim: int
-
-    def _named(self) -> str:
-        return f"{self.of.name}.stride({self.dim})"
+    template = "{0.of.name}.stride({0.dim})"
 
 
 @dataclass(frozen=True, slots=True)
 class StorageOffset(Step):
     """``of.storage_offset()`` of a tensor."""
 
-    def _named(self) -> str:
-        return f"{self.of.name}.storage_offset()"
+    template = "{0.of.name}.storage_offset()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def set_stance(
     if stance not in STANCES:
         raise ValueError(f"set_stance: unknown stance {stance!r}; choose one of {', '.join(STANCES)}")
     if force_backend is not None and stance != "default":
-        raise RuntimeError(f"set_stance: force_backend is for the stance 'default', not for {stance!r}")
+        raise RuntimeError(f"set_stance: force_backend requires the stance 'default', not {stance!r}")
     before = (_STATE.stance, _STATE.changes)
     chosen = Stance(stance, force_backend, skip_guard_eval_unsafe)
     _enter(chosen, _STATE.changes)

@@ -70,8 +70,8 @@ def warn_of_untested(version: str = torch.__version__) -> None:
     release = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if release > tuple(map(int, LAST.split("."))):
         warnings.warn(
-            f"fxstack was tested with torch {FIRST} to {LAST}, and this is torch {version}. What has changed in torch"
-            " may end graphs or fail, with an error that says so; a newer fxstack may know it.",
+            f"fxstack was tested with torch {FIRST} to {LAST}, but torch {version} is installed. Changes in torch may"
+            " cause graph breaks or errors. fix: install a newer fxstack, or a tested torch.",
             stacklevel=2,
         )
 

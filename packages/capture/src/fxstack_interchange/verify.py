@@ -98,7 +98,10 @@ def _inputs(facts: Facts) -> Found:
         yield None, f"{len(facts.placeholders)} placeholders, {len(specs)} input specifications"
     for node, spec in zip(facts.placeholders, specs, strict=False):
         if node.name != spec.name:
-            yield (node, f"its specification is for {spec.name!r}; specifications follow the placeholders")
+            yield (
+                node,
+                f"its specification is for {spec.name!r}; specifications and placeholders must have the same order",
+            )
 
 
 def _output_specs(facts: Facts) -> Found:
@@ -183,22 +186,24 @@ def _groups(facts: Facts) -> Found:
         yield from _sorted(
             [s.name for s in inputs],
             [_LATE.get((s.kind, s.target == "backward"), 0) for s in inputs],
-            "the primals",
+            "primals, tangents, random states of the backward",
         )
         ranks = [int(s.kind is _OUT.GRADIENT) for s in outputs]
-        yield from _sorted([s.name for s in outputs], ranks, "the forward's outputs")
+        yield from _sorted([s.name for s in outputs], ranks, "outputs of the forward, gradients")
     if stage is Stage.FORWARD:
         ranks = [
             0 if s.kind is not _OUT.SAVED else 1 + int(_is_number(value))
             for s, value in zip(outputs, facts.outputs or (), strict=False)
         ]
-        yield from _sorted([s.name for s in outputs], ranks, "its kind")
+        yield from _sorted([s.name for s in outputs], ranks, "outputs, saved tensors, saved numbers")
     if stage is Stage.BACKWARD:
         ranks = [
             _LATE.get((s.kind, True), int(_is_number(node)))
             for s, node in zip(inputs, facts.placeholders, strict=False)
         ]
-        yield from _sorted([s.name for s in inputs], ranks, "its kind")
+        yield from _sorted(
+            [s.name for s in inputs], ranks, "saved tensors, saved numbers, tangents, random states"
+        )
 
 
 def _is_number(value: object) -> bool:
@@ -206,10 +211,10 @@ def _is_number(value: object) -> bool:
     return not isinstance(held, torch.Tensor)
 
 
-def _sorted(names: list[str | None], ranks: list[Any], group: str) -> Found:
+def _sorted(names: list[str | None], ranks: list[Any], order: str) -> Found:
     for name, before, after in zip(names[1:], ranks, ranks[1:], strict=False):
         if after < before:
-            yield name, f"is out of order: it belongs with {group}, before others"
+            yield name, f"is out of order: the order must be {order}"
 
 
 def _declared(facts: Facts) -> Found:
@@ -244,7 +249,7 @@ def _symbols(facts: Facts) -> Found:
                 continue
             if name not in bound and name not in reported:
                 reported.add(name)
-                yield node, f"its size mentions {name}, which no symbol input binds"
+                yield node, f"its size contains the symbol {name}, which no symbol input defines"
 
 
 def _metadata(facts: Facts) -> Found:

@@ -167,7 +167,7 @@ def test_disabled_modules(disable):
 @pytest.mark.parametrize("disable", [torch.compiler.disable, fx.disable])
 def test_the_reason_is_shown(disable):
     plain = disable(inner, reason="it is slow")
-    with pytest.raises(fx.Unsupported, match=r"inner \(it is slow\) is marked as not to be"):
+    with pytest.raises(fx.Unsupported, match=r"inner \(it is slow\) is excluded from compilation"):
         fx.optimize(fullgraph=True)(lambda x: plain(x) + 1)(X)
 
 

@@ -142,7 +142,7 @@ def test_constant_results_after_changes_are_what_plain_python_gives(change):
 
 
 def test_functions_in_c_are_traced_as_their_substitutes():
-    with pytest.raises(TypeError, match="does not take what NormalDist.__init__"):
+    with pytest.raises(TypeError, match="has other parameters than NormalDist.__init__"):
         fx.substitute_in_graph(statistics.NormalDist.__init__)(lambda x: x)
 
     @fx.substitute_in_graph(zlib.adler32)
@@ -224,7 +224,7 @@ def test_unguarded_addresses_are_a_hint():
 
 
 def test_addresses_of_tensors_only():
-    with pytest.raises(TypeError, match="a tensor is needed, this is a list"):
+    with pytest.raises(TypeError, match="expected a tensor, got a list"):
         fx.mark_static_address([1])
 
 

@@ -138,5 +138,7 @@ def test_it_is_explained():
     compiled = fxstack_capture.optimize(graphs, options=options)(ASKING["issubclass"])
     compiled(objects, X)
     register_kind(objects)
-    with pytest.raises(fxstack_capture.RecompileError, match="not be a subclass of .*Outer.* one now"):
+    with pytest.raises(
+        fxstack_capture.RecompileError, match="not be a subclass of .*Outer.*, but it is a subclass"
+    ):
         compiled(objects, X)

@@ -34,7 +34,7 @@ def skipping(_graph_module, _inputs):
 
 
 FORBIDDEN = {
-    "torch's mark": (torch.compiler.disable(lambda x: x + 1), "marked as not to be compiled"),
+    "torch's mark": (torch.compiler.disable(lambda x: x + 1), "excluded from compilation"),
     "our mark": (fx.disable(lambda x: x + 1), "a function of the compiler"),
     "raises": (raises_while_traced, "which plain Python does not raise"),
     "a cache": (lambda x: x + table(3), "cache does not hold the result"),

@@ -280,7 +280,7 @@ def test_slot_unset(g):
     o.a = None
     assert not g.holds(check, o)
     assert not g.holds(check, Plain())
-    with pytest.raises(TypeError, match="is no member of __slots__"):
+    with pytest.raises(TypeError, match="is not a member of __slots__"):
         g.holds(SlotUnset(Plain, "__dict__"), Plain())
 
 

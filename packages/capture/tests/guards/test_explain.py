@@ -63,27 +63,27 @@ def shape():
 T = torch.zeros(2, 3)
 CASES = [
     (X, TypeIs(int), "a", "x: must be of type int, but it is a str"),
-    (X, WordIs(), 2**62, "x: must be an int below 2**62 in size, but it is 4611686018427387904"),
+    (X, WordIs(), 2**62, "x: must be an int with an absolute value below 2**62, but it is 4611686018427387904"),
     (X, Equals(1), 2, "x: must be 1, but it is 2"),
     (Key(X, "k"), Equals(1), {"k": 2}, "x['k']: must be 1, but it is 2"),
-    (Key(X, "k"), Equals(1), {}, "x['k']: must be 1, but it is not there"),
-    (InstanceAttr(X, "a"), Equals(1), C(), "x.a: must be 1, but it is not there"),
-    (Item(X, 1), Equals(1), [1], "x[1]: must be 1, but it is not there"),
+    (Key(X, "k"), Equals(1), {}, "x['k']: must be 1, but it does not exist"),
+    (InstanceAttr(X, "a"), Equals(1), C(), "x.a: must be 1, but it does not exist"),
+    (Item(X, 1), Equals(1), [1], "x[1]: must be 1, but it does not exist"),
     (X, LengthIs(1), [1, 2], "x: must have length 1, but its length is 2"),
     (X, LengthIs(1), 5, "x: must have length 1, but its length is unknown"),
-    (X, KeysAre(("a",)), {"b": 1}, "x: must have the keys ('a',) in this order, but they are ('b',)"),
-    (X, HasKey("a", True), {}, "x: must have the key 'a', but it does not have it"),
-    (InstanceDict(X), HasKey("a", False), type("A", (), {"__init__": lambda s: setattr(s, "a", 1)})(), "x.__dict__: must not have the key 'a', but it has it"),
-    (InstanceDict(X), MembersAre(("value",), ("h",)), with_members(value=2, h={1: 2}), "x.__dict__: must not have the keys value, and nothing in h, but it has value, h is {1: 2}"),
+    (X, KeysAre(("a",)), {"b": 1}, "x: must have the keys ('a',) in this order, but the keys are ('b',)"),
+    (X, HasKey("a", True), {}, "x: must have the key 'a', but the key is missing"),
+    (InstanceDict(X), HasKey("a", False), type("A", (), {"__init__": lambda s: setattr(s, "a", 1)})(), "x.__dict__: must not have the key 'a', but the key exists"),
+    (InstanceDict(X), MembersAre(("value",), ("h",)), with_members(value=2, h={1: 2}), "x.__dict__: must not have the keys value, and the dictionaries h must be empty, but the key value exists, h is {1: 2}"),
     (X, RangeIs(0, 3, 1), range(4), "x: must be range(0, 3, 1), but it is range(0, 4)"),
     (X, IdentityIs(len, id(len)), max, "x: must be the same object as before, <built-in function len>, but it is <built-in function max>"),
-    (X, SameObject(Y), 1, "x: must be the same object as y, but they are different objects"),
-    (Item(X, 0), AllDistinct((Item(X, 1),)), [T, T], "x[0]: must be another object than each of x[1], but two of them are the same object"),
-    (Item(X, 0), NoOverlap((Item(X, 1),)), [T, T], "x[0]: must not share memory with any of x[1], nor they, but two of them do"),
+    (X, SameObject(Y), 1, "x: must be the same object as y, but the two objects are different"),
+    (Item(X, 0), AllDistinct((Item(X, 1),)), [T, T], "x[0]: must not be the same object as x[1], but two of the objects are the same"),
+    (Item(X, 0), NoOverlap((Item(X, 1),)), [T, T], "x[0]: must not share memory with x[1], but two of the tensors share memory"),
     (X, shape(), torch.zeros(20), "x: must satisfy x.size(0) < 10, but now x.size(0) = 20"),
     (pinned(C, "C"), ClassUnchanged(("value", "no"), (2, NOT_FOUND)), 0, "C: must keep its attributes value, no, but"),
     (pinned(C, "C"), ClassUnchanged(("value",), (2,)), 0, "C.value is 1 (was 2)"),
-    (pinned(C, "C"), ClassUnchanged(("value",), (NOT_FOUND,)), 0, "C.value is 1 (was not there)"),
+    (pinned(C, "C"), ClassUnchanged(("value",), (NOT_FOUND,)), 0, "C.value is 1 (was missing)"),
     (pinned(C, "C"), ClassUnchanged((), (), (C, int, object)), 0, f"C: must keep its bases, but the bases of {C.__module__}.C are object (were int, object)"),
     (X, tensor_facts(T), T.double(), "x: must be a torch.Tensor of torch.float32 on cpu, sizes (2, 3), strides (3, 1), requires_grad=False, but dtype is torch.float64 (was torch.float32)"),
     (X, tensor_facts(T), torch.zeros(2, 4), "but sizes is (2, 4) (was (2, 3)), strides is (4, 1) (was (3, 1))"),
@@ -106,7 +106,7 @@ def test_state_words():
     tree = compile_guards([Guard(X, TorchStateIs(snapshot()))], f.__code__)
     with torch.no_grad():
         message = first_failure(tree, f, {"x": 1, "y": 2}).message
-    assert message == "x: torch's global state must be as before, but grad mode was True, is now False"
+    assert message == "x: torch's global state must be unchanged, but grad mode was True, is now False"
 
 
 def test_nothing_fails():
@@ -132,7 +132,7 @@ def test_dead_trees_say_so():
     del local
     found = first_failure(tree, f, {"x": 1, "y": 0})
     assert found.guard is None
-    assert found.message == "an object that the compiled code depends on no longer exists"
+    assert found.message == "the compiled code depends on an object that no longer exists"
 
 
 def test_hostile_objects_cannot_break_a_message():

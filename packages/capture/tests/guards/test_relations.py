@@ -91,7 +91,7 @@ def test_shares_storage_in_words(g):
     tree = g.tree((X, SharesStorage((Y,))))
     assert first_failure(tree, subject, {"x": base, "y": base[1:]}) is None
     failure = first_failure(tree, subject, {"x": base, "y": torch.zeros(4)})
-    assert failure.message == "x: must share memory with y, but one of them does not"
+    assert failure.message == "x: must share memory with y, but one of the tensors does not share memory"
 
 
 def test_tensors_without_storage_share_nothing(g):

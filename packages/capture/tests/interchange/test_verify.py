@@ -135,7 +135,7 @@ def test_symbols_are_bound():
 
     found, message = broken(forward(), change)
     assert ("x", "symbols-bound") in found
-    assert "which no symbol input binds" in message
+    assert "which no symbol input defines" in message
 
 
 def test_symbol_descriptions():

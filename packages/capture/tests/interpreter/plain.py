@@ -37,6 +37,7 @@ class PlainWorld:
     opaque = frozenset()
     iterators = frozenset()
     append_only = NothingFound()
+    distinctions = SimpleNamespace(note_compared=lambda _left, _right: None)
 
     def enter(self, obj, source):
         return obj
@@ -82,9 +83,6 @@ class PlainWorld:
         cell.cell_contents = value
 
     def note_new(self, obj):
-        pass
-
-    def note_compared(self, left, right):
         pass
 
     def note_answers(self, kind, classes):

@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from fxstack_capture.bytecode.decode import local_names
 from fxstack_capture.bytecode.exception_table import exception_regions
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.versions.instruction_sets import instruction_set, program_table
 
 
@@ -31,7 +31,7 @@ def test_exception_tables_agree_with_dis(module):
 
 def test_names_of_slots_agree_with_dis():
     for code in codes(inspect):
-        assert list(local_names(code)) == [code._varname_from_oparg(i) for i in range(len(local_names(code)))]
+        assert list(slot_names(code)) == [code._varname_from_oparg(i) for i in range(len(slot_names(code)))]
 
 
 def test_jumps_agree_with_dis():
@@ -61,7 +61,7 @@ def test_lines_agree_with_dis():
 
 
 def test_every_opcode_of_this_python_is_known():
-    known = set(instruction_set().lowerings)
+    known = set(instruction_set().opcodes)
     merged = {"CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL"}
     internal = {"INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
     real = {name for name, number in dis.opmap.items() if number < 256}

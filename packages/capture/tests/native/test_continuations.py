@@ -129,7 +129,7 @@ def zero(n):
 @pytest.mark.parametrize("wrong", [(), (1,), (1, ()), (zero, [1])])
 def test_what_a_continuation_must_be(replacer, wrong):
     WRONG[0] = wrong
-    with pytest.raises(TypeError, match="a continuation is"):
+    with pytest.raises(TypeError, match="a continuation must be"):
         replacer.replace(start, wrong_new)(start, 1)
 
 

@@ -255,7 +255,7 @@ def test_entries_of_dead_owners_are_harmless():
     try:
         native.install(make_function().__code__, entry)
     except ValueError as error:
-        assert "owner of this entry is gone" in str(error)
+        assert "owner of this entry no longer exists" in str(error)
     else:
         raise AssertionError
 

@@ -94,7 +94,7 @@ def test_marks_precede_names():
 
 
 def test_a_pattern_that_is_none_is_said():
-    with pytest.warns(UserWarning, match="no regular expression"):
+    with pytest.warns(UserWarning, match="not a valid regular expression"):
         assert graphs(ours(), double, [(ones(3),), (ones(4),)], dynamic_sources="L[(") == [1, 2]
 
 

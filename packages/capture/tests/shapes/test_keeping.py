@@ -40,7 +40,7 @@ CASES = {
     "branch above": (lambda x: x * 2 if x.shape[0] < 99 else x, (t(8),), {"x": {0: B}}, "Dim('b', max=98)"),
     "divisible": (lambda x: x * 2 if x.shape[0] % 4 == 0 else x, (t(8),), {"x": {0: B}}, "4*_b"),
     "not as derived": (lambda x, y: x[::2] + y, (t(8), t(4)), {"x": {0: B}, "y": {0: C}}, "Dim('b', min=3)"),
-    "two at once": (lambda x, y: x if len(x) > len(y) else y, (t(8), t(4)), {"x": {0: B}, "y": {0: C}}, "takes another way"),
+    "two at once": (lambda x, y: x if len(x) > len(y) else y, (t(8), t(4)), {"x": {0: B}, "y": {0: C}}, "takes another path"),
 }  # fmt: skip
 
 
@@ -99,10 +99,10 @@ def test_the_error_as_a_whole():
     line = inner.__code__.co_firstlineno + 1
     assert found == (
         "the program does not keep to its shape contract:\n"
-        "  b (x.size(0)) is named, but the program works only for b == 4, because of\n"
+        "  b (x.size(0)) is a named dimension, but the program works only for b == 4, because of\n"
         "  Eq(3*x.size(0), 12)\n"
         f'  File "{__file__}", line {line}, in inner\n'
-        "  fix: make that line work for other sizes, or put 4, Dim.STATIC or Dim.AUTO in the contract."
+        "  fix: make this line work for other sizes, or write 4, Dim.STATIC or Dim.AUTO in the contract."
     )
 
 

@@ -90,7 +90,8 @@ def test_what_failed_is_said():
     marked = torch.ones(3)
     fx.mark_dynamic(marked, 0)
     with pytest.raises(
-        fx.RecompileError, match=r"no other marks than none, but they are _dynamo_dynamic_indices \[0\]"
+        fx.RecompileError,
+        match=r"must not have marks other than none, but the marks are _dynamo_dynamic_indices \[0\]",
     ):
         compiled(marked)  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_what_is_no_profile_is_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"profile\.json is not a shape profile"):
             ShapeProfile.load(path)
-    with pytest.raises(TypeError, match="expected what optimize returned"):
+    with pytest.raises(TypeError, match="expected a callable that optimize returned"):
         profile_of(scaled)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,10 +22,10 @@ from fxstack_functionalize.runtime.training import Pair, Program, Stages, compil
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
 from fxstack_functionalize.tracing.inputs import prepare
-from fxstack_functionalize.tracing.session import Decompositions
 from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
+Decompositions = Mapping[Any, Callable[..., Any]]
 Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 Partitioner = Callable[[StageGraph], Partition]
 
@@ -111,7 +111,12 @@ def aot(
         plain = partial(again, options=options)
         return compile_wrapped(gm, example_inputs, Compiling(plain, stages, decompositions, options))
     captured = prepare(gm, example_inputs)
-    request = _request(options)
+    request = TraceRequest(
+        gradients=True,
+        keep_mutations=options.keep_inference_mutations,
+        replay_views=options.replay_views,
+        whole_attention=options.whole_attention,
+    )
     if options.functional_random and draws(trace(captured, request, decompositions).stage_graph):
         pure, inputs = with_random_state(gm, example_inputs)
         return stateful(again(pure, inputs, options=replace(options, functional_random=False)))
@@ -123,19 +128,9 @@ def aot(
         return traced
 
     entry = CacheEntry(store, captured, request, options)
-    return _kept(entry, make, stages, options) or _wrapper(
-        make(), stages, inference_compiler or fw_compiler, entry, options
-    )
-
-
-def _kept(
-    entry: CacheEntry, make: Callable[[], Traced], stages: Stages, options: AotOptions
-) -> Callable[..., Any] | None:
-    """Return the callable of the stored program of ``entry``; None if no stored program fits."""
     found = entry.find()
-    if found is None:
-        return None
-    return from_disk(found, entry, Recreated(make, stages, in_present_state()), options)
+    stored = found and from_disk(found, entry, Recreated(make, stages, in_present_state()), options)
+    return stored or _wrapper(make(), stages, inference_compiler or fw_compiler, entry, options)
 
 
 def _wrapper(
@@ -143,24 +138,9 @@ def _wrapper(
 ) -> Callable[..., Any]:
     if traced.trains:
         return training_wrapper(_program(traced, stages, entry), options)
-    return _inference(traced, inference, entry, options)
-
-
-def _inference(
-    traced: Traced, compiler: Compiler, entry: CacheEntry, options: AotOptions
-) -> Callable[..., Any]:
-    compiled = _compile(compiler, traced.stage_graph)
+    compiled = _compile(inference, traced.stage_graph)
     entry.keep_inference(traced.shell, compiled)
     return inference_wrapper(traced.shell, compiled, options)
-
-
-def _request(options: AotOptions) -> TraceRequest:
-    return TraceRequest(
-        gradients=True,
-        keep_mutations=options.keep_inference_mutations,
-        replay_views=options.replay_views,
-        whole_attention=options.whole_attention,
-    )
 
 
 def _program(traced: Traced, stages: Stages, entry: CacheEntry) -> Program:

@@ -17,8 +17,8 @@ import torch
 from torch.fx import Graph
 from torch.nn.parameter import is_lazy
 
-from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aot import Compiler, aot
+from fxstack_functionalize.runtime.forward.modes import autocast_now
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
 
@@ -127,7 +127,7 @@ class _Cache:
             storages.setdefault(_memory_of(tensor), len(storages)) for tensor in (*tensors, *owned)
         )
         modes = tuple(module.training for module in self.root.modules())
-        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_state())
+        state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), tuple(autocast_now().items()))
         return constants, spec, sharing, tuple(map(_describe, owned)), modes, state
 
     def _compile(
@@ -214,14 +214,4 @@ def _describe(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.is_conj(),
         tensor.is_neg(),
         tensor.is_inference(),
-    )
-
-
-def _autocast_state() -> tuple[Any, ...]:
-    if not torch_compat.is_any_autocast_enabled():
-        return ()
-    return tuple(
-        (device, torch.get_autocast_dtype(device))
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
     )

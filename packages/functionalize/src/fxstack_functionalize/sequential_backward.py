@@ -8,8 +8,9 @@ tensors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from itertools import combinations
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -45,12 +46,8 @@ class Runs:
         return tuple(position for position, bit in self._bits.items() if mask & bit)
 
     def atoms(self) -> tuple[tuple[int, ...], ...]:
-        """Return the distinct sets of results that share a node with saved tensors.
-
-        Return nothing if any two results share such a node: after one backward no other backward can run.
-        """
-        together = {pair for group in self._groups for pair in combinations(group, 2)}
-        return () if together.issuperset(combinations(self._roots, 2)) else tuple(self._groups)
+        """Return the distinct sets of results that share a node with saved tensors."""
+        return tuple(self._groups)
 
     def sources(self, leaves: Mapping[int, Any]) -> dict[int, tuple[int, ...]]:
         """Return for each leaf (key: number of the input) the results whose backward reaches the leaf."""
@@ -168,11 +165,9 @@ def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int
         if late:
             needed[late] = needed.get(late, 0) | pure
         from_tangents[node], from_saved[node] = late, pure
-    return tuple(
-        tuple(
-            position
-            for position in positions.values()
-            if any(late >> position & 1 and mask & own[name] for late, mask in needed.items())
-        )
-        for name in saved
-    )
+    users = [_union(late for late, mask in needed.items() if mask & own[name]) for name in saved]
+    return tuple(tuple(position for position in positions.values() if mask >> position & 1) for mask in users)
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)

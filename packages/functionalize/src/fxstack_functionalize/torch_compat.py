@@ -22,6 +22,7 @@ NAMES = {
         "torch._C": """
             _current_autograd_node _current_graph_task_id _set_grad_enabled _will_engine_execute_node
         """,
+        "torch._C._functions": "DelayedError",
         "torch._C._autograd": """
             CreationMeta _get_creation_meta _get_current_graph_task_keep_graph _saved_tensors_hooks_set_tracing
             _top_saved_tensors_default_hooks _unsafe_set_version_counter

@@ -8,17 +8,16 @@ such nodes from a backward graph.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from fxstack_functionalize.runtime.backward.tangents import dimension_order
 from fxstack_functionalize.torch_compat import FakeTensor
-from fxstack_functionalize.tracing.finalize import remove_dead_code
+from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
 from fxstack_interchange import InputKind, StageGraph
-from fxstack_interchange.modules import make_graph_module
 
 # Limits: with symbolic sizes, the backward runs in eager if its compiler asks for guards on sizes, which the
 # forward can no longer have.
@@ -109,12 +108,11 @@ class _Without:
             raise _NoZerosError
         shape, strides = list(value.shape), value.stride()
         dense = [size if stride else 1 for size, stride in zip(shape, strides, strict=True)]
-        order = sorted(range(value.dim()), key=lambda dim: (-strides[dim], dim))
+        order, inverse = dimension_order(value)
         keywords = {"dtype": value.dtype, "device": value.device}
         made = self._add(value, aten.full.default, [dense[dim] for dim in order], 0, **keywords)
         if order != sorted(order):
-            places = [order.index(dim) for dim in range(len(order))]
-            made = self._add(value, aten.permute.default, made, places)
+            made = self._add(value, aten.permute.default, made, inverse)
         if dense != shape:
             made = self._add(value, aten.expand.default, made, shape)
         if _strides(made.meta["val"]) != _strides(value):
@@ -135,11 +133,8 @@ class _Without:
             if is_tensor and node.name in saved and not node.users:
                 self._graph.erase_node(node)
         left = {node.name for node in self._graph.find_nodes(op="placeholder")}
-        names = {old.name: new.name for old, new in self._copies.items()}
-        inputs = tuple(spec for spec in stage.signature.inputs if spec.name in left)
-        outputs = tuple(replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs)
-        signature = replace(stage.signature, inputs=inputs, outputs=outputs)
-        return StageGraph(make_graph_module(stage.graph_module, self._graph), signature)
+        inputs = [spec for spec in stage.signature.inputs if spec.name in left]
+        return with_graph(stage, self._graph, inputs, self._copies)
 
 
 def _other_summand(node: Node, gone: Collection[Node]) -> Node | None:

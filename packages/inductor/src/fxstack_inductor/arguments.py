@@ -7,7 +7,7 @@ before a call themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_inductor.errors import ArgumentError
-from fxstack_inductor.targets.c_artifact import Compiled
 
+Compiled = Callable[..., tuple[Any, ...]]
 Number = Any  # an int, or a SymPy expression (SymPy has no type annotations)
 Values = dict[Number, int]
 

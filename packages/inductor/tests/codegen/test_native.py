@@ -17,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host.native_calls import NEW_CALLS, shim_name
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.native_text import names_of
+from fxstack_inductor.codegen.host.records import Call, Result, Strided, Variable
+from fxstack_inductor.ir.bounds import VarKind
+from fxstack_inductor.ir.expr import ONE, ZERO, Var, of_atom
+from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.native import HEADER, has_function, native_table, torch_library
 
 PYTHON = replace(FAST, host="python")
@@ -58,12 +60,12 @@ PROGRAMS = (sliced, several, updated, gathered)
 
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_it_computes_what_eager_does(fn):
-    assert isinstance(check(fn, X, W).lowered.program, NativeProgram)
+    assert check(fn, X, W).lowered.program.native
 
 
 @pytest.mark.parametrize("fn", PROGRAMS)
 def test_the_python_program_does_too(fn):
-    assert not isinstance(check(fn, X, W, options=PYTHON).lowered.program, NativeProgram)
+    assert not check(fn, X, W, options=PYTHON).lowered.program.native
 
 
 @pytest.mark.parametrize("options", [FAST, PYTHON])
@@ -206,8 +208,15 @@ def shim_dtype(tensor):
     return found.value
 
 
-def test_names_of_lines():
-    assert names_of(["    a = f(b)", "    c = a[0]", "    del a"]) == (["f", "b", "a"], ["c"])
+def test_names_that_a_call_reads_and_sets():
+    size = of_atom(Var("s0", VarKind.INTEGER))
+    view = Strided("v", "b", (size,), (ONE,), ZERO, relative=True)
+    step = HostCall("a", max, (), {})
+    results = (Result("c", (0,), "tensor"), Result("d", (1,), "object"))
+    bindings = (SymbolBinding("u0", "c", 0),)
+    call = Call(step, max, ([view, Variable("x")], 3), {"k": Variable("b")}, results, "a", bindings=bindings)
+    assert call.reads == ["b", "s0", "x"]
+    assert call.sets == {"c": "tensor", "d": "object", "u0": "integer"}
 
 
 IMAGE, FILTER, BIAS = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
@@ -262,12 +271,12 @@ def powers(x, w):
 
 
 def test_a_graph_of_calls_alone_is_native_too():
-    assert isinstance(check(powers, X, W).lowered.program, NativeProgram)
+    assert check(powers, X, W).lowered.program.native
 
 
 def test_but_needs_no_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert not isinstance(check(powers, X, W).lowered.program, NativeProgram)
+    assert not check(powers, X, W).lowered.program.native
 
 
 def test_a_refused_call_that_makes_tensors_raises_what_eager_raises(capfd):
@@ -328,4 +337,4 @@ def fresh_table():
 def test_on_another_torch_the_program_is_python(monkeypatch, name, replacement, reason):
     monkeypatch.setattr(f"fxstack_inductor.runtime.native.{name}", replacement)
     assert re.search(reason, native_table().reason)
-    assert not isinstance(check(sliced, X, W).lowered.program, NativeProgram)
+    assert not check(sliced, X, W).lowered.program.native

@@ -1,6 +1,6 @@
 """Everything that knows the layout of an instruction.
 
-``decode`` reads a code object as a ``program`` of steps; ``operations`` and ``flow`` describe instructions,
-``assemble`` and ``layout`` write them. The differences between Python versions stand in ``versions``. Begin
-with ``decode`` for reading and ``assemble`` for writing.
+``units`` reads the instructions of a code object, ``decode`` makes a ``program`` of steps of them; ``opcode`` holds
+the facts of an opcode, ``flow`` describes control flow, ``assemble`` and ``layout`` write code. The differences between
+Python versions stand in ``versions``. Begin with ``decode`` for reading and ``assemble`` for writing.
 """

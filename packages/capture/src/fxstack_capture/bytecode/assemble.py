@@ -9,17 +9,18 @@ as it is. The formats (wordcode with inline caches, location table, exception ta
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from types import CodeType
+
+from fxstack_capture.bytecode.exception_table import Region, exception_regions
+from fxstack_capture.bytecode.units import CACHE, EXTENDED_ARG, caches_of, units
 
 Position = tuple[int | None, int | None, int | None, int | None]
 
 NOWHERE: Position = (None, None, None, None)
 
-_EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
-_CACHE = dis.opmap["CACHE"]
 # Two variables in one operation, four bits each: split, because another layout may need more bits.
 _PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
@@ -75,21 +76,6 @@ class Body:
         raise LookupError(f"no operation starts at offset {offset}")
 
 
-def caches_of(opcode: int) -> int:
-    """Inline cache units that follow an operation."""
-    return int(_cache_entries[opcode])
-
-
-def _cache_table() -> list[int]:
-    table = vars(dis)["_inline_cache_entries"]
-    if isinstance(table, dict):  # 3.13 keys it by name
-        return [table.get(dis.opname[op], 0) for op in range(256)]
-    return list(table)
-
-
-_cache_entries = _cache_table()
-
-
 # --- reading ---------------------------------------------------------------------------------------
 
 
@@ -99,8 +85,7 @@ def read(code: CodeType) -> Body:
     ops: list[Op] = []
     by_offset: dict[int, Op] = {}
     jumps: list[tuple[Op, int]] = []
-    for start, offset, opcode, arg in _units(code.co_code):
-        name = dis.opname[opcode]
+    for start, offset, following, name, arg in units(code):
         position = positions[offset // 2]
         if name in _PAIRS:
             first, second = _PAIRS[name]
@@ -111,51 +96,15 @@ def read(code: CodeType) -> Body:
             ops.append(op)
         # Jumps aim at the EXTENDED_ARG in front of an operation.
         by_offset[start] = op
-        if opcode in dis.hasjrel:
-            after = offset + 2 + 2 * caches_of(opcode)
-            jumps.append((op, after - 2 * arg if "BACKWARD" in name else after + 2 * arg))
+        if dis.opmap[name] in dis.hasjrel:
+            jumps.append((op, following - 2 * arg if "BACKWARD" in name else following + 2 * arg))
     for op, where in jumps:
         op.target = by_offset[where]
     protected = [
-        Protected(by_offset[start], by_offset.get(end), by_offset[handler], depth, lasti)
-        for start, end, handler, depth, lasti in _parse_exception_table(code.co_exceptiontable)
+        Protected(by_offset[r.start], by_offset.get(r.end), by_offset[r.target], r.depth, r.lasti)
+        for r in exception_regions(code)
     ]
     return Body(ops, protected)
-
-
-def _units(code: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(start including EXTENDED_ARGs, offset, opcode, argument)."""
-    extended = 0
-    start: int | None = None
-    offset = 0
-    while offset < len(code):
-        opcode, arg = code[offset], code[offset + 1] | extended
-        if start is None:
-            start = offset
-        if opcode == _EXTENDED_ARG:
-            extended = arg << 8
-            offset += 2
-            continue
-        yield start, offset, opcode, arg
-        offset += 2 + 2 * caches_of(opcode)
-        extended, start = 0, None
-
-
-def _varints(data: bytes) -> Iterator[int]:
-    stream = iter(data)
-    for byte in stream:
-        value = byte & 63
-        while byte & 64:
-            byte = next(stream)  # noqa: PLW2901 - continuation of the same number
-            value = value << 6 | byte & 63
-        yield value
-
-
-def _parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    numbers = _varints(table)
-    for start in numbers:
-        length, handler, depth = next(numbers), next(numbers), next(numbers)
-        yield start * 2, (start + length) * 2, handler * 2, depth >> 1, bool(depth & 1)
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -181,8 +130,8 @@ def write(body: Body, first_line: int) -> Assembled:
         arg = _encoded_arg(op, offsets)
         count = offsets.sizes[op] // 2 - 1 - caches_of(op.opcode)
         prefix = [arg >> 8 * place & 255 for place in range(count, 0, -1)]
-        code = b"".join(bytes((_EXTENDED_ARG, byte)) for byte in prefix)
-        code += bytes((op.opcode, arg & 255)) + bytes((_CACHE, 0)) * caches_of(op.opcode)
+        code = b"".join(bytes((EXTENDED_ARG, byte)) for byte in prefix)
+        code += bytes((op.opcode, arg & 255)) + bytes((CACHE, 0)) * caches_of(op.opcode)
         pieces.append(code)
         runs.append((len(code) // 2, op.position))
         if op.offset >= 0:
@@ -190,7 +139,7 @@ def write(body: Body, first_line: int) -> Assembled:
     blob = b"".join(pieces)
     # CPython looks entries up in the order of their ranges.
     protected = sorted(body.protected, key=lambda entry: offsets[entry.first])
-    table = b"".join(_exception_entry(entry, offsets, len(blob)) for entry in protected)
+    table = b"".join(_region(entry, offsets, len(blob)).encoded() for entry in protected)
     return Assembled(blob, _linetable(runs, first_line), table, origin)
 
 
@@ -237,21 +186,9 @@ def _encoded_arg(op: Op, offsets: _Offsets) -> int:
     return distance
 
 
-def _exception_entry(entry: Protected, offsets: dict[Op, int], length: int) -> bytes:
-    start = offsets[entry.first]
+def _region(entry: Protected, offsets: dict[Op, int], length: int) -> Region:
     end = length if entry.end is None else offsets[entry.end]
-    numbers = (start // 2, (end - start) // 2, offsets[entry.handler] // 2, entry.depth << 1 | entry.lasti)
-    first, *rest = (_big_endian_varint(number) for number in numbers)
-    return bytes((first[0] | 128,)) + first[1:] + b"".join(rest)
-
-
-def _big_endian_varint(value: int) -> bytes:
-    groups = [value & 63]
-    value >>= 6
-    while value:
-        groups.insert(0, value & 63 | 64)
-        value >>= 6
-    return bytes(groups)
+    return Region(offsets[entry.first], end, offsets[entry.handler], entry.depth, entry.lasti)
 
 
 def _little_endian_varint(value: int) -> bytes:
@@ -276,10 +213,10 @@ def linetable_of(code: CodeType, first_line: int) -> bytes:
 def _linetable(runs: Iterable[tuple[int, Position]], first_line: int) -> bytes:
     out = bytearray()
     previous = first_line
-    for units, (line, end_line, column, end_column) in runs:
-        while units > 0:
-            part = min(units, 8)
-            units -= part  # noqa: PLW2901 - the rest of the same run
+    for left, (line, end_line, column, end_column) in runs:
+        while left > 0:
+            part = min(left, 8)
+            left -= part  # noqa: PLW2901 - the rest of the same run
             if line is None:
                 out.append(128 | 15 << 3 | part - 1)
                 continue

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import exception_regions
-from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Lowering, Program, Surroundings
+from fxstack_capture.bytecode.opcode import Opcode
+from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Surroundings
+from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
@@ -21,12 +23,7 @@ from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTIN
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
 from fxstack_capture.standard_library import is_of_standard_library
 
-_CACHE = dis.opmap["CACHE"]
-_EXTENDED_ARG = "EXTENDED_ARG"
-_KW_NAMES = "KW_NAMES"
-_DROPPED_PREFIXES = frozenset({"PRECALL"})
-_RESUME = "RESUME"
-_YIELD = "YIELD_VALUE"
+_RESUME = dis.opmap["RESUME"]
 _RESUME_AFTER_DELEGATION = 2
 """RESUME's argument (two bits): 0 start, 1 after yield, 2 after yield from, 3 after await."""
 
@@ -35,8 +32,7 @@ _RESUME_AFTER_DELEGATION = 2
 class InstructionSet:
     """What a Python version's bytecode looks like, and what it leaves to C code."""
 
-    opnames: tuple[str, ...]
-    lowerings: Mapping[str, Lowering]
+    opcodes: Mapping[str, Opcode]
     throw_leaves_send: bool
     """``generator.throw`` itself leaves a ``yield from`` whose iterator has returned (3.11)."""
     throw_warns: bool
@@ -51,15 +47,15 @@ class InstructionSet:
 
 def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
     """Decode one code object."""
-    names = local_names(code)
+    names = slot_names(code)
     indices: dict[int, int] = {}
     surroundings = Surroundings(code, names, indices)
-    raw = list(_instructions(surroundings, instruction_set.opnames))
+    raw = list(_instructions(surroundings))
     for index, instruction in enumerate(raw):
         indices[instruction.start] = index
     indices[len(code.co_code)] = len(raw)
-    lowerings = instruction_set.lowerings
-    steps = append_only([lowerings[i.opname](i) for i in raw])
+    opcodes = instruction_set.opcodes
+    steps = append_only([opcodes[i.opname].lower(i) for i in raw])
     continues = any(map(CONTINUING, code.co_varnames))
     return Program(
         steps=filling(wrapping(steps, names), names) if continues else steps,
@@ -84,49 +80,33 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
     )
 
 
-def local_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the "locals plus" slots: an argument that is also a cell has one slot."""
-    own = set(code.co_varnames)
-    cells = tuple(name for name in code.co_cellvars if name not in own)
-    return code.co_varnames + cells + code.co_freevars
-
-
 def cell_indices(code: CodeType, names: tuple[str, ...]) -> frozenset[int]:
     """Slots that hold cell objects."""
     cells = {*code.co_cellvars, *code.co_freevars}
     return frozenset(index for index, name in enumerate(names) if name in cells)
 
 
-def _instructions(around: Surroundings, opnames: tuple[str, ...]) -> Iterator[Instruction]:
-    """Whole operations in order. CACHE units belong to the instruction before them."""
-    units = around.code.co_code
-    size = len(units)
-    start = offset = extended = 0
+def _instructions(around: Surroundings) -> Iterator[Instruction]:
+    """Whole operations in order, with the prefixes that belong to them."""
+    code = around.code
+    start: int | None = None
     keywords: tuple[str, ...] = ()
-    while offset < size:
-        opname = opnames[units[offset]]
-        oparg = extended | units[offset + 1]
-        following = offset + 2
-        while following < size and units[following] == _CACHE:
-            following += 2
-        extended = 0
-        if opname == _EXTENDED_ARG:
-            extended = oparg << 8
-        elif opname == _KW_NAMES:
-            keywords = around.code.co_consts[oparg]
-        elif opname not in _DROPPED_PREFIXES:
-            delegating = opname == _YIELD and _delegating(units, opnames, following)
+    for begin, offset, following, name, argument in units(code):
+        start = begin if start is None else start
+        if name == "KW_NAMES":
+            keywords = code.co_consts[argument]
+        elif name not in PREFIXES:
+            delegating = name == "YIELD_VALUE" and _delegating(code.co_code, following)
             extent = (start, offset, following)
-            yield Instruction(around, opname, oparg, extent, keywords, delegating=delegating)
-            start, keywords = following, ()
-        offset = following
+            yield Instruction(around, name, argument, extent, keywords, delegating=delegating)
+            start, keywords = None, ()
 
 
-def _delegating(units: bytes, opnames: tuple[str, ...], following: int) -> bool:
+def _delegating(data: bytes, following: int) -> bool:
     """Whether a RESUME at ``following`` says that the yield before it belongs to ``yield from``."""
-    if following >= len(units) or opnames[units[following]] != _RESUME:
+    if following >= len(data) or data[following] != _RESUME:
         return False
-    return units[following + 1] & 3 == _RESUME_AFTER_DELEGATION
+    return data[following + 1] & 3 == _RESUME_AFTER_DELEGATION
 
 
 def _delegations(raw: list[Instruction], *, known: bool) -> dict[int, int | None]:

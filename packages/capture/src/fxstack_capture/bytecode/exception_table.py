@@ -1,4 +1,4 @@
-"""Decode ``co_exceptiontable``: which instruction ranges are protected, and by which handler.
+"""``co_exceptiontable``, read and written: which instruction ranges are protected, and by which handler.
 
 The format is described in CPython's ``Objects/exception_handling_notes.txt``.
 """
@@ -21,6 +21,12 @@ class Region:
     target: int
     depth: int
     lasti: bool
+
+    def encoded(self) -> bytes:
+        """The entry of the table. Bit 7 marks its first byte."""
+        numbers = (self.start // 2, (self.end - self.start) // 2, self.target // 2)
+        entry = b"".join(map(_encoded_varint, (*numbers, self.depth << 1 | self.lasti)))
+        return bytes((entry[0] | 128,)) + entry[1:]
 
 
 def exception_regions(code: CodeType) -> tuple[Region, ...]:
@@ -45,3 +51,12 @@ def _varint(first: int, table: Iterator[int]) -> int:
         byte = next(table)
         value = value << 6 | byte & 63
     return value
+
+
+def _encoded_varint(value: int) -> bytes:
+    groups = [value & 63]
+    value >>= 6
+    while value:
+        groups.insert(0, value & 63 | 64)
+        value >>= 6
+    return bytes(groups)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dis
-import inspect
 from dataclasses import dataclass
 from types import CodeType
 
+from fxstack_capture.bytecode.arguments import STARRED
 from fxstack_capture.bytecode.assemble import Assembled, Body, Op, write
 
 _SLOT_OPS = frozenset(dis.opname[op] for op in (*dis.haslocal, *dis.hasfree))
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +22,6 @@ class Layout:
 
     def slot(self, name: str) -> int:
         return (*self.arguments, *self.local, *self.free).index(name)
-
-
-def slot_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the "locals plus" of a code object, in order."""
-    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
-    return (*code.co_varnames, *cells, *code.co_freevars)
 
 
 def move(body: Body, names: tuple[str, ...], layout: Layout) -> None:
@@ -61,7 +54,7 @@ def assemble(
         co_varnames=(*layout.arguments, *layout.local),
         co_cellvars=(),
         co_freevars=layout.free,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
+        co_flags=code.co_flags & ~STARRED,
         co_stacksize=stack,
         co_consts=(*code.co_consts, *constants),
     ), made

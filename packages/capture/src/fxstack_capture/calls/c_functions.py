@@ -1,8 +1,8 @@
-"""Facts about C functions: what the compiler must know before it runs one on objects of a trace.
+"""Facts about C functions that the tracer checks before it runs a C function on objects of a trace.
 
-One table for each kind of fact, by the identity of the function. ``TRAITS`` has the facts that are true or false, as
-bits; ``CALLBACKS`` says where a function takes callables that it calls, ``CONSUMED`` which arguments it only iterates.
-Whether the methods of a C type may run at all stands in ``policy``, by type.
+There is one table for each kind of fact, keyed by the identity of the function. ``TRAITS`` holds boolean
+facts as bits. ``CALLBACKS`` lists the arguments that a function calls. ``CONSUMED`` lists the arguments that
+a function only iterates over. ``policy`` decides by type whether the methods of a C type may run.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ PURE = 1 << 9
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where a C function takes callables: positions and keywords."""
+    """The positions and keywords of the callables among the arguments of a C function."""
 
     positions: tuple[int, ...] = ()
     keywords: tuple[str, ...] = ()
 
 
-# --- callables and iterables among the arguments ---
+# --- callables and iterables among the arguments -------------------------------------------------
 
 _KEY = Taken(keywords=("key",))
 _CALLBACKS: tuple[tuple[Callable[..., Any], Taken], ...] = (
@@ -118,7 +118,7 @@ _CONSUMED: tuple[tuple[slice, tuple[Callable[..., Any], ...]], ...] = (
 CONSUMED: dict[int, slice] = {id(fn): where for where, fns in _CONSUMED for fn in fns}
 """Which arguments C functions do nothing with but take their items."""
 
-# --- pure functions ---
+# --- pure functions ------------------------------------------------------------------------------
 
 _PURE_MODULES: tuple[types.ModuleType, ...] = (
     math,
@@ -186,7 +186,7 @@ _OF_OUTSIDE = (_weakref.getweakrefcount, _weakref.getweakrefs)
 """Functions of pure modules that look at what the program has elsewhere."""
 
 
-# --- traits ---
+# --- traits --------------------------------------------------------------------------------------
 
 _DICTIONARIES = (dict, collections.OrderedDict, collections.defaultdict)
 _MOVABLE = (list, tuple, *_DICTIONARIES, collections.deque)

@@ -1,12 +1,17 @@
-"""``functools.lru_cache``: a result that is in the cache is that very object, guarded to be there; calls are counted as ever.
+"""Calls of ``functools.lru_cache`` functions.
 
-A result that is not there is traced. Is it a constant, or something from outside, and has the function changed nothing, then the
-real call is made when the graph has run: it fills the cache, and counts. Else the frame runs in plain Python for as long as the
-cache does not hold the result: what is cached is an object of its own, whose making may be noticed. A function that misses
-again and again (or raises: exceptions are not cached) ends the graph.
+On a hit the result is the cached object. A guard checks that the cache still holds that object, and the
+replacement code makes the real call so that the hit is counted.
 
-Keys with tensors, symbolic numbers, objects made in the trace, or objects that hash by Python code are not known: such calls are
-traced and not cached.
+On a miss the wrapped function is traced. If the result is a constant or an object from outside, and the
+function has no side effects, the replacement code makes the real call after the graph has run; the real call
+fills the cache and counts the miss. Otherwise the frame runs in plain Python as long as the cache does not
+hold the result: the cached object has an identity, and the program may observe that tracing created another
+object. A function that misses again and again breaks the graph. A function that raises also breaks the graph,
+because the cache does not store exceptions.
+
+A call is traced and not cached if its key contains tensors, symbolic numbers, objects made in the trace, or
+objects that Python code hashes.
 """
 
 from __future__ import annotations
@@ -34,12 +39,12 @@ from fxstack_interchange.format.symbols import SYMBOLIC
 
 # Limits: a call whose key has tensors, symbolic numbers, objects made in the same graph, or objects that hash
 # by Python code is traced each time and not cached. A first call that caches a tensor or another new object,
-# or has side effects, runs its frame in plain Python, also under fullgraph; the next call is compiled.
+# or that has side effects, runs its frame in plain Python, also under fullgraph. The next call is compiled.
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The call ``fn(*args, **kwargs)``, and where ``fn`` keeps its result."""
+    """A call ``fn(*args, **kwargs)``, with the source of its result in the cache of ``fn``."""
 
     fn: Any
     args: tuple[Any, ...]
@@ -48,7 +53,7 @@ class _Entry:
 
     @property
     def missing(self) -> Guard:
-        """Holds for as long as the cache does not hold the result."""
+        """The guard that holds as long as the cache does not hold the result."""
         return Guard(self.source, IdentityIs(native.NOT_CACHED, id(native.NOT_CACHED)))
 
 
@@ -58,6 +63,7 @@ def call_cached(calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwa
     if is_log_once(fn, args):
         return defer(calls.trace, fn, args, kwargs)
     entry = _entry(calls, fn, args, kwargs)
+    # The key is not known: trace the wrapped function.
     if entry is None:
         _hash(calls, (*args, *kwargs.values()))
         return calls.call(calls.objects.load_attr(fn, "__wrapped__"), args, kwargs)
@@ -70,7 +76,11 @@ def call_cached(calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwa
 
 
 def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
-    """The cache does so first, which runs a ``__hash__`` of the program's, or raises; no size need be known for that."""
+    """Hash the arguments, because the real cache hashes its key before it calls the function.
+
+    Hashing runs ``__hash__`` methods of the program or raises TypeError. Tensors and symbolic numbers are
+    skipped, so that no size is specialised.
+    """
     for value in values:
         if type(value) in (tuple, torch.Size):
             _hash(calls, tuple(value))
@@ -79,7 +89,10 @@ def _hash(calls: Calls, values: tuple[Any, ...]) -> None:
 
 
 def _call_later(calls: Calls, entry: _Entry) -> None:
-    """The real call, which counts the hit and makes the result the one that was used last, or fills the cache."""
+    """Record the real call as a side effect.
+
+    The real call counts a hit and marks the result as most recently used, or it fills the cache.
+    """
     target = pinned(entry.fn, entry.fn.__qualname__)
     calls.objects.deferred.append(Call(target, entry.args, entry.kwargs))
 
@@ -102,6 +115,7 @@ def _missed(calls: Calls, entry: _Entry) -> Any:
 
 
 def _postponed(trace: Trace, entry: _Entry) -> GraphBreak:
+    """The graph break of a miss. The frame is deferred until the cache holds the result."""
     name = entry.fn.__qualname__
     ending = graph_break("side-effect-call", f"{name}, whose cache does not hold the result,")
     if trace.may_defer:
@@ -123,13 +137,17 @@ def _entry(
     originals = tuple(map(objects.original_of, args))
     keywords = {name: objects.original_of(value) for name, value in kwargs.items()}
     key = key_of(originals, keywords, typed=typed)
+    # Equal keys share one object, because the source contains the id of the key.
     key = objects.cache_keys.setdefault((id(fn), key), key)
     shown = ", ".join([*map(_short, originals), *(f"{n}={_short(v)}" for n, v in keywords.items())])
     return _Entry(fn, args, kwargs, Cached(pinned(fn, fn.__qualname__), key, shown, id(key)))
 
 
 def _is_known(calls: Calls, value: object) -> bool:
-    """Whether it means the same outside of the trace, and no Python code runs where it is hashed or compared."""
+    """Whether a cache key may contain ``value``.
+
+    The value must mean the same object outside of the trace, and only C code may hash and compare the value.
+    """
     if not calls.objects.is_preexisting(value):
         return _is_lasting(calls, value)
     if isinstance(value, torch.Tensor):
@@ -139,11 +157,11 @@ def _is_known(calls: Calls, value: object) -> bool:
 
 
 def _pin(calls: Calls, value: object) -> None:
-    """A key has objects from outside in it: other objects at their places make other keys."""
+    """Guard the identity of objects from outside in a cache key, because other objects make another key."""
     parts: tuple[object, ...] = ()
     if type(value) in (tuple, frozenset):
         parts = tuple(value)  # type: ignore[arg-type]
-    elif type(value) is MethodType:  # equals others of the same function and object
+    elif type(value) is MethodType:  # bound methods are equal if function and object are
         parts = (value.__func__, value.__self__)
     elif not is_constant_key(value):
         source = calls.objects.source_of(value)
@@ -155,7 +173,7 @@ def _pin(calls: Calls, value: object) -> None:
 
 
 def _is_lasting(calls: Calls, value: object) -> bool:
-    """Whether it is from outside, or equal to any other that is made in its place."""
+    """Whether ``value`` is from outside, or is immutable and equals every other value made in its place."""
     if calls.objects.is_preexisting(value) or type(value) in IMMUTABLE_TYPES:
         return True
     if type(value) in (tuple, frozenset):

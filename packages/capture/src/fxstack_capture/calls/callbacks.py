@@ -1,9 +1,8 @@
-"""Functions that C code calls back: routed through the dispatcher, whatever kind of callable they
-are.
+"""Route the callables that C code calls back through the dispatcher.
 
-The frame hook catches Python functions only. A builtin, class, ``attrgetter`` or partial object
-that is given to ``map`` or as a ``key=`` is therefore replaced by a function of ours, which asks
-the dispatcher.
+The frame hook intercepts Python functions only. ``Route`` objects therefore replace builtins, classes,
+``attrgetter`` and partial objects that the program gives to ``map`` or as ``key=``. A ``Route`` asks the
+dispatcher.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fxstack_capture.trace.state import Calls, Trace
 def routed(
     trace: Trace, taken: Taken, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with callables replaced where that is needed."""
+    """Replace callables that the frame hook does not intercept by ``Route`` objects."""
     for position in taken.positions:
         if position < len(args) and _needs_route(args[position]):
             args = (*args[:position], Route(trace.calls, args[position]), *args[position + 1 :])
@@ -39,7 +38,10 @@ def _needs_route(fn: object) -> bool:
 
 
 class Route:
-    """Stands for a callable inside of a C object; outside of the trace the callable itself does."""
+    """A callable inside of a C object.
+
+    When the C object leaves the trace, the original callable takes the place of the ``Route``.
+    """
 
     __slots__ = ("calls", "fn")
 

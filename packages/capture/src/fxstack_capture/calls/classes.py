@@ -1,4 +1,4 @@
-"""Calling a class: the metaclass's ``__call__``, ``__new__``, ``__init__``."""
+"""Calls of classes: the metaclass's ``__call__``, then ``__new__`` and ``__init__``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.state import Calls
 
-# Limits: classes that a program makes and uses behind a graph break are compiled anew in each call, and live
-# until the compiled code is dropped.
+# Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such
+# classes live until the compiled code is dropped.
 
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
@@ -36,9 +36,10 @@ def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``type.__call__``."""
+    """Do what ``type.__call__`` does."""
     if has_finalizer(cls):
-        # It acts when the object goes, which is when the program drops it.
+        # The finalizer runs when the program drops the last reference. Compiled code drops references at
+        # other points.
         raise graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
     lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
@@ -51,10 +52,13 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     else:
         obj = calls.call(new, (cls, *args), kwargs)
     kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
+    # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
+    # returned an instance of a subclass, the ``__init__`` of the subclass runs.
     if not issubclass(kind, cls):
         return obj
     if kind is not cls:
         init = lookup(kind, "__init__")
+    # ``object.__init__`` ignores arguments if the class overrides ``__new__``.
     if init is _object_init and (new is not _object_new or (not args and not kwargs)):
         return obj
     _initialise(calls, init, obj, args, kwargs)

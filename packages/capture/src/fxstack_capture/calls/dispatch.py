@@ -1,4 +1,4 @@
-"""``CallDispatcher``: finds out what kind of callable is called and who runs it."""
+"""``CallDispatcher``: determine the kind of a callable and choose who runs the call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class CallDispatcher:
-    """See ``trace.state.Calls``. ``rules`` may be extended by siblings before the trace starts."""
+    """The implementation of ``trace.state.Calls``.
+
+    Siblings may add entries to ``rules`` before the trace starts.
+    """
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
@@ -60,7 +63,11 @@ class CallDispatcher:
         return self.trace.objects
 
     def rule_of(self, fn: Any) -> Rule | None:
-        """The rule of a callable; of a function written in Python, as long as it has its code."""
+        """The rule of a callable.
+
+        The rule of a Python function holds only while the function has its original code. A guard checks the
+        code.
+        """
         rule = self.rules.get(id(fn))
         code = None if rule is None else self.codes.get(id(fn))
         if code is not None and id(fn) not in self.guarded:
@@ -73,6 +80,7 @@ class CallDispatcher:
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rule_of(fn)
         if rule is not None:
+            # Most rules accept only constants, so replace NumPy scalars that change between calls.
             if self.trace.torch.arrays.has_scalars:
                 args, kwargs = numpy_scalars.given(self, fn, args, kwargs)
             return rule(self.trace, args, kwargs)
@@ -122,9 +130,10 @@ class CallDispatcher:
         return operators.advance(self, iterator)
 
     def is_leaf(self, fn: object) -> bool:
-        """``trace.torch.is_leaf``, asked once per callable."""
+        """The result of ``trace.torch.is_leaf``, computed once for each callable."""
         found = self.leaves.get(id(fn))
         if found is None:
+            # The table keeps ``fn`` alive, so its id stays valid.
             found = self.leaves[id(fn)] = (fn, self.trace.torch.is_leaf(fn))
         return found[1]
 
@@ -175,7 +184,8 @@ def _builtin(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _descriptor(cls: type, name: str) -> Any:
-    """The C descriptor behind a bound builtin method."""
+    """The C descriptor of a bound builtin method."""
+    # This read of ``__mro__`` bypasses ``__getattribute__`` of a metaclass.
     for base in type.__dict__["__mro__"].__get__(cls):
         found = base.__dict__.get(name)
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -186,7 +196,7 @@ def _descriptor(cls: type, name: str) -> Any:
 def _type_builtin(
     calls: CallDispatcher, owner: type, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Class methods of C types, and their ``__new__``."""
+    """Call ``__new__`` or a class method of a C type."""
     if fn.__name__ == "__new__":
         if args and isinstance(args[0], type) and has_finalizer(args[0]):
             raise graph_break("escaping-object", f"a {args[0].__qualname__}, which has a __del__,")
@@ -215,8 +225,9 @@ def _descriptor_call(calls: CallDispatcher, fn: object, args: object, kwargs: ob
 
 @calls_program
 def methods_run(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
-    """A method of a pure C type; those that only move their arguments around skip the walk over
-    them.
+    """Call a method of a pure C type.
+
+    Methods that only move their arguments skip the scan of the arguments.
     """
     if traits_of(fn) & MOVES:
         if calls.objects.lazy and id(args[0]) in calls.objects.lazy:
@@ -250,7 +261,7 @@ def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 def _instance(
     calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """An object whose class defines ``__call__``."""
+    """Call an object whose class defines ``__call__``."""
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
     cls = calls.trace.torch.python_type(fn) if isinstance(fn, torch.Tensor) else type(fn)
@@ -270,27 +281,17 @@ def _instance(
 _REFERENT = weakref.ref.__dict__["__call__"]
 
 
-def _operator_object(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
-    return OPERATOR_OBJECTS[type(fn)](calls.trace, fn, args, kwargs)
-
-
 def _optimized(calls: CallDispatcher, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A function compiled by its own: part of this graph."""
+    """Call a function that was compiled separately: inline the original function into this graph."""
     inner = fn.__wrapped__
     source = pinned(fn, getattr(inner, "__qualname__", "compiled"))
     return calls.call(calls.objects.enter(inner, BuiltinAttr(source, "__wrapped__")), args, kwargs)
 
 
-def _scripted(
-    calls: CallDispatcher, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return scripted(calls.trace, fn, args, kwargs)
-
-
 _CALLERS: dict[type, Caller] = {
-    torch.jit.ScriptFunction: _scripted,
+    torch.jit.ScriptFunction: scripted,
     native.Optimized: _optimized,
-    **dict.fromkeys(OPERATOR_OBJECTS, _operator_object),
+    **OPERATOR_OBJECTS,
     types.FunctionType: _function,
     types.MethodType: _method,
     functools.partial: _partial,

@@ -1,9 +1,9 @@
 """Run C code for real on objects of the trace.
 
-What it may look into is completed first. Python frames that it starts come back to the dispatcher
-(frame hook in intercept mode), torch calls that it makes on trace tensors are recorded
-(torch-function mode). Numbers that are symbolic are replaced by their values, with a guard, unless
-the function is known to treat them as numbers.
+Lazy dictionaries that the C code may read are filled first. Python frames that the C code starts come back to
+the dispatcher, because the frame hook runs in intercept mode. A torch-function mode records torch calls on
+trace tensors. Symbolic numbers are replaced by their values, with a guard, unless the function is known to
+keep symbolic numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ _TORCH = Path(torch.__file__).parent
 
 @functools.cache
 def passthrough() -> Any:
-    """Code below these paths implements numbers of the trace and tensors: it runs for real."""
+    """The paths whose Python code runs for real under interception.
+
+    The code below these paths implements trace numbers and tensors.
+    """
     torch_parts = (
         "__init__.py",
         "fx",
@@ -66,13 +69,13 @@ def passthrough() -> Any:
         str(Path(np.__file__).parent),
         *(str(_TORCH / part) for part in torch_parts),
     )
-    # A rule says what these are for the program.
+    # Not passed through: ``printing`` has a rule for these ``__repr__`` methods.
     texts = tuple(cls.__repr__.__code__ for cls in SYMBOLIC)
     return native.Passthrough(prefixes, texts)
 
 
 def hashes(fn: object, args: tuple[Any, ...]) -> bool:
-    """Whether a function may tell objects apart by their hashes."""
+    """Whether a function may distinguish objects by their hashes."""
     traits = traits_of(fn)
     if traits & HASHES_KEY:
         return bool(args) and isinstance(args[0], (dict, set, frozenset))
@@ -95,6 +98,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if where is not None:
         args = readers.read(trace, where, args)
     result = _run_on(trace, fn, args, kwargs)
+    # The text may contain the address of a proxy, which must not leave the trace.
     if type(result) is str and "0x" in result:
         trace.objects.addresses.demand_none(result)
     return trace.torch.decided(result) if type(result) is torch.SymBool else result
@@ -103,6 +107,7 @@ def run(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 @calls_program
 def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     objects = trace.objects
+    # The scan does not read the parts of a slice.
     if args and type(args[0]) is slice:
         args = specialized(trace, args)
     values = (*args, *kwargs.values()) if kwargs else args
@@ -112,6 +117,7 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs:
     if not flags:
         return fn(*args, **kwargs)
     if flags & scan.LAZY:
+        # Filling a dictionary adds objects, so scan again.
         scan.complete(objects, values, instances=False)
         flags |= scan.scan(trace, values, found, every=every, keys=keys)
     watched = found if flags & (scan.TENSOR | scan.PYTHON) else None
@@ -122,14 +128,17 @@ def _run_on(trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs:
         except Exception as error:
             if not _is_due_to_symbols(trace, error, watched):
                 raise
-        # What the number itself can do, or the error that it gives.
+        # Run again with plain numbers: the number supports more than its symbol, or raises the right error.
         args = specialized(trace, args)
         kwargs = {name: specialized(trace, value) for name, value in kwargs.items()}
     return _run(trace, fn, args, kwargs, watched)
 
 
 def _is_due_to_symbols(trace: Trace, error: Exception, watched: list[Any] | None) -> bool:
-    """Whether plain numbers may give something else. What has called the program's code is not done again for it."""
+    """Whether a run with plain numbers may give another result.
+
+    A call that has run code of the program is not repeated, unless a TypeError names a symbolic class.
+    """
     if isinstance(error, TypeError) and mentions_symbols(error):
         return True
     return watched is None and not isinstance(error, StopIteration) and not trace.interp.raises(error)
@@ -143,8 +152,9 @@ def _run(
     kwargs: dict[str, Any],
     watched: list[Any] | None,
 ) -> Any:
-    """``watched`` are the objects among the arguments whose use may start Python frames; None: it
-    starts none and calls nothing of torch's.
+    """Run ``fn``. ``watched`` are the objects among the arguments whose use may start Python frames.
+
+    ``watched`` is None if the call starts no Python frames and calls nothing of torch.
     """
     if watched is None:
         return fn(*args, **kwargs)
@@ -162,7 +172,7 @@ def _run(
 
 
 def _may_take(fn: object, value: object) -> bool:
-    """Whether what ``fn`` does with an opaque object is known from its guards."""
+    """Whether the guards of an opaque object determine the result of ``fn``."""
     traits = traits_of(fn)
     return bool(traits & IDENTIFIES or (traits & READS_DECIMALS and type(value) is decimal.Decimal))
 
@@ -170,7 +180,7 @@ def _may_take(fn: object, value: object) -> bool:
 def _plain_numbers(
     trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with symbolic numbers replaced where ``fn`` needs the numbers themselves."""
+    """Replace symbolic numbers among the arguments by their values where ``fn`` needs plain numbers."""
     traits = traits_of(fn)
     if not traits & KEEPS_SYMBOLS or (traits & INTEGERS_ONLY and _has_float(args)):
         args = specialized(trace, args)
@@ -186,10 +196,9 @@ def _plain_numbers(
 def run_intercepted(
     trace: Trace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run with callbacks interpreted and torch's calls recorded.
+    """Run ``fn``: interpret its callbacks and record its torch calls.
 
-    Without the native extension callbacks run natively, so what they may look at is completed
-    before.
+    Without the native extension, callbacks run natively. Everything that they may read is filled first.
     """
     with trace.torch.function_mode():
         if native.AVAILABLE:
@@ -203,9 +212,7 @@ def _has_float(args: tuple[Any, ...]) -> bool:
 
 
 def specialized(trace: Trace, value: object) -> Any:
-    """``value`` with plain numbers in place of symbolic ones; mutable containers are changed in
-    place.
-    """
+    """Replace symbolic numbers in ``value`` by plain numbers. Mutable containers are changed in place."""
     if type(value) is Scalar:
         return value.settle()
     if trace.torch.is_symbolic(value):

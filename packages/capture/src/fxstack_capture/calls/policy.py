@@ -1,7 +1,7 @@
-"""Which compiled code may run for real while tracing: it must touch nothing but its arguments.
+"""The C code that may run for real while tracing, because it reads and changes only its arguments.
 
-Callables are listed by identity, by the C type whose methods they are, or by the module that holds
-them. Whatever is not listed here ends the graph when it is called.
+Callables are listed by identity, by the C type whose methods they are, or by their module. A call of any
+other C code breaks the graph.
 """
 
 from __future__ import annotations
@@ -187,12 +187,12 @@ _SIDE_EFFECT_BUILTINS = frozenset(
 
 
 def is_pure_function(fn: object) -> bool:
-    """A free C function that may run for real."""
+    """Whether a C function that is not a method may run for real."""
     return bool(traits_of(fn) & PURE)
 
 
 def is_pure_method(descriptor: Any) -> bool:
-    """A method or slot of a C type that may run for real."""
+    """Whether a method or slot of a C type may run for real."""
     return descriptor.__objclass__ in PURE_TYPES and descriptor not in _IMPURE_METHODS
 
 
@@ -201,7 +201,10 @@ def is_pure_type(cls: type) -> bool:
 
 
 def has_side_effect(fn: object) -> bool:
-    """Compiled code known to act on the world outside (for the message of the graph break)."""
+    """Whether compiled code is known to have side effects.
+
+    The result only selects the message of the graph break.
+    """
     module = getattr(fn, "__module__", None) or getattr(
         type(getattr(fn, "__self__", None)), "__module__", None
     )

@@ -1,7 +1,8 @@
-"""Iterators that were begun outside, where C code takes items from them: it gets one that asks the trace for each item.
+"""Partially consumed iterators as arguments of C code.
 
-The real iterator must not be advanced while tracing, and C code would do so. What the C code makes and keeps
-(``zip(begun, xs)``) holds the reader; when that leaves the graph the begun iterator itself stands there.
+C code would advance the real iterator while tracing. C code therefore gets a ``Reader``, which asks the trace
+for each item. Objects that the C code creates (``zip(consumed, xs)``) hold the reader. When such an object
+leaves the graph, the iterator takes the place of the reader.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fxstack_capture.trace.state import Calls, Trace
 
 
 class Reader:
-    """Stands for a begun iterator inside of C code."""
+    """An iterator inside of C code that reads a partially consumed iterator through the trace."""
 
     __slots__ = ("calls", "iterator")
 
@@ -28,12 +29,12 @@ class Reader:
 
 
 def behind(iterator: object) -> Any:
-    """What C code holds, as the program gave it."""
+    """The iterator that the program gave, if ``iterator`` is a reader of this iterator."""
     return iterator.iterator if type(iterator) is Reader else iterator
 
 
 def read(trace: Trace, where: slice, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with readers in place of begun iterators that can be read."""
+    """Replace partially consumed iterators among the arguments by readers, where the trace can read them."""
     consumed = trace.objects.iterators
     if not consumed or not any(arg in consumed for arg in args[where]):
         return args

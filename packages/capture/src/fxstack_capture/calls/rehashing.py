@@ -1,7 +1,7 @@
-"""Hashing that happens more often than the program asks for it.
+"""Hashing that the trace does in addition to the hashing of the program.
 
-A table with keys whose ``__hash__`` or ``__eq__`` is Python code is filled again where it enters a trace: that is invisible
-only as long as these have no effects.
+The trace fills hash tables from outside again when it wraps them. If Python code implements ``__hash__`` or
+``__eq__`` of a key, the additional calls are invisible only if they have no side effects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_THE_PROGRAMS = (torch.Tensor, *SYMBOLIC)
 
 @contextmanager
 def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
-    """Ends the graph where hashing or comparing ``keys``, which the block does, has an effect that all can see."""
+    """Break the graph if hashing or comparing ``keys`` inside of the block has a visible side effect."""
     if not any(map(_is_interpreted, keys)):
         yield
         return
@@ -30,7 +30,7 @@ def without_effects(trace: Trace, keys: Iterable[object]) -> Iterator[None]:
         before = Surroundings(trace)
         yield
         changed = before.have_changed()
-    except AttributeError as error:  # a key's proxy is asked that has not been filled in
+    except AttributeError as error:  # the proxy of a key has not been filled yet
         if trace.interp.raises(error):
             raise
         reason = graph_break("side-effect-call", "__hash__ or __eq__ of a key")

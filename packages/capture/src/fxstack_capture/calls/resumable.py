@@ -1,7 +1,8 @@
-"""Calls whose result is that of the bytecode step that makes them: the graph can break inside of the callee.
+"""Resumable calls: the result of the call is the result of the caller's bytecode instruction.
 
-What stands between the step and a Python function without changing the result is taken away here: methods, partial
-objects, instances with ``__call__``, classes with ``__init__``. Everything else is an ordinary call.
+The graph can therefore break inside of the callee. This module unwraps callables that pass on the result of a
+Python function without change: methods, partial objects, instances with ``__call__``, classes with
+``__init__``. Every other call is an ordinary call.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Unwrap = Callable[[Calls, Any, tuple[Any, ...], dict[str, Any]], Request | None]
 def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     while type(fn) is not types.FunctionType:
         if calls.trace.polyfills:
+            # This trace found a graph break below C code. A polyfill replaces the C code if the C code calls
+            # back.
             unfolded = of_call(calls, fn, args, kwargs)
             if unfolded is not None:
                 fn, args, kwargs = *unfolded, {}
@@ -56,7 +59,7 @@ def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwarg
     return calls.trace.interp.call_linked(fn, args, kwargs, RETURNED)
 
 
-# --- what stands before a function -----------------------------------------------------------------
+# --- callables that wrap a function --------------------------------------------------------------
 
 
 def _method(_: Calls, fn: types.MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
@@ -68,13 +71,13 @@ def _partial(_: Calls, fn: functools.partial[Any], args: tuple[Any, ...], kwargs
 
 
 def _nothing(_: Calls, fn: object, args: object, kwargs: object) -> None:
-    """C code."""
+    """C code has no Python function to unwrap."""
 
 
 def _instance(
     calls: Calls, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Request | None:
-    """An object whose class defines ``__call__`` in Python."""
+    """Unwrap an object whose class defines ``__call__`` in Python."""
     if not calls.is_leaf(fn):
         method = calls.objects.classes.lookup(type(fn), "__call__")
         if type(method) is types.FunctionType:
@@ -102,7 +105,10 @@ _object_new = object.__new__
 
 
 def _construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A class without ``__new__``, with a plain ``__init__``: the step's result is the object, not what it returns."""
+    """Call a class without its own ``__new__`` and with a Python ``__init__``.
+
+    The result of the instruction is the new object, not the result of ``__init__``.
+    """
     custom = calls.objects.classes.lookup(type(cls), "__call__")
     if type(custom) is types.FunctionType:
         return call(calls, custom, (cls, *args), kwargs)

@@ -1,4 +1,7 @@
-"""What C code may meet in its arguments: one walk over them before it runs."""
+"""Scan the arguments of C code before it runs.
+
+The scan finds tensors, symbolic numbers, lazy dictionaries and objects that may run Python code.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.trace.state import Objects, Trace
 
 TENSOR: Final = 1
-PYTHON: Final = 2  # something whose use may start Python frames
+PYTHON: Final = 2  # its use may start Python frames
 LAZY: Final = 4
 SYMBOLIC: Final = 8
 
@@ -26,7 +29,7 @@ _SIMPLE = (IMMUTABLE_TYPES | IDENTITY_TYPES | {types.BuiltinFunctionType, slice}
 _SEQUENCES = frozenset({list, tuple, set, frozenset, collections.deque, torch.Size})
 _VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 
-# How instances of a class are walked (native/scan.c); flags stand in the bits above.
+# How ``native/scan.c`` walks instances of a class. The higher bits hold the flags.
 _LIST, _TUPLE, _DICT, _ITEMS, _RECEIVER = range(1, 6)
 _SHIFT: Final = 3
 CODES: Final[Mapping[type, int]] = MappingProxyType(
@@ -44,7 +47,10 @@ CODES: Final[Mapping[type, int]] = MappingProxyType(
 
 
 def code_of(cls: type) -> int:
-    """What is to be known of a class that is not in ``CODES``: instances may start Python frames, iterators hold anything."""
+    """The code of a class that is not in ``CODES``.
+
+    Instances of such a class may start Python frames. Iterators and dictionary views may also hold tensors.
+    """
     if issubclass(cls, torch.Tensor):
         return TENSOR << _SHIFT
     walks = (dict, _DICT), (list, _LIST), (tuple, _TUPLE), (types.BuiltinMethodType, _RECEIVER)
@@ -59,10 +65,10 @@ def code_of(cls: type) -> int:
 def scan(
     trace: Trace, values: tuple[Any, ...], found: list[Any], *, every: bool = True, keys: bool = False
 ) -> int:
-    """Flags of everything reachable through builtin containers.
+    """The flags of all objects that are reachable through builtin containers.
 
-    ``found`` gets the ``PYTHON`` objects; one of each class, and the opaque ones, if not ``every``. ``keys``: only
-    the keys of the first value count, if it is a dictionary.
+    ``found`` gets the ``PYTHON`` objects. Without ``every``, ``found`` gets one object of each class, and all
+    opaque objects. ``keys``: if the first value is a dictionary, scan only its keys.
     """
     if native.AVAILABLE:
         objects = trace.objects
@@ -73,7 +79,7 @@ def scan(
 
 
 def scan_interpreted(trace: Trace, values: tuple[Any, ...], found: list[Any]) -> int:
-    """As ``scan`` of every object."""
+    """The Python implementation of ``scan`` with ``every=True``."""
     flags = 0
     seen: set[int] = set()
     work = list(values)
@@ -107,8 +113,9 @@ _WALKS: Final[tuple[Callable[[Any], Iterable[Any]], ...]] = (
 
 
 def complete(objects: Objects, values: Iterable[Any], *, instances: bool) -> None:
-    """Fill every incomplete dict reachable through builtin containers (and through instances, if so
-    asked).
+    """Fill every lazy dictionary that is reachable through builtin containers.
+
+    ``instances``: follow instances and bound methods as well.
     """
     seen: set[int] = set()
     work = list(values)

@@ -1,25 +1,35 @@
-"""Registered behaviour: what a call of a definite callable means while tracing.
+"""``RuleTable``: rules of callables.
 
-A rule is found by the identity of the callable, so a replaced function is not mistaken for the
-original. It gets the trace and the arguments as they were passed, raises what the program would
-see, or breaks the graph.
+A rule runs in place of a callable while tracing. Rules are found by the identity of the callable, so a
+function that replaces the original has no rule. A rule gets the trace and the unchanged arguments. A rule
+returns the result, raises the exception that the program would see, or breaks the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.callers import plainly
 from fxstack_capture.trace.state import Trace
 
 Rule = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]
+Positional = Callable[..., Any]
 Request = tuple[Any, tuple[Any, ...], dict[str, Any]]
 Forward = Callable[[Trace, tuple[Any, ...], dict[str, Any]], Request]
 
 
+def _run_plainly(fn: Any, _trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return plainly(fn, args, kwargs)
+
+
 class RuleTable:
-    """Rules by callable. Filled at import time, one topic per file, and joined once."""
+    """Rules by callable.
+
+    Each topic has one file, which fills its table at import time. One table joins all topics.
+    """
 
     def __init__(self, parts: Iterable[RuleTable] = ()) -> None:
         self._rules: dict[int, tuple[object, Rule]] = {}
@@ -31,7 +41,7 @@ class RuleTable:
             self._forwards.update(part._forwards)
 
     def rule(self, *callables: object) -> Callable[[Rule], Rule]:
-        """Decorator: the rule of these callables."""
+        """Decorator: register the rule of these callables."""
 
         def register(rule: Rule) -> Rule:
             for fn in callables:
@@ -40,8 +50,34 @@ class RuleTable:
 
         return register
 
+    def positional(self, fn: Any, least: int, most: int | None = None) -> Callable[[Positional], Positional]:
+        """Decorator: the rule of ``fn``, as ``rule(trace, *args)``, for ``least`` to ``most`` positional arguments.
+
+        Any other call is made plainly: CPython has the error.
+        """
+        counts = range(least, (least if most is None else most) + 1)
+
+        def register(rule: Positional) -> Positional:
+            def checked(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                if kwargs or len(args) not in counts:
+                    return plainly(fn, args, kwargs)
+                return rule(trace, *args)
+
+            self.add(fn, checked)
+            return rule
+
+        return register
+
+    def plain(self, *callables: Any) -> None:
+        """Callables that run as they are: they ask and change nothing that concerns the trace."""
+        for fn in callables:
+            self.add(fn, partial(_run_plainly, fn))
+
     def forward(self, fn: object) -> Callable[[Forward], Forward]:
-        """Decorator: says as which other call a call of ``fn`` goes on (callable, arguments, keywords)."""
+        """Decorator: register a function that returns the call to make in place of a call of ``fn``.
+
+        The function returns a callable, its arguments and its keywords.
+        """
 
         def register(forward: Forward) -> Forward:
             def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,18 +90,21 @@ class RuleTable:
         return register
 
     def forwards_by_id(self) -> dict[int, Forward]:
-        """Those of the rules that only hand on to another call."""
+        """The rules that only forward to another call."""
         return dict(self._forwards)
 
     def add(self, fn: object, rule: Rule) -> None:
         self._rules[id(fn)] = (fn, rule)
 
     def by_id(self) -> dict[int, Rule]:
-        """The rules by the id of their callable (which the table keeps alive)."""
+        """The rules by the id of their callable.
+
+        The table keeps the callables alive, so the ids stay valid.
+        """
         return {key: rule for key, (_, rule) in self._rules.items()}
 
     def codes_by_id(self) -> dict[int, CodeType]:
-        """What the functions written in Python do that the rules say in other words."""
+        """The code objects of the Python functions that have a rule."""
         return {k: fn.__code__ for k, (fn, _) in self._rules.items() if type(fn) is FunctionType}
 
     def __contains__(self, fn: object) -> bool:

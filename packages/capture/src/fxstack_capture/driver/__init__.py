@@ -1,7 +1,7 @@
-"""From a frame without a valid entry to an entry.
+"""Turn a frame without a valid entry into an entry.
 
-``compiler`` is the callback of the frame hook; ``tracing`` traces a frame to its end or to a graph break;
-``attempt`` runs one trace; ``backend`` calls the backend; ``states`` remembers what happened to each code
-object. ``frame_policy`` says which frames are left alone, ``reports`` what users are told. The folder imports
+``compiler`` is the callback of the frame hook. ``tracing`` traces a frame to its end or to a graph break.
+``attempt`` runs one trace. ``backend`` calls the backend. ``states`` keeps the history of each code object.
+``frame_policy`` decides which frames run in plain Python, and ``reports`` informs users. The folder imports
 every other folder of the package. Begin with ``compiler``.
 """

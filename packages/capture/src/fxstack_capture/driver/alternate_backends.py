@@ -1,7 +1,8 @@
-"""``set_stance(force_backend=...)``: compiled functions are compiled by another backend for a while.
+"""Alternate backends: ``set_stance(force_backend=...)`` compiles functions with another backend for a while.
 
-A call of a compiled function is redirected, before any guard is looked at, to an alternate of its compiler that has the
-other backend and entries of its own. A backend that is the function's own anyway is no other one.
+A call of a compiled function is redirected before any guard is checked. It goes to an alternate compiler with
+the other backend and its own entries. If the forced backend is the function's own backend, the function's own
+compiler runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from fxstack_capture.stance import current_stance
 
 
 def named_backend(given: str | Backend) -> Backend:
-    """The backend for what ``force_backend`` was given, where nobody else knows names: ``"eager"`` is the only one.
+    """The backend for the argument of ``force_backend``, if no other package resolves names.
+
+    ``"eager"`` is the only known name.
 
     Raises:
         ValueError: another name.
@@ -30,14 +33,14 @@ def named_backend(given: str | Backend) -> Backend:
 
 
 class Alternates:
-    """The alternates of one compiler; they die with it, or when it is told to forget."""
+    """The alternate compilers of one compiler. They live as long as the compiler, or until ``clear``."""
 
     def __init__(self) -> None:
         self.named_backend: Callable[[Any], Backend] = named_backend
         self._made: list[tuple[Any, Any]] = []
 
     def of(self, compiler: Any, given: str | Backend) -> Any:
-        """The alternate for a forced backend; ``compiler`` itself where it is what that has already."""
+        """The alternate compiler for a forced backend; ``compiler`` itself if it has this backend."""
         for known, alternate in self._made:
             if known is given or (isinstance(given, str) and known == given):
                 return alternate or compiler
@@ -51,7 +54,10 @@ class Alternates:
 
 
 def redirected(optimized: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """``optimized(*args, **kwargs)`` by the backend that is forced now; called by ``native.Optimized``."""
+    """Call ``optimized(*args, **kwargs)`` with the backend that is forced now.
+
+    ``native.Optimized`` calls this function.
+    """
     fn: Callable[..., Any] = optimized.fn
     compiler = getattr(optimized.callback, "__self__", None)
     backend = current_stance().backend

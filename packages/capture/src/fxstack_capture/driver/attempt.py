@@ -1,4 +1,4 @@
-"""One attempt to trace a frame: a fresh trace with all of its parts, run to its end or to a given step."""
+"""One attempt to trace a frame: a new trace with all of its parts, run to its end or to a given step."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left,
 from fxstack_capture.trace.records import DeferredLocal, RootOutcome
 from fxstack_capture.trace.state import Trace
 
-# Interpreting one call takes several Python frames; the C stack is hardly used.
+# Interpreting one call takes several Python frames, but little of the C stack.
 _EXTRA_RECURSION = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of it. Alive only inside ``attempt``'s block."""
+    """The result of an attempt. It is valid only inside of the ``with`` block of ``attempt``."""
 
     trace: Trace
     outcome: RootOutcome
@@ -61,7 +61,7 @@ def new_trace(
 
 @contextmanager
 def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = None) -> Iterator[Attempt]:
-    """Trace ``frame``; torch's global state is put back at the end. Raises GraphBreak."""
+    """Trace ``frame``. Torch's global state is restored at the end. Raises GraphBreak."""
     root = _root_function(frame, trace)
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
@@ -82,18 +82,20 @@ def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = No
 
 
 def _take_apart(trace: Trace) -> None:
-    """Let go of the program's objects now: the parts of a trace know each other, so the collector
-    would come for them much later.
+    """Release the program's objects now.
+
+    The parts of a trace refer to each other, so the garbage collector would free them much later.
     """
     for part in (trace.objects, trace.calls, trace.torch, trace.interp):
         vars(part).clear()
-    # C code that warned took us for its caller. A program that looks through all modules (assertWarns) would see it.
+    # Warnings of C code are attributed to ``native_run``. A program that inspects the registries of all
+    # modules (assertWarns) would see its registry.
     vars(native_run).pop("__warningregistry__", None)
-    trace.interp.tracing = False  # for generators that outlive it
+    trace.interp.tracing = False  # read by generators that outlive the trace
 
 
 def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
-    """A function of its own for the root, so that its cells have the frame as their source."""
+    """A separate function object for the root, so that the frame is the source of its cells."""
     fn = frame.function
     root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
     objects = trace.objects
@@ -105,7 +107,7 @@ def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """A higher recursion limit, and no garbage collection: a trace makes much that dies at once."""
+    """Raise the recursion limit and disable garbage collection: a trace creates many short-lived objects."""
     limit, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, _EXTRA_RECURSION))
     gc.disable()
@@ -120,5 +122,5 @@ def _room() -> Iterator[None]:
 def real_frame(
     function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
 ) -> RealFrame:
-    """What the frame hook says about a frame, as a record."""
+    """The data that the frame hook passes about a frame, as a record."""
     return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

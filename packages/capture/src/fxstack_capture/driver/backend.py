@@ -1,4 +1,4 @@
-"""Calling a backend: ``(GraphModule, example_inputs) -> callable``, as torch.compile calls one."""
+"""Call a backend: ``(GraphModule, example_inputs) -> callable``, with the signature of torch.compile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WANTS_FAKES = "wants_fake_inputs"
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
-    """The backend that runs the captured graph as it is."""
+    """The backend that runs the captured graph unchanged."""
     result: Callable[..., Any] = graph_module.forward
     return result
 
@@ -75,7 +75,10 @@ def name_of(backend: Backend) -> str:
 def compile_graph(
     backend: Backend, captured: CapturedCode, where: str, options: CaptureOptions, frame: RealFrame
 ) -> Callable[..., Any]:
-    """The compiled graph; it runs with the frame hook off. Raises BackendError, or SkipFrame if the backend does."""
+    """Compile a captured graph. The result runs with the frame hook off.
+
+    Raises BackendError. If the backend raises SkipFrame, SkipFrame propagates.
+    """
     before = state.present()
     try:
         with _inputs_for(backend, captured, frame) as example_inputs:
@@ -84,7 +87,7 @@ def compile_graph(
         raise
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
-    finally:  # a backend that runs the graph sets what the graph sets
+    finally:  # a backend that runs the graph changes the state that the graph changes
         state.put_back(before)
     if not callable(made):
         error = TypeError(f"it returned a {type(made).__qualname__}, not a callable")

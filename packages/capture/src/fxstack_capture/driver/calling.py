@@ -1,4 +1,4 @@
-"""The frame that a call would start, found without making the call."""
+"""Compute the frame that a call would start, without making the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxstack_capture.guards.accesses import RealFrame
 
 
 def function_of(fn: Any) -> tuple[FunctionType, tuple[Any, ...]]:
-    """The Python function behind a callable, and the arguments that come first."""
+    """The Python function of a callable, and the leading arguments that the callable adds."""
     leading: tuple[Any, ...] = ()
     for _ in range(10):
         if isinstance(fn, FunctionType):

@@ -1,4 +1,4 @@
-"""From a frame to an entry: the callback of the frame hook.
+"""``FrameCompiler``: the callback of the frame hook, which turns a frame into an entry.
 
 A ``FrameCompiler`` belongs to one ``optimize`` call. It owns the entries (through ``native.Owner``), the
 resume functions and the shape histories of the functions that ran under it.
@@ -78,10 +78,11 @@ from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import paused_collector
 from fxstack_interchange.torch_settings import warn_of_ignored
 
-# Tracing changes process-wide torch state (default dtype, for one): one thread traces at a time.
+# Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
 _TRACING: Final = threading.RLock()
 
-# Frames of a function without any torch operation that are looked at, or compiled for their breaks, before it is left alone.
+# The number of frames of a function without torch operations that the compiler traces, or compiles because of
+# graph breaks, before the function stays in plain Python.
 _PATIENCE = 2
 
 _REPLACED = "while the program replaces functions that a compiler needs"
@@ -98,7 +99,10 @@ class FrameCompiler:
         observer: Observer | None = None,
         records: list[FrameRecord] | None = None,
     ) -> None:
-        """``records``: where to write down what becomes of frames; None keeps nothing alive."""
+        """``records`` receives a record of each frame.
+
+        With None, the compiler keeps no traced object alive.
+        """
         self.backend = backend
         self._options = with_environment(options)
         self.owner = owner
@@ -132,14 +136,14 @@ class FrameCompiler:
         return with_fullgraph(with_changes(with_settings(self._options)))
 
     def with_backend(self, backend: Backend) -> FrameCompiler:
-        """This compiler with another backend, and entries of its own."""
+        """A copy of this compiler with another backend and its own entries."""
         made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
         made.root, made.contract, made.first = self.root, self.contract, self.first
         made.states.profile = self.states.profile
         return made
 
     def reset(self) -> None:
-        """Forget everything that was compiled."""
+        """Delete all compiled entries and all state of compilations."""
         self.alternates.clear()
         self.owner.clear()
         self.resumptions.clear()
@@ -156,8 +160,8 @@ class FrameCompiler:
         arguments: dict[str, object],
         cells: tuple[CellType, ...],
     ) -> Any:
-        """Called by the frame hook for a frame without a valid entry; see ``native``."""
-        # Calls of modules come first: code that runs in plain Python comes here with every one.
+        """The frame hook calls this method for a frame without a valid entry; see ``native``."""
+        # Check calls of modules first: code in plain Python gets here with every call of a module.
         if is_module_call(code) and arguments.get("self") is not self.root:
             return native.RUN
         if self.options.disable:
@@ -194,7 +198,7 @@ class FrameCompiler:
             return self._called(frame, code, replaced)
 
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:
-        """Torch-function modes of the program do not see what is done here."""
+        """Compile a frame while the program's torch-function modes are suspended."""
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
             return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy")
@@ -209,7 +213,7 @@ class FrameCompiler:
             end_postponement(code, state)
             with put_back():
                 fitting, again = fitting_entry(frame, code, self.owner)
-            if fitting is not None:  # another thread was faster
+            if fitting is not None:  # another thread has compiled the frame
                 return fitting
             self.tally.traced += 1
             if stance.forbids_compiling:
@@ -226,14 +230,16 @@ class FrameCompiler:
                 self._announce(again)
             made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
-                # The hook would install the entry when this lock is gone: another thread would compile it again.
+                # Install the entry while this thread holds the lock. The hook would install it after the
+                # release of the lock, and another thread could compile the frame again before.
                 native.install(code, made)
             return made
 
     def _forbidden(self, code: CodeType, why: str) -> Any:
-        """The frame runs in plain Python, unless it is the first one of what has to be one graph.
+        """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
 
-        Torch's exporter, which sees the operators of a plain call, replaces ``max`` and others, too.
+        Torch's exporter also replaces functions such as ``max``. The exporter traces the operators of a plain
+        call, so there this method does not raise.
         """
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
             raise plain(f"{self._named(code).co_qualname}, {why},")
@@ -248,18 +254,19 @@ class FrameCompiler:
         return postpone(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
-        """Whether a frame that gets no tensor misses again, and no graph of its function has computed anything so far.
+        """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors.
 
-        So are functions of libraries that look names up (a module's ``__getattr__``): each call asks for another one.
+        Library functions that look names up (a module's ``__getattr__``) are such functions: each call looks
+        another name up.
         """
         if len(again.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
 
     def _announce(self, again: Recompilation) -> None:
-        """Say that and why a function is compiled again."""
+        """Report that a function is compiled again, and the reasons."""
         LOG.info("%s", again.message)
-        told = getattr(self.observer, "on_recompile", None)  # observers need not care
+        told = getattr(self.observer, "on_recompile", None)  # the method is optional
         if told is not None:
             told(again)
         if self.options.error_on_recompile:
@@ -288,14 +295,14 @@ class FrameCompiler:
         return self._install(frame, code, state, written, again)
 
     def _meet(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
-        """The first call under ``eager_then_compile``: its sizes are noted, and it runs in plain Python."""
+        """Run the first call under ``eager_then_compile`` in plain Python, and record its sizes."""
         state.met = True
-        with suppress(Exception, GraphBreak):  # the call that is compiled will have it, too
+        with suppress(Exception, GraphBreak):  # the next call is compiled and raises the same error
             self._write(frame, code, state)
         return native.RUN
 
     def look(self, frame: RealFrame, code: CodeType) -> None:
-        """Trace a frame and write down what would become of it; nothing is compiled or installed."""
+        """Trace a frame and record the result. This compiles and installs nothing."""
         try:
             written = self._write(frame, code, CodeState())
         except (CannotRebuildError, CannotResumeError) as reason:
@@ -373,6 +380,7 @@ class FrameCompiler:
                 if whole:
                     raise Unsupported(record) from None
                 return self._plain(code, state, record.message)
+            # The backend may have added guards on symbolic sizes.
             late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
                 written = replace(written, guards=(*written.guards, *late))
@@ -392,7 +400,11 @@ class FrameCompiler:
         return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
 
     def _follows_a_graph(self, code: CodeType) -> bool:
-        """Whether other kinds of calls of it have graphs: what is left of a loop that has ended does nothing, its rounds do."""
+        """Whether the function of a resume function has graphs in other calls.
+
+        A resume function after the last iteration of a loop has no operations, although the resume functions
+        of earlier iterations have.
+        """
         user = self.resumptions.user_of(code)
         return user is not code and self.states.of(user).computes
 
@@ -436,7 +448,7 @@ class FrameCompiler:
         return native.SKIP
 
     def _failed(self, code: CodeType, error: Exception) -> Any:
-        """A defect of ours: say so once, run the frame in plain Python."""
+        """Handle a defect of the compiler: warn once, and run the frame in plain Python."""
         if self.options.fullgraph:
             raise graph_error(error) from error
         self._mistakes.warn(self._named(code), f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Which frame of a compiled callable a shape contract is about, and what its arguments are."""
+"""Shape contracts: find the frame of a compiled callable to which a contract applies, and its arguments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Arguments = dict[str, tuple[object, "Source | None"]]
 
 
 class CallContract:
-    """A shape contract for the calls of ``fn``, a function, method, partial or module.
+    """A shape contract for the calls of ``fn``, which is a function, method, partial or module.
 
     Raises:
-        TypeError: ``fn`` runs no Python function, so nothing has parameters that the contract could be about.
+        TypeError: ``fn`` runs no Python function, so it has no parameters for a contract.
     """
 
     def __init__(self, contract: ShapeContract, fn: Callable[..., Any]) -> None:
@@ -33,10 +33,10 @@ class CallContract:
         self._called()
 
     def bind(self, frame: RealFrame) -> Bound | None:
-        """The contract over the arguments of this frame; None for frames that it is not about.
+        """The contract bound to the arguments of this frame; None if the contract is not about the frame.
 
         Raises:
-            ShapeContractError: the call does not keep to it.
+            ShapeContractError: the call violates the contract.
         """
         arguments = frame.arguments
         code = frame.function.__code__
@@ -55,7 +55,10 @@ class CallContract:
 
 
 def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
-    """What the arguments of ``frame``, a call of a module, are called in its ``forward``; {} where that is not Python."""
+    """The names in ``forward`` of the arguments of ``frame``, which is a call of a module.
+
+    The result is empty if ``forward`` is not a Python function.
+    """
     module: Any = frame.arguments.get("self")
     try:
         called = _function_and_given(module.forward)
@@ -66,7 +69,7 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
-    """The Python function that a call comes to, and how many arguments it is given before the caller's."""
+    """The Python function that a call reaches, and the number of arguments before the caller's arguments."""
     given = 0
     while isinstance(fn, functools.partial):
         fn, given = fn.func, given + len(fn.args)
@@ -75,7 +78,7 @@ def _function_and_given(fn: Any) -> tuple[FunctionType, int]:
 
 
 def _of_module(frame: RealFrame, function: FunctionType, leading: int) -> Arguments:
-    """The arguments of ``forward`` as a call of the module passes them on."""
+    """The arguments of ``forward`` that a call of the module passes on."""
     args: Any = frame.arguments["args"]
     keywords: Any = frame.arguments["kwargs"]
     rest = dict(keywords)

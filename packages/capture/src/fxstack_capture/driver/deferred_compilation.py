@@ -1,4 +1,4 @@
-"""Frames that are not traced yet: they run as they are, with all that they call, for as long as something holds."""
+"""Deferred compilation: frames that run in plain Python, with all calls in them, as long as a guard holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxstack_capture.guards.tree import compile_guards
 
 
 def postpone(owner: object, frame: RealFrame, code: CodeType, state: CodeState, until: Guard) -> Any:
-    """An entry that runs the frame in plain Python for as long as ``until`` holds."""
+    """Create an entry that runs the frame in plain Python as long as ``until`` holds."""
     entry = native.Entry(owner, compile_guards((until,), code), disabled_code(frame, code))
     state.postponed.append(entry)
     state.plain_calls += 1
@@ -22,6 +22,9 @@ def postpone(owner: object, frame: RealFrame, code: CodeType, state: CodeState, 
 
 
 def end_postponement(code: CodeType, state: CodeState) -> None:
-    """Forget such entries, which have rejected this call: it is no recompilation."""
+    """Remove the deferred entries.
+
+    Their guards have rejected this call, which is therefore no recompilation.
+    """
     while state.postponed:
         native.remove(code, state.postponed.pop())

@@ -1,4 +1,4 @@
-"""Errors that a user of capture sees."""
+"""Exceptions and warnings that users of capture see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from fxstack_capture.guards.explain import GuardFailure
 
 
 class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.compile know
-    """One whole graph was asked for and cannot be had. ``record`` says why as data."""
+    """The caller requested one whole graph, and the program cannot be captured as one.
+
+    ``record`` has the reason.
+    """
 
     def __init__(self, record: BreakRecord) -> None:
         super().__init__(record.message)
@@ -15,7 +18,7 @@ class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.co
 
 
 class GuardError(RuntimeError):
-    """A captured graph was called in a way that it is not for. ``failure`` has the guard that does not hold."""
+    """The guards of a captured graph reject a call. ``failure`` has the failed guard."""
 
     def __init__(self, name: str, failure: GuardFailure, captured: str) -> None:
         super().__init__(
@@ -41,34 +44,37 @@ class BackendError(RuntimeError):
 
 
 class SkipFrame(Exception):  # noqa: N818 - a request, not an error
-    """A backend raises this to say that the frame of the graph it was given should run in plain Python."""
+    """A backend raises this exception to request that the frame of its graph runs in plain Python."""
 
 
 class ComptimeError(RuntimeError):
-    """Code given to ``comptime`` raised an exception, which is its cause."""
+    """Code given to ``comptime`` raised an exception, which is the cause of this error."""
 
 
 class WrongResultError(RuntimeError):
-    """``verify_correctness`` found that compiled code and graph disagree."""
+    """``verify_correctness`` found that results of the compiled code and of the graph differ."""
 
 
 class RecompileLimitError(RuntimeError):
-    """``fail_on_recompile_limit`` was set and a function reached ``recompile_limit`` entries."""
+    """``fail_on_recompile_limit`` is set, and a function has reached ``recompile_limit`` entries."""
 
 
 class RecompileError(RuntimeError):
-    """What is compiled does not fit a call, and ``error_on_recompile`` or ``set_stance("fail_on_recompile")`` forbids more."""
+    """No entry fits a call, and an option or a stance forbids compiling.
+
+    The option is ``error_on_recompile``, the stance ``set_stance("fail_on_recompile")``.
+    """
 
 
 class TracingWarning(UserWarning):
-    """A frame runs in plain Python because tracing it failed in a way that is not the program's doing."""
+    """A frame runs in plain Python because tracing failed in a way that the program did not cause."""
 
 
 def plain(why: str) -> Unsupported:
-    """What is raised instead of running a frame in plain Python, under ``fullgraph=True``."""
+    """The error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
     return Unsupported(graph_break("plain-python", why).record)
 
 
 def graph_error(error: Exception) -> Unsupported:
-    """An internal error where one whole graph was asked for."""
+    """The error for an internal error when the caller requested one whole graph."""
     return Unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

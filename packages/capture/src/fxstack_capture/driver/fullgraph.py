@@ -1,6 +1,6 @@
-"""``fullgraph=True``: a frame that would run in plain Python, for whatever reason, is an error that names the reason.
+"""``fullgraph=True``: a frame that would run in plain Python raises an error with the reason.
 
-The first frame of a call counts, which is compiled first of all; what it calls is a part of its graph.
+The check applies to the first frame of a call, which is compiled first. Its callees are part of its graph.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from fxstack_capture.driver.frame_policy.policy import has_foreign_modes, is_own
 
 
 def demand_compiled(function: FunctionType) -> None:
-    """Raises ``Unsupported`` where the first frame of a call, one of ``function``, would not be looked at."""
+    """Raise ``Unsupported`` if the first frame of a call, a frame of ``function``, would not be traced."""
     name = function.__qualname__
     if is_disabled(function):
-        raise plain(f"{name}, which is marked as not to be compiled,")
+        raise plain(f"{name}, which is excluded from compilation,")
     if is_own(function):
         raise plain(f"{name}, a function of the compiler,")
     if has_foreign_modes():
@@ -26,16 +26,17 @@ def demand_compiled(function: FunctionType) -> None:
 
 
 def first_frame_of(fn: object) -> CodeType | None:
-    """The code with which a call of ``fn`` begins; None where that is not Python's."""
+    """The code object with which a call of ``fn`` begins; None if the code is not Python code."""
     while isinstance(fn, (functools.partial, MethodType)):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     if not isinstance(fn, FunctionType):
+        # A call of a class begins in C code.
         fn = None if isinstance(fn, type) else getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself
     return fn.__code__ if isinstance(fn, FunctionType) else None
 
 
 def runs_later(code: CodeType) -> bool:
-    """Whether the body of a function runs after its call, where nothing is compiled: a generator, a coroutine."""
+    """Whether the body of a function runs after its call and is not compiled: a generator or a coroutine."""
     return bool(code.co_flags & _LATER)
 
 

@@ -1,11 +1,13 @@
-"""A callable whose compiled calls take longer than plain ones is left in plain Python.
+"""Profitability: a callable whose compiled calls take longer than plain calls runs in plain Python.
 
-Graph breaks cost: each piece between two of them has guards and a call of its own, and a loop that breaks around a few
-small operators is slower compiled than interpreted. Nothing but a measurement tells for sure, so once a callable with graph
-breaks (or without any graph) has stopped compiling, some of its calls are timed, compiled and plain in turn.
+Graph breaks cost time: each piece between two breaks has guards and its own call, and a loop that breaks
+around a few small operators is slower compiled than interpreted. Only a measurement decides. When a callable
+with graph breaks, or without any graph, has stopped compiling, some of its calls are timed, compiled and
+plain in turn.
 
-One whole graph is never tried: what it costs is known, and small. Neither are calls whose result takes part in a backward,
-which may be where the time is saved, nor anything once CUDA is in use, where calls return before the work is done.
+Callables with one whole graph are not timed, because their overhead is known and small. Calls whose results
+take part in a backward are not timed, because compilation may save time in the backward. No calls are timed
+once CUDA is in use, because calls return before the work is done.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from fxstack_interchange.user_warnings import warn_user
 # Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
 # compared.
 
-# What ``begin`` answers; see ``native``.
+# The results of ``begin``; see ``native``.
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
 
 _STABLE_CALLS = 4
 """Calls without any tracing before calls are timed."""
 
-# The sequence of Thue and Morse: no period of the arguments (two sizes in turn, say) favours either side.
+# The Thue-Morse sequence: no period of the arguments (for example two alternating sizes) favours either side.
 _PLAIN_ROUNDS: Final = tuple(n.bit_count() % 2 == 1 for n in range(16))
 
 _SLOWER: Final = 1.05
@@ -53,7 +55,7 @@ _FIRST_REST, _LONGEST_REST = 1_000, 64_000
 
 
 class Recorded(Protocol):
-    """What the timing uses of the compiler of a callable."""
+    """The part of a callable's compiler that the timing uses."""
 
     @property
     def tally(self) -> Tally: ...
@@ -64,7 +66,7 @@ class Recorded(Protocol):
 
 @dataclass(slots=True)
 class Trial:
-    """The trial of one callable: ``Optimized.trial`` of ``native``."""
+    """The timing of one callable: ``Optimized.trial`` of ``native``."""
 
     compiler: Recorded
     callable: Any
@@ -77,7 +79,7 @@ class Trial:
     is_told: bool = False
 
     def begin(self, optimized: Any) -> int:
-        """How the next call runs."""
+        """The way in which the next call runs."""
         tally = self.compiler.tally
         if current_stance() != Stance():
             return _COMPILED
@@ -94,7 +96,7 @@ class Trial:
         return _TIME_PLAIN if _PLAIN_ROUNDS[turn % len(_PLAIN_ROUNDS)] else _TIME_COMPILED
 
     def end(self, optimized: Any, plain: bool, nanoseconds: int, result: object) -> None:
-        """Take the time of a call that was timed, and judge when there are enough."""
+        """Record the time of a call, and decide when there are enough times."""
         if self.traced != self.compiler.tally.traced:
             self._start_again()
             return
@@ -146,28 +148,28 @@ class Trial:
 
 
 class Trials:
-    """The callables of one ``Recorded`` that are tried."""
+    """The callables of one ``Recorded`` that are timed."""
 
     def __init__(self, compiler: Recorded) -> None:
         self._compiler = compiler
         self._tried: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def add(self, optimized: Any, called: Any) -> None:
-        """Try ``optimized``, the native wrapper of ``called``."""
+        """Time ``optimized``, the native wrapper of ``called``."""
         self._tried[optimized] = called
         optimized.trial = Trial(self._compiler, called)
 
     def restart(self) -> None:
-        """Forget all verdicts."""
+        """Delete all decisions."""
         for optimized, called in [*self._tried.items()]:
             optimized.plain_calls = 0
             optimized.trial = Trial(self._compiler, called)
 
 
 def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
-    """Whether compiled calls take longer; None where they do in the median and it may be chance.
+    """Whether compiled calls take longer; None if their median is longer and the difference may be chance.
 
-    The longest calls, one in eight, do not count: the garbage collector may have run in them.
+    The longest eighth of the calls does not count, because the garbage collector may have run in them.
     """
     compiled = sorted(compiled)[: -len(compiled) // 8]
     plain = sorted(plain)[: -len(plain) // 8]
@@ -178,14 +180,20 @@ def is_slower(compiled: list[int], plain: list[int]) -> bool | None:
 
 
 def _can_be_timed() -> bool:
-    """Not on CUDA, and not where the program wants the same bits in every run: plain calls may round differently."""
+    """Whether calls may be timed: not on CUDA, and not with deterministic algorithms.
+
+    With deterministic algorithms the program wants the same bits in every run, and plain calls may round
+    differently.
+    """
     return not (torch.cuda.is_initialized() or torch.are_deterministic_algorithms_enabled())
 
 
 def _may_need_gradients(result: object, depth: int = 0) -> bool:
-    """Whether a backward may go through a result; objects of classes that are not known, and deep ones, may hold anything.
+    """Whether a backward may go through a result.
 
-    Looked at by C code alone: no method of the program runs.
+    Objects of unknown classes and deep objects may hold tensors.
+
+    Only C code reads the result, so no method of the program runs.
     """
     if isinstance(result, torch.Tensor):
         with torch_compat.DisableTorchFunction():

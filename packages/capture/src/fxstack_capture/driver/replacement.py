@@ -1,4 +1,4 @@
-"""A frame's replacement in the making."""
+"""The draft of a frame's replacement code, with the data from the trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxstack_capture.trace.records import CapturedCode
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A frame's replacement in the making, and what it was made from."""
+    """The draft of a frame's replacement code, and the results of the trace."""
 
     draft: Draft | None
     guards: tuple[Guard, ...]
@@ -25,19 +25,22 @@ class Written:
 
     @property
     def error(self) -> str:
-        """The exception that the trace ended with, as text."""
+        """The exception with which the trace ended, as text."""
         return "" if self.raised is None else shown(self.raised)
 
 
 def late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """What the backend assumed of symbolic sizes beyond what the trace did."""
+    """Guards on symbolic sizes that the backend added to the guards of the trace."""
     demands = tuple(captured.demands())
     seen = {(guard.source, guard.check) for guard in known} if demands else set()
     return tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
 
 
 def has_tensors(draft: Draft) -> bool:
-    """Whether there is anything to compile; numbers alone become symbolic by changing from call to call."""
+    """Whether the graph computes more than numbers.
+
+    Numbers alone give no reason to compile: a number becomes symbolic when it changes between calls.
+    """
     return draft.captured is not None and not computes_numbers_only(draft.captured)
 
 

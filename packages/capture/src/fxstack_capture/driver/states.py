@@ -1,8 +1,8 @@
-"""What the driver remembers of each code object that ran under it, for as long as the code object lives.
+"""The history of each code object that ran under a compiler, as long as the code object lives.
 
-Ids of code objects are used again once they are gone, and programs that make functions as they go (``exec``,
-code generators) would fill the table: an entry goes with its code object, and only the history of what was seen
-of shapes is kept, under the function's name, for the profile.
+The id of a code object is reused after its death, and programs that generate functions (``exec``, code
+generators) would fill the table. The state is therefore deleted with its code object. Only the history of
+shapes is kept, under the function's name, for the profile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REJECTIONS = 100
 
 @dataclass(slots=True)
 class CodeState:
-    """What is remembered of one code object."""
+    """The history of one code object."""
 
     history: FrameHistory = field(default_factory=FrameHistory)
     without_operations: int = 0
@@ -38,14 +38,19 @@ class CodeState:
     """Whether it has been called under the stance ``eager_then_compile``."""
 
     def may_have_changed(self) -> bool:
-        """Whether another thread may have changed what a frame was traced with: the next call tries again, many times."""
+        """Whether another thread may have changed objects during the trace.
+
+        Then the next call compiles again.
+
+        The number of such attempts is limited.
+        """
         self.rejections += 1
         return threading.active_count() > 1 and self.rejections <= _REJECTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """``code`` takes the entry out of the table when the code object goes."""
+    """A state in the table. The callback of the weak reference ``code`` removes the state."""
 
     state: CodeState
     name: str
@@ -62,7 +67,7 @@ class CodeStates:
         self._gone: list[ShapeProfile] = []
 
     def of(self, code: CodeType) -> CodeState:
-        """The state of ``code``; a new one starts from the profile."""
+        """The state of ``code``. A new state starts from the profile."""
         kept = self._states.get(id(code))
         if kept is None:
             name, key = key_of(code), id(code)
@@ -77,15 +82,15 @@ class CodeStates:
             self._gone = [self.seen_in([kept]).merged(*self._gone)]
 
     def seen_in(self, states: list[_Kept]) -> ShapeProfile:
-        """The profile of these alone."""
+        """The profile of these states alone."""
         return ShapeProfile().merged(*(ShapeProfile({s.name: s.state.history}) for s in states))
 
     def seen(self) -> ShapeProfile:
-        """The profile it started from, joined with what was seen since."""
+        """The initial profile, merged with the shapes seen since."""
         return self.profile.merged(*self._gone, self.seen_in([*self._states.values()]))
 
     def clear(self) -> None:
-        """Forget everything but the profile."""
+        """Delete everything except the initial profile."""
         self._states.clear()
         self._gone.clear()
 

@@ -1,4 +1,4 @@
-"""Trace one frame: to its end, or to the first place where the graph must break and can."""
+"""Trace one frame to its end, or to the first graph break at which execution can resume."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from fxstack_capture.shapes.chosen import choices_of
 from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
 from fxstack_capture.trace.records import Raised, Returned, Stopped
 
-# How often a frame is traced: to the end, to a break, to where an object was made that cannot leave.
+# The number of traces of a frame: to the end, to a break, to the creation of an object that cannot leave the
+# graph.
 _ATTEMPTS = 12
 
-# Calls of a function that run in plain Python because something is cached by them.
+# The number of calls of a function that run in plain Python because the calls fill a cache.
 _PLAIN_CALLS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTracing:
-    """What the tracing of a frame depends on. ``report`` is told of each graph break; it may raise."""
+    """Traces frames with given options. ``report`` is called for each graph break and may raise."""
 
     options: CaptureOptions
     programs: ProgramTable
@@ -46,7 +47,10 @@ class FrameTracing:
     report: Callable[..., None]
 
     def write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
-        """Trace to the end or to the first graph break; then stop there, or earlier if what leaves demands it."""
+        """Trace to the end or to the first graph break. Then trace again up to the break.
+
+        The second trace stops earlier if an object cannot leave the graph at the break.
+        """
         stop_at: tuple[int, ...] | None = None
         record: BreakRecord | None = None
         found: BreakRecord | None
@@ -62,9 +66,11 @@ class FrameTracing:
                     polyfills=polyfills,
                 )
             except HandledError:
+                # Trace again, and end graphs at calls whose errors the program may handle.
                 ending, stop_at, record = True, None, None
                 continue
             except RefusedError:
+                # Trace again without assumed checks.
                 assuming, stop_at, record = False, None, None
                 continue
             except GraphBreak as reason:
@@ -73,6 +79,7 @@ class FrameTracing:
                 if reason.until is not None:
                     raise
                 if reason.below_c_code and not (polyfills or self.options.fullgraph):
+                    # Trace again with polyfills, so that the graph can break below C code.
                     polyfills, stop_at, record = True, None, None
                     self.polyfilled.add(user)
                     continue
@@ -87,7 +94,7 @@ class FrameTracing:
                     raise
                 at, found = (), record
             if not at and stop_at is not None and len(stop_at) > 1:
-                stop_at = stop_at[:-1]  # the caller's operation runs in plain Python instead
+                stop_at = stop_at[:-1]  # run the caller's call in plain Python instead
                 continue
             if not at or found is None or (stop_at is not None and at >= stop_at):
                 if is_error and found is not None:
@@ -136,6 +143,6 @@ class FrameTracing:
                 return draft_stop(done.trace, frame, code, done.outcome, self.resumptions), None
             case Raised(error):
                 if done.trace.torch.assumptions.passed is not None:
-                    raise RefusedError  # it may be an error of the assumed branch alone
+                    raise RefusedError  # only the assumed branch may raise this error
                 return None, error
         raise AssertionError(done.outcome)

@@ -34,10 +34,10 @@ from fxstack_interchange import StageGraph
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One whole graph. Calling it runs the graph with the inputs found from the arguments, effects included.
+    """One whole graph. A call reads the inputs from the arguments, runs the graph and replays side effects.
 
-    A call checks the guards first (they need the C extension). For arguments that the graph is not for, the result of ``capture``
-    raises ``GuardError``, and the result of ``export`` raises ``ShapeContractError``.
+    A call checks the guards first (this needs the C extension). If the guards reject the arguments, the
+    result of ``capture`` raises ``GuardError``, and the result of ``export`` raises ``ShapeContractError``.
     """
 
     stage_graph: StageGraph
@@ -60,7 +60,7 @@ class Captured:
 
     @property
     def code(self) -> str:
-        """What surrounds the graph, as Python-like text."""
+        """The code around the graph, as Python-like text."""
         return self.emitted.text
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -75,7 +75,7 @@ def capture_whole(
     options: CaptureOptions,
     contract: ShapeContract | None = None,
 ) -> Captured:
-    """Trace one call; raises ``Unsupported``, ``ShapeContractError``, or what the program itself raises."""
+    """Trace one call. Raises ``Unsupported``, ``ShapeContractError``, or the exception of the program."""
     _, leading = function_of(fn)
     frame = frame_of_call(fn, args, kwargs)
     function = frame.function
@@ -115,7 +115,7 @@ def capture_whole(
 
 
 class _Checking:
-    """Checks that everything holds that the trace of a captured graph relied on, and its contract if it has one."""
+    """Checks all guards of a captured graph, and its contract if it has one."""
 
     def __init__(
         self, fn: Callable[..., Any], contract: CallContract | None, guards: tuple[Guard, ...], captured: str
@@ -130,7 +130,7 @@ class _Checking:
         except TypeError:
             if self._contract is not None:
                 raise
-            return  # the call itself raises what Python raises of such arguments
+            return  # the call itself raises the TypeError
         if self._contract is not None:
             self._contract.bind(frame)
         if not native.AVAILABLE:
@@ -151,7 +151,7 @@ class _Checking:
 
 
 def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:
-    """The inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``, the first of them."""
+    """The first inputs of a graph in words: ``x: float32[3, 4], y: int64[3]``."""
     shown = [
         f"{names.get(source, source).name}: {_in_words(example)}"
         for source, example in zip(sources, examples, strict=True)

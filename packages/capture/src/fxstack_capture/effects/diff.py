@@ -1,4 +1,4 @@
-"""Compare proxies with what they held at entry: the difference is the side effect."""
+"""The side effects of a trace: the difference between the proxies and their original contents."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from fxstack_capture.trace.state import Objects
 
 
 def diff(objects: Objects) -> Effects:
-    """All effects so far. Proxies are not changed: tracing may go on and ``diff`` be called
-    again.
+    """Return all side effects so far.
+
+    The proxies do not change, so a trace may call ``diff`` several times.
     """
-    # First of all: an iterator does not see what its container becomes.
+    # Iterators advance before any other effect, so that they do not see the new contents of their containers.
     records: list[Effect] = [Advance(*step) for step in objects.iterators.advances()]
     for entry in list(objects.registry.by_proxy.values()):
         changes = _changes(objects, entry)
@@ -49,7 +50,7 @@ def diff(objects: Objects) -> Effects:
 
 
 def _changes(objects: Objects, entry: Entry) -> list[Effect]:
-    """Writes to one pre-existing object (an instance's dictionary is an entry of its own)."""
+    """Return the writes to one pre-existing object. The dictionary of an instance is an entry of its own."""
     key = id(entry.proxy)
     records: list[Effect] = []
     held = objects.contents.get(key)
@@ -94,7 +95,7 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def list_changes(held: tuple[Any, ...], now: list[Any], source: Source) -> Iterator[Effect]:
-    """One slice assignment between the common prefix and the common suffix."""
+    """Yield one slice assignment between the common prefix and the common suffix."""
     shorter = min(len(held), len(now))
     start = 0
     while start < shorter and held[start] is now[start]:
@@ -117,8 +118,9 @@ def _set_changes(proxy: set[Any], held: tuple[Any, ...], source: Source) -> Iter
 
 
 def _dict_changes(proxy: dict[Any, Any], held: tuple[Any, ...], source: Source) -> Iterator[Effect]:
-    """A dict subclass that entered whole: keep the longest prefix whose order is right, store the
-    rest again.
+    """Yield the writes to an instance of a dict subclass whose items were wrapped at once.
+
+    The longest prefix with the right order stays. The other items are stored again.
     """
     now = (
         list(collections.OrderedDict.items(proxy))
@@ -170,7 +172,7 @@ def _cell(cell: Any) -> Iterator[Effect]:
 
 
 def _contexts(objects: Objects) -> Iterator[Effect]:
-    """Writes to context variables that are not taken back."""
+    """Yield the writes to context variables that the program has not reset."""
     for var, value in objects.context.items():
         if value is not DEFERRED:
             yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})

@@ -1,9 +1,9 @@
 """Frozen records of side effects.
 
-Each says which pre-existing object (by its source) changes how. Every record is one *primitive*
-write: replaying it runs no user code (``dict.__setitem__``, ``list.__setitem__`` of a slice,
-``cell.cell_contents``...). Values and keys are objects of the trace: tensors and numbers of the
-graph, proxies, or objects made during the trace.
+A record names a pre-existing object by its source and describes one write to the object. The write is
+*primitive*: replaying the write runs no code of the program (``dict.__setitem__``, ``list.__setitem__`` of a
+slice, ``cell.cell_contents``...). Values and keys are objects of the trace: tensors and numbers of the graph,
+proxies, or objects made during the trace.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from fxstack_capture.sources import Source
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A write to the object found at ``target``; ``target`` is evaluated as it was before any
-    effect.
-    """
+    """A write to the object at source ``target``. ``target`` is evaluated before any effect is replayed."""
 
     target: Source
 
 
 @dataclass(frozen=True, slots=True)
 class DictSet(Effect):
-    """``target[key] = value`` by the C-level store of its builtin base class.
+    """``target[key] = value`` by the C-level store of the builtin base class.
 
-    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or
-    a module's globals.
+    ``target`` is a dict (or subclass), an instance's ``__dict__`` (an ``InstanceDict`` source), or a module's
+    globals.
     """
 
     key: Any
@@ -38,14 +36,14 @@ class DictSet(Effect):
 
 @dataclass(frozen=True, slots=True)
 class DictDelete(Effect):
-    """``del target[key]``, as ``DictSet``."""
+    """``del target[key]``. ``target`` is as in ``DictSet``."""
 
     key: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ListReplace(Effect):
-    """``target[start:stop] = items`` of a list or a subclass."""
+    """``target[start:stop] = items`` of a list or an instance of a subclass."""
 
     start: int
     stop: int
@@ -54,28 +52,31 @@ class ListReplace(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Advance(Effect):
-    """``count`` calls of ``next(target)``; one more than there are items leaves the iterator finished."""
+    """``count`` calls of ``next(target)``.
+
+    One call more than there are items leaves the iterator exhausted.
+    """
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListExtend(Effect):
-    """``target.extend(items)`` of a list, wherever it ends."""
+    """``target.extend(items)`` of a list, whatever its length is."""
 
     items: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DequeReplace(Effect):
-    """The whole content of a deque."""
+    """Replace the whole content of a deque by ``items``."""
 
     items: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetChange(Effect):
-    """Members that leave and members that join a set."""
+    """Remove the members ``removed`` from a set and add the members ``added``."""
 
     removed: tuple[Any, ...]
     added: tuple[Any, ...]
@@ -127,7 +128,7 @@ class ClassDelete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Call(Effect):
-    """``target(*args, **kwargs)`` for real, result dropped: a deferred log message, say."""
+    """A real call ``target(*args, **kwargs)`` whose result is dropped, for example a deferred log message."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -135,7 +136,7 @@ class Call(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """All effects of one trace, in the order in which they are to be replayed."""
+    """All side effects of one trace, in the order of replay."""
 
     records: tuple[Effect, ...]
 
@@ -146,8 +147,9 @@ class Effects:
         return len(self.records)
 
     def values(self) -> tuple[Any, ...]:
-        """Every object of the trace that the records hold (what a replay needs to be able to
-        rebuild).
+        """Return every object of the trace that the records hold.
+
+        The replacement code must rebuild these objects.
         """
         found: list[Any] = []
         for record in self.records:
@@ -158,10 +160,10 @@ class Effects:
         return tuple(found)
 
     def identity(self) -> tuple[Any, ...]:
-        """What is written where: equal for the effects of a later moment if nothing was written in between.
+        """Return a key of the writes. The key is the same later if the program wrote nothing in between.
 
-        Values count by identity, which runs no code of theirs and tells ``1`` from ``True``. It holds for as long as these
-        effects do.
+        Values are compared by identity, since identity runs no code of the values and distinguishes ``1``
+        from ``True``. The key is valid as long as this ``Effects`` object exists.
         """
         return tuple(
             (type(record), *(_identity(name, getattr(record, name)) for name in _fields(record)))

@@ -1,8 +1,9 @@
-"""Statements of a replacement under construction: names, constants, and the order of its sections.
+"""Statements of a replacement under construction: names, constants, and the order of the sections.
 
-A replacement runs ``loads`` (everything that is reached by a source, as the frame finds it), then the graph,
-then ``body`` (rebuilt values, effects, the end). Objects that source code cannot spell are constants of the
-code object: they appear as names that are assigned once at the top.
+A replacement runs ``loads``, then the graph, then ``body``. ``loads`` reads every value that has a source, in
+the state at the start of the frame. ``body`` rebuilds values, replays side effects and ends the frame. An
+object that source code cannot spell is a constant of the code object: a name that is assigned once at the
+top.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MARK = "\0fxstack constant "
 
 
 class Builder:
-    """Names and statements; one per replacement."""
+    """The names and statements of one replacement."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -27,7 +28,7 @@ class Builder:
         self.body: list[ast.stmt] = []
 
     def fresh(self, hint: str) -> str:
-        """A name that neither the user's code nor anything here uses."""
+        """Return a name that neither the user's code nor the replacement uses."""
         stem = "".join(c if c.isalnum() else "_" for c in hint)[:40].strip("_") or "value"
         while True:
             self._counter += 1
@@ -37,7 +38,7 @@ class Builder:
                 return name
 
     def constant(self, value: Any, hint: str) -> ast.expr:
-        """Any object as an expression: a literal, or a name bound to it at the top."""
+        """Return an expression for any object: a literal, or a name bound to the object at the top."""
         if type(value) in PYTHON_LITERALS:
             return ast.Constant(value)
         known = self._constants.get(id(value))
@@ -46,17 +47,20 @@ class Builder:
         return load(known[0])
 
     def assign(self, section: list[ast.stmt], value: ast.expr, hint: str) -> ast.expr:
-        """Evaluate ``value`` once, there and then; the name that holds it."""
+        """Append a statement that evaluates ``value`` once to ``section``.
+
+        Return the name that holds the result.
+        """
         name = self.fresh(hint)
         section.append(ast.Assign([store(name)], value))
         return load(name)
 
     def run(self, value: ast.expr) -> None:
-        """Evaluate for its effect."""
+        """Append a statement to ``body`` that evaluates ``value`` for its side effect."""
         self.body.append(ast.Expr(value))
 
     def constants(self) -> tuple[list[ast.stmt], dict[str, object]]:
-        """The assignments at the top, and what each of their marks stands for."""
+        """Return the assignments at the top, and the object for each mark in them."""
         statements: list[ast.stmt] = []
         marks: dict[str, object] = {}
         for index, (name, value) in enumerate(self._constants.values()):
@@ -66,7 +70,7 @@ class Builder:
         return statements, marks
 
     def named_constants(self) -> dict[str, object]:
-        """Names bound at the top and their values, for people."""
+        """Return the names bound at the top and their values, for messages."""
         return dict(self._constants.values())
 
 
@@ -91,12 +95,12 @@ def item(value: ast.expr, key: ast.expr) -> ast.expr:
 
 
 def stored(statements: Iterable[ast.stmt]) -> set[str]:
-    """Names that are assigned."""
+    """Return the names that the statements assign."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Store)}
 
 
 def loaded(statements: Iterable[ast.stmt]) -> set[str]:
-    """Names that are read."""
+    """Return the names that the statements read."""
     return {name for name, context in _names(statements) if isinstance(context, ast.Load)}
 
 
@@ -108,8 +112,9 @@ def _names(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr_conte
 
 
 def drop(names: Iterable[str]) -> list[ast.stmt]:
-    """Let go of what variables hold, those that may not have been assigned among them."""
+    """Return a statement that releases the values of variables. Some of the variables may be unbound."""
     targets: list[ast.expr] = [store(name) for name in names]
+    # Assigning None works for an unbound variable, too; ``del`` raises an error.
     return [ast.Assign(targets, ast.Constant(None))] if targets else []
 
 

@@ -1,4 +1,4 @@
-"""A replacement code object: the original's arguments, free variables and names around emitted statements."""
+"""A replacement code object: emitted statements with the original's arguments, free variables and names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OUTER = "_fxstack_outer"
 
 
 def signature_of(code: CodeType) -> ast.arguments:
-    """The parameters of a code object; defaults are the function's business."""
+    """Return the parameters of a code object, without defaults. The function object holds the defaults."""
     names = list(code.co_varnames)
     positional = [ast.arg(name) for name in names[: code.co_argcount]]
     rest = names[code.co_argcount :]
@@ -29,7 +29,10 @@ def signature_of(code: CodeType) -> ast.arguments:
 
 
 def function_definition(code: CodeType, builder: Builder, statements: list[ast.stmt]) -> ast.FunctionDef:
-    """The replacement as a tree: readable with ``ast.unparse``, once located it compiles."""
+    """Return the replacement as a syntax tree.
+
+    ``ast.unparse`` prints the tree; ``_locate`` makes it compilable.
+    """
     constants, _ = builder.constants()
     scope: list[ast.stmt] = [ast.Nonlocal(list(code.co_freevars))] if code.co_freevars else []
     body = [*scope, *constants, *statements]
@@ -46,12 +49,12 @@ def _define(name: str, signature: ast.arguments, body: list[ast.stmt]) -> ast.Fu
 def compile_replacement(
     code: CodeType, builder: Builder, statements: list[ast.stmt], line: int, first_local: str | None = None
 ) -> tuple[CodeType, ast.FunctionDef]:
-    """The replacement for ``code``, on line ``line`` of the user's file, and its tree.
+    """Compile the replacement for ``code`` on line ``line`` of the user's file. Return the code and its tree.
 
-    ``first_local`` becomes the first local variable behind the arguments.
+    ``first_local`` becomes the first local variable after the arguments.
     """
     definition = function_definition(code, builder, statements)
-    if first_local is not None:  # compilers number variables as they meet them
+    if first_local is not None:  # the compiler numbers variables in the order of their first use
         after_scope = bool(code.co_freevars)
         definition.body.insert(after_scope, ast.Expr(ast.Name(first_local, ast.Load())))
     no_arguments = ast.arguments([], [], None, [], [], None, [])
@@ -91,7 +94,8 @@ def _inner(code: CodeType, name: str) -> CodeType:
 
 
 def _locate(node: ast.AST, line: int) -> None:
-    """Give every node the same position; ``fix_missing_locations`` starts from the root's children."""
+    """Give every node the position ``line``."""
+    # ``ast.fix_missing_locations`` would give the nodes line 1.
     pending: list[ast.AST] = [node]
     while pending:
         current = pending.pop()
@@ -101,7 +105,7 @@ def _locate(node: ast.AST, line: int) -> None:
 
 
 def text_of(definition: ast.FunctionDef, names: Iterable[tuple[str, object]]) -> str:
-    """The replacement as Python-like text, with what its constants stand for."""
+    """Return the replacement as Python-like text, with a comment for each constant."""
     lines = [f"# {name} = {_short(value)}" for name, value in names]
     visible = _define(definition.name, definition.args, [])
     marks = {name for name, _ in names}

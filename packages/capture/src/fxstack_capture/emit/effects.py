@@ -1,4 +1,4 @@
-"""Code that replays side effects: primitive writes, in order, after everything has been built."""
+"""Replacement code that replays side effects: primitive writes, in order, after all values are built."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ Statements = list[ast.stmt]
 
 
 class Replay:
-    """Builds the right-hand sides first (``prepare``), then gives the statements (``statements``)."""
+    """Collect the writes of a trace (``prepare...``) and return their statements (``statements``).
+
+    ``prepare`` emits the construction of the values first, so that the statements are only the writes.
+    """
 
     def __init__(self, rebuilder: Rebuilder) -> None:
         self._rebuilder = rebuilder
         self._writes: Statements = []
 
     def prepare(self, effects: Iterable[r.Effect], redo: Iterable[tuple[Any, tuple[Any, ...]]]) -> None:
-        """``redo`` are calls that restore torch's global state; they come last."""
+        """Prepare the side effects, then the calls ``redo``, which restore torch's global state."""
         for effect in effects:
             target = self._rebuilder.loads.expr(effect.target)
             kind = self._rebuilder.loads.kind_of(effect.target)
@@ -37,9 +40,9 @@ class Replay:
             self._writes.append(ast.Expr(call(fn, *made)))
 
     def prepare_attributes(self, writes: Iterable[Any]) -> None:
-        """Assignments to attributes of tensors (``AttributeWrite``) that somebody outside can see.
+        """Prepare assignments to attributes of tensors (``AttributeWrite``) that are visible outside.
 
-        Writing one may make another tensor visible, so this is repeated until nothing is added.
+        A write may make another tensor visible, so the method repeats until it adds no write.
         """
         waiting = list(writes)
         while True:
@@ -51,9 +54,9 @@ class Replay:
                 self._writes.append(self._attribute(write))
 
     def prepare_tracebacks(self, entries: Iterable[Any]) -> None:
-        """Exceptions of the outside that were raised in the trace: their tracebacks have grown.
+        """Prepare the new traceback entries of exceptions from outside that the trace raised.
 
-        ``entries``: of the world's registry.
+        ``entries`` are the entries of the object model's registry.
         """
         for entry in entries:
             if not isinstance(entry.proxy, BaseException) or entry.proxy is entry.original:
@@ -86,6 +89,10 @@ def _calling(rebuilder: Rebuilder, function: object, *arguments: ast.expr) -> St
     return [ast.Expr(call(fn, *arguments))]
 
 
+def _tuple(rebuilder: Rebuilder, values: Iterable[Any]) -> ast.expr:
+    return tuple_of([rebuilder.expr(value) for value in values])
+
+
 def _dict_class(kind: type) -> Any:
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
@@ -105,7 +112,7 @@ def _dict_delete(rebuilder: Rebuilder, e: r.DictDelete, target: ast.expr, kind: 
 
 
 def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    items = _tuple(rebuilder, e.items)
     if kind is list:
         where = ast.Slice(ast.Constant(e.start), ast.Constant(e.stop))
         return [ast.Assign([ast.Subscript(target, where, ast.Store())], items)]
@@ -113,17 +120,8 @@ def _list_replace(rebuilder: Rebuilder, e: r.ListReplace, target: ast.expr, kind
     return _calling(rebuilder, list.__setitem__, target, where_made, items)
 
 
-def _advance(rebuilder: Rebuilder, e: r.Advance, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, advanced, target, ast.Constant(e.count))
-
-
-def _list_extend(rebuilder: Rebuilder, e: r.ListExtend, target: ast.expr, _: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
-    return _calling(rebuilder, list.extend, target, items)
-
-
 def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _: type) -> Statements:
-    items = tuple_of([rebuilder.expr(value) for value in e.items])
+    items = _tuple(rebuilder, e.items)
     clear = _calling(rebuilder, deque.clear, target)
     return clear + _calling(rebuilder, deque.extend, target, items)
 
@@ -131,24 +129,14 @@ def _deque_replace(rebuilder: Rebuilder, e: r.DequeReplace, target: ast.expr, _:
 def _set_change(rebuilder: Rebuilder, e: r.SetChange, target: ast.expr, _: type) -> Statements:
     out: Statements = []
     if e.removed:
-        gone = tuple_of([rebuilder.expr(value) for value in e.removed])
-        out += _calling(rebuilder, set.difference_update, target, gone)
+        out += _calling(rebuilder, set.difference_update, target, _tuple(rebuilder, e.removed))
     if e.added:
-        joined = tuple_of([rebuilder.expr(value) for value in e.added])
-        out += _calling(rebuilder, set.update, target, joined)
+        out += _calling(rebuilder, set.update, target, _tuple(rebuilder, e.added))
     return out
 
 
 def _member(effect: r.SlotSet | r.SlotDelete) -> Any:
     return type.__dict__["__dict__"].__get__(effect.owner)[effect.name]
-
-
-def _slot_set(rebuilder: Rebuilder, e: r.SlotSet, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, _member(e).__set__, target, rebuilder.expr(e.value))
-
-
-def _slot_delete(rebuilder: Rebuilder, e: r.SlotDelete, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, _member(e).__delete__, target)
 
 
 def _cell_set(rebuilder: Rebuilder, e: r.CellSet, target: ast.expr, _: type) -> Statements:
@@ -160,15 +148,6 @@ def _cell_clear(_: Rebuilder, __: r.CellClear, target: ast.expr, ___: type) -> S
     return [ast.Delete([ast.Attribute(target, "cell_contents", ast.Del())])]
 
 
-def _class_set(rebuilder: Rebuilder, e: r.ClassSet, target: ast.expr, _: type) -> Statements:
-    value = rebuilder.expr(e.value)
-    return _calling(rebuilder, type.__setattr__, target, ast.Constant(e.name), value)
-
-
-def _class_delete(rebuilder: Rebuilder, e: r.ClassDelete, target: ast.expr, _: type) -> Statements:
-    return _calling(rebuilder, type.__delattr__, target, ast.Constant(e.name))
-
-
 def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Statements:
     arguments = [rebuilder.expr(value) for value in e.args]
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in e.kwargs.items()]
@@ -178,16 +157,18 @@ def _call(rebuilder: Rebuilder, e: r.Call, target: ast.expr, _: type) -> Stateme
 _WRITERS: dict[type, Callable[[Rebuilder, Any, ast.expr, type], Statements]] = {
     r.DictSet: _dict_set,
     r.DictDelete: _dict_delete,
-    r.Advance: _advance,
-    r.ListExtend: _list_extend,
+    r.Advance: lambda rb, e, to, _: _calling(rb, advanced, to, ast.Constant(e.count)),
+    r.ListExtend: lambda rb, e, to, _: _calling(rb, list.extend, to, _tuple(rb, e.items)),
     r.ListReplace: _list_replace,
     r.DequeReplace: _deque_replace,
     r.SetChange: _set_change,
-    r.SlotSet: _slot_set,
-    r.SlotDelete: _slot_delete,
+    r.SlotSet: lambda rb, e, to, _: _calling(rb, _member(e).__set__, to, rb.expr(e.value)),
+    r.SlotDelete: lambda rb, e, to, _: _calling(rb, _member(e).__delete__, to),
     r.CellSet: _cell_set,
     r.CellClear: _cell_clear,
-    r.ClassSet: _class_set,
-    r.ClassDelete: _class_delete,
+    r.ClassSet: lambda rb, e, to, _: _calling(
+        rb, type.__setattr__, to, ast.Constant(e.name), rb.expr(e.value)
+    ),
+    r.ClassDelete: lambda rb, e, to, _: _calling(rb, type.__delattr__, to, ast.Constant(e.name)),
     r.Call: _call,
 }

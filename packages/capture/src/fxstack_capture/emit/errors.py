@@ -1,12 +1,12 @@
-"""What emit cannot do, told to the driver."""
+"""Errors of ``emit`` that the driver handles."""
 
 from __future__ import annotations
 
 
 class CannotRebuildError(Exception):
-    """A value leaves the trace that code cannot make again.
+    """A value leaves the trace and replacement code cannot rebuild the value.
 
-    ``made_at`` is the step of the root frame during which it was made, if that is known: the graph can end there.
+    ``made_at`` is the step of the root frame that made the value, or None. The graph can end at this step.
     """
 
     def __init__(self, what: str, made_at: int | None = None) -> None:
@@ -16,8 +16,11 @@ class CannotRebuildError(Exception):
 
 
 class CycleError(Exception):
-    """An immutable object was met inside itself: build mutable objects empty and fill them later."""
+    """An immutable object contains itself.
+
+    The caller makes mutable objects empty and fills the objects later.
+    """
 
 
 class CannotResumeError(Exception):
-    """A frame cannot be continued from where it stopped; says why."""
+    """No resume function can continue a frame from its stop. The message gives the reason."""

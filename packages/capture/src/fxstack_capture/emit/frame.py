@@ -1,8 +1,9 @@
-"""Replacements of frames: load inputs, call the graph, rebuild values, replay effects, and end somehow.
+"""Replacements of frames: load inputs, call the graph, rebuild values, replay side effects, end the frame.
 
-The end is a ``return`` (``draft_return``) or, after a graph break, the offending operation and what follows
-it (``draft_stop`` in ``breaking``). A draft is complete but for the compiled graph: it is written while the
-trace is alive, the graph is compiled when torch's state is the caller's again.
+The end is a ``return`` (``draft_return``). After a graph break, the end is the operation that broke the graph
+and a continuation (``draft_stop`` in ``breaking``). A draft is complete except for the compiled graph. The
+draft is written while the trace exists. The graph is compiled later, when torch's state is the caller's
+again.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from fxstack_capture.trace.state import Trace
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The graph's inputs, which the check of the guards collects into a local variable of the frame."""
+    """The inputs of the graph. The guard check stores the inputs in a local variable of the frame."""
 
     name: str
     sources: tuple[Source, ...]
 
     @property
     def text(self) -> str:
-        """What the variable holds, for people."""
+        """The content of the variable, for messages."""
         names = ", ".join(source.name for source in self.sources)
         return f"# {self.name} = ({names}), read by the guards"
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A replacement, and what its text is made from."""
+    """A replacement, and the data for its text."""
 
     code: CodeType
     tree: ast.FunctionDef | None = None
@@ -56,7 +57,7 @@ class Emitted:
 
     @property
     def text(self) -> str:
-        """Python-like text for people."""
+        """Python-like text of the replacement."""
         if self.tree is None:
             return ""
         text = text_of(self.tree, self.names)
@@ -67,7 +68,7 @@ class Emitted:
 class Draft:
     """A replacement without its compiled graph.
 
-    ``captured`` is None where no torch operation was captured and nothing comes out of the graph.
+    ``captured`` is None if the trace captured no torch operation and the graph has no output.
     """
 
     captured: CapturedCode | None
@@ -80,7 +81,7 @@ class Draft:
     inputs: Inputs | None = None
 
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
-        """The code that calls ``graph``."""
+        """Return the replacement that calls ``graph``."""
         middle = [] if graph is None else [self.graph_call(self.builder.constant(graph, "graph"))]
         statements = [*self.before, *middle, *self.after]
         inputs = None if graph is None else self.inputs
@@ -90,7 +91,7 @@ class Draft:
 
 
 class FrameWriter:
-    """Writes one draft: values are asked of ``rebuilder``, then ``finish`` puts everything in order."""
+    """Writer of one draft. Callers ask ``rebuilder`` for values, then call ``finish``."""
 
     def __init__(self, trace: Trace, frame: RealFrame, code: CodeType, early: bool) -> None:
         self.trace = trace
@@ -99,7 +100,7 @@ class FrameWriter:
         self.loads = Loads(self.builder, frame)
         draws = trace.objects.draws.made
         self.states: ast.expr = tuple_of(())
-        """The states that the generators have before the frame draws from them, where it may be taken back."""
+        """The states of the generators before the frame draws, if the frame may fall back to eager."""
         assumptions = trace.torch.assumptions
         if draws and (assumptions.passed is not None or assumptions.handled):
             self.states = self.loads.states(draws)
@@ -110,9 +111,10 @@ class FrameWriter:
     def finish(
         self, end: Callable[[FrameWriter], list[ast.stmt]], line: int, gone: tuple[str, ...] = ()
     ) -> Draft:
-        """Effects, then ``end``'s statements (called once all values and effects are known).
+        """Replay the side effects, then append the statements of ``end``.
 
-        ``gone``: arguments that the program has let go of by then.
+        ``end`` is called when all values are known. ``gone`` are arguments that the program has released by
+        then.
         """
         torch_side = self.trace.torch
         self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
@@ -126,7 +128,7 @@ class FrameWriter:
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
         inputs, arguments = self._arguments(sources)
-        # The frame may go on for long.
+        # The frame may run for a long time, so release the inputs.
         free = [] if inputs is None else [ast.Assign([store(inputs.name)], ast.Constant(None))]
         result = self.rebuilder.result
 
@@ -159,7 +161,7 @@ class FrameWriter:
         )
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:
-        """How the graph gets its inputs: from the guards, which have read them already, or from the frame."""
+        """Return the arguments of the graph, from the guards, which have read them, or from the frame."""
         if not self.trace.for_entry or not _pays(sources):
             return None, [self.loads.expr(source) for source in sources]
         read = tuple(source for source in sources if not _is_drawn(source))
@@ -167,7 +169,7 @@ class FrameWriter:
         return inputs, self._handed_on(inputs, sources)
 
     def _handed_on(self, inputs: Inputs, sources: tuple[Source, ...]) -> list[ast.expr]:
-        """The arguments of the graph: what the guards have read, and what the frame draws."""
+        """Return the arguments of the graph: inputs read by the guards, and numbers drawn by the frame."""
         if len(inputs.sources) == len(sources):
             return [ast.Starred(load(inputs.name), ast.Load())]
         places = {source: place for place, source in enumerate(inputs.sources)}
@@ -179,7 +181,11 @@ class FrameWriter:
         ]
 
     def _fallback(self) -> Fallback | None:
-        """The way back to plain Python, where it may be needed. Raises ``RefusedError`` if it is and there is none."""
+        """Return the fallback to eager, or None if none is needed.
+
+        Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises
+        ``HandledError`` if the program may handle an error of such a graph.
+        """
         trace, assumptions = self.trace, self.trace.torch.assumptions
         handles = trace.interp.handles
         if assumptions.passed is not None:
@@ -189,9 +195,9 @@ class FrameWriter:
                 raise HandledError
             return None
         elif trace.objects.draws.made and not assumptions.handled:
-            return None  # the states of generators are not kept for errors that nobody handles
+            return None  # keep no generator states for an error that the program does not handle
         elif assumptions.draws and not handles:
-            return None  # to keep the generator's state costs a microsecond or two a call
+            return None  # reading the generator's state costs 1 to 2 microseconds a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
         return Fallback(
             self.code,
@@ -205,31 +211,35 @@ class FrameWriter:
 
 
 def _is_drawn(source: Source) -> bool:
-    """Whether the frame draws it: the guards, which come before, do not have it."""
+    """Whether the frame draws the value. The guards run before the frame and do not have the value."""
     while isinstance(source, Item):
         source = source.of
     return isinstance(source, Drawn)
 
 
 def _pays(sources: tuple[Source, ...]) -> bool:
-    """Whether the guards should collect the inputs: arguments are at hand already."""
+    """Whether the guards should collect the inputs. Arguments and pinned values need no collecting."""
     return any(not isinstance(source, (Local, Pinned)) for source in sources if not _is_drawn(source))
 
 
 def has_operations(captured: CapturedCode) -> bool:
-    """Whether the graph does anything but hand inputs on."""
+    """Whether the graph does more than return its inputs."""
     nodes = captured.graph_module.graph.nodes
     return any(node.op not in ("placeholder", "output", "get_attr") for node in nodes)
 
 
 def computes_numbers_only(captured: CapturedCode) -> bool:
-    """Whether the graph is arithmetic on Python numbers alone, which plain Python does faster and without guards."""
+    """Whether the graph is only arithmetic on Python numbers."""
+    # Plain Python computes such numbers faster, and without guards.
     nodes = [node for node in captured.graph_module.graph.nodes if node.op != "output"]
     return all(isinstance(node.meta.get("val"), SYMBOLIC) for node in nodes)
 
 
 def with_cycles(write: Callable[[bool], Draft]) -> Draft:
-    """Write displays; where an immutable object contains itself, make mutable objects empty first."""
+    """Write the draft with displays.
+
+    If an immutable object contains itself, write mutable objects empty first.
+    """
     try:
         return write(False)
     except CycleError:
@@ -237,11 +247,11 @@ def with_cycles(write: Callable[[bool], Draft]) -> Draft:
     try:
         return write(True)
     except CycleError:
-        raise CannotRebuildError("an object that holds itself") from None
+        raise CannotRebuildError("an object that contains itself") from None
 
 
 def draft_return(trace: Trace, frame: RealFrame, code: CodeType, value: object) -> Draft:
-    """The replacement of a frame that was traced to its end."""
+    """Return the replacement of a frame that the trace ran to its end."""
 
     def write(early: bool) -> Draft:
         writer = FrameWriter(trace, frame, code, early)

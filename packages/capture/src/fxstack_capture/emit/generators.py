@@ -1,7 +1,8 @@
-"""A function that makes a generator which is suspended where a traced one was.
+"""A function that makes a generator in the suspended state of a traced generator.
 
-The user's own operations get a prologue that puts locals and stack back and then yields once: whoever makes
-the generator advances it over that yield, so that ``send``, ``throw`` and ``close`` find it at the user's.
+The code is the user's code after a prologue that restores locals and stack and then yields once. The maker of
+the generator advances the generator past this yield. Then ``send``, ``throw`` and ``close`` act at the user's
+yield.
 """
 
 from __future__ import annotations
@@ -12,21 +13,28 @@ from types import CodeType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.flow import handler_of
-from fxstack_capture.bytecode.layout import Layout, assemble, move, slot_names
+from fxstack_capture.bytecode.layout import Layout, assemble, move
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Arguments of ``code``: the values on the stack, then ``bound``; its free variables are ``free``."""
+    """Code of a suspended generator.
+
+    Its arguments are the stack values, then ``bound``; ``free`` are its free variables.
+    """
 
     code: CodeType
     free: tuple[str, ...]
 
 
 def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tuple[str, ...]) -> Suspension:
-    """The code of a generator function; ``offset`` is where the generator goes on when it gets a value."""
+    """Return the code of a generator function that continues ``user`` at ``offset``.
+
+    ``offset`` is the instruction that runs when the generator receives a value.
+    """
     body = read(user)
     index = body.at(offset)
     yielding, resuming = body.ops[index - 1], body.ops[index]
@@ -55,9 +63,9 @@ def suspended_at(user: CodeType, offset: int, slots: tuple[Slot, ...], bound: tu
 
 
 def _delegating(start: list[Op], again: list[Op], following: Op, sending: Op) -> list[Op]:
-    """Suspended in ``yield from``, before 3.12: ``throw`` finds the SEND in front of the yield, whose jump it makes when
-    the inner generator ends. It reads one byte of the distance, so the jump goes by way of another.
-    """
+    """Return the prologue for a generator suspended in ``yield from``, before Python 3.12."""
+    # ``throw`` finds the SEND before the yield and, when the inner generator ends, makes the jump of the
+    # SEND. ``throw`` reads one byte of the jump distance, so the SEND jumps to a near JUMP_FORWARD.
     landing = Op("JUMP_FORWARD", 0, sending.target)
     unreached = Op("SEND", 0, landing)
     onward = Op("JUMP_FORWARD", 0, following)

@@ -1,4 +1,4 @@
-"""From a source to the expression that reloads its value: one table entry per kind of access."""
+"""Expressions that reload the value of a source: one table entry per class of source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Base = torch_compat.TensorBase
 
 
 class Loads:
-    """Reloads values in the ``loads`` section; every source, and every prefix of one, is followed once."""
+    """Reload values in the ``loads`` section. Every source, and every prefix of a source, is read once."""
 
     def __init__(self, builder: Builder, frame: RealFrame) -> None:
         self._builder = builder
@@ -27,14 +27,14 @@ class Loads:
         self._known: dict[s.Source, ast.expr] = {}
 
     def expr(self, source: s.Source) -> ast.expr:
-        """A name (or a cheap expression) for the value at ``source``, as it was when the frame started."""
+        """Return a name or a cheap expression for the value at ``source`` at the start of the frame."""
         known = self._known.get(source)
         if known is None:
             known = self._known[source] = _LOADERS[type(source)](self, source)
         return known
 
     def draw(self, draws: Iterable[Draw]) -> None:
-        """Draw numbers from random generators, in order, in plain Python."""
+        """Emit the draws from random generators, in the order of the program."""
         for made in draws:
             function = self.constant(_undisturbed(made.function), made.function.__name__)
             named = [ast.keyword(n, self.constant(v, n)) for n, v in made.kwargs.items()]
@@ -42,7 +42,7 @@ class Loads:
             self._known[made.result] = self.temporary(ast.Call(function, given, named), made.result)
 
     def states(self, draws: Iterable[Draw]) -> ast.expr:
-        """A name for the states of the generators that ``draws`` are from."""
+        """Return a name for the states of the generators in ``draws``."""
         generators = dict.fromkeys(made.generator for made in draws)
         read = self.constant(runtime.generator_states, "generator_states")
         states = call(read, *map(self.expr, generators))
@@ -55,12 +55,15 @@ class Loads:
         return self._builder.assign(self._builder.loads, value, source.name)
 
     def kind_of(self, source: s.Source) -> type:
-        """Exact class of the value at ``source`` now; the guards of the entry keep it."""
+        """Return the exact class of the value at ``source`` now.
+
+        The guards of the entry demand this class.
+        """
         return type(resolve(source, self.frame))
 
 
 def _undisturbed(function: Callable[..., Any]) -> Any:
-    """``function``, so that what it calls is not compiled."""
+    """Wrap ``function`` so that no function that it calls is compiled."""
     return native.Disabled(function) if native.AVAILABLE else function
 
 

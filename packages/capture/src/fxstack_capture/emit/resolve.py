@@ -1,4 +1,4 @@
-"""Follow a source from a real frame at compile time, with the modes of the program set aside."""
+"""Read a source from a real frame at compile time, while the program's modes are suspended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import mode_at
 
 
 def resolve(source: Source, frame: RealFrame) -> Any:
-    """The object at ``source``."""
+    """Return the object at ``source``."""
     return follow(source, frame, _convert)
 
 

@@ -1,11 +1,13 @@
-"""Functions that continue a frame from the middle: the user's own operations behind another prologue.
+"""Resume functions, which continue a frame from the middle: the user's bytecode after another prologue.
 
-A resume function takes the bound variables and the values on the stack as arguments, puts the latter back on
-the stack and jumps to where the frame goes on. Cells arrive in its closure. It is always made from the code
-that the user wrote: a break inside of a resume function continues in another one of the same original.
+A resume function takes the bound variables and the stack values as arguments. The prologue pushes the stack
+values and jumps to the instruction where the frame continues. Cells arrive in the closure. A resume function
+is always made from the code that the user wrote: a graph break inside of a resume function continues in
+another resume function of the same original.
 
-Where the graph broke in an inlined call, the resume function of the caller first calls that of the callee (whose
-arguments follow its own): tracing it inlines the callee again, from the break on.
+If the graph broke in an inlined call, the resume function of the caller first calls the resume function of
+the callee, whose arguments follow its own. Tracing the caller's resume function inlines the rest of the
+callee.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from types import CodeType, FunctionType
 from fxstack_capture.bytecode.assemble import Body, Op, Protected, read
 from fxstack_capture.bytecode.calls import HAS_PRECALL, JUMP_IF_FALSE, JUMP_IF_NONE, calling, calling_on_top
 from fxstack_capture.bytecode.flow import Flow, flow_of, handler_of
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.calls.polyfills.functions import End
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.runtime import not_nothing
@@ -32,30 +35,33 @@ INNER_ARGUMENT = ".inner{}"
 
 
 class Slot(Enum):
-    """What stands in a place of the stack."""
+    """The kind of value in one place of the stack."""
 
     VALUE = "value"
     NULL = "null"
     HANDLED = "handled"
-    """What an ``except`` block keeps to restore the exception state; the exception it handles is passed."""
+    """The value from which an ``except`` block restores the exception state.
+
+    The argument carries the exception that the block handles.
+    """
     UNUSED = "unused"
-    """A NULL below what an operation takes: it may as well be a value, which can be dropped."""
+    """A NULL below the operands of the instruction. Any value may be in its place, and it can be popped."""
     CAUGHT = "caught"
-    """That exception itself, above HANDLED, while it is matched."""
+    """The handled exception itself, above HANDLED, while the ``except`` clauses match it."""
 
     @property
     def is_passed(self) -> bool:
-        """Whether an argument carries it."""
+        """Whether an argument of the resume function carries the value."""
         return self in (Slot.VALUE, Slot.HANDLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a frame goes on: ``offset`` in the user's code, what is on the stack, which variables are bound.
+    """Where a frame continues: ``offset`` in the user's code, the kinds of stack values, the bound variables.
 
-    ``raising``: an exception is raised there first, with the stack cut to what its handler keeps.
-    ``callee``: an inlined call is brought to its end first. ``first``: the user's first argument, which is in a
-    cell, is passed beside it, because ``super()`` looks for it.
+    ``raising``: the resume function first raises an exception there, with the stack cut to the depth of the
+    handler. ``callee``: the resume function first finishes an inlined call. ``first``: the user's first
+    argument is in a cell and is also passed as an argument, because ``super()`` reads the first argument.
     """
 
     offset: int
@@ -68,10 +74,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """The inlined call that a frame waits for, made by the operation at ``offset`` of the caller.
+    """The inlined call on which a frame waits, made by the instruction at ``offset`` of the caller.
 
-    ``results``: what the operation leaves besides (True: a NULL), with False where the value comes. ``made``: the
-    value lies on the stack already, and the call must return None (``__init__``).
+    ``results`` are the values that the instruction leaves: True for a NULL, False for the value of the call.
+    ``made``: the value is already on the stack, and the call must return None (``__init__``).
     """
 
     user: CodeType
@@ -82,26 +88,29 @@ class Callee:
     results: tuple[bool, ...]
     made: bool
     end: int | None
-    """Where the caller goes on, without its iterator, if the value says that a loop has ended."""
+    """The offset where the caller continues, without its iterator, if the value ends a loop."""
 
     @property
     def inputs(self) -> int:
-        """How many values it needs: the cells of its closure, then its arguments."""
+        """Number of values that the callee needs: the cells of its closure, then its arguments."""
         return len(free_variables(self.user)) + len(arguments_of(self.place))
 
 
 def free_variables(user: CodeType) -> tuple[str, ...]:
-    """Cells of the user's frame, own and from outside: free variables of what continues it."""
+    """Return the cell variables and free variables of the user's frame.
+
+    A resume function has all of them as free variables.
+    """
     return tuple(sorted({*user.co_cellvars, *user.co_freevars}))
 
 
 def first_argument(user: CodeType) -> str | None:
-    """The variable that ``super()`` without arguments would read in ``user``."""
+    """Return the variable that ``super()`` without arguments reads in ``user``, or None."""
     return user.co_varnames[0] if "super" in user.co_names and user.co_argcount else None
 
 
 def arguments_of(place: Place) -> tuple[str, ...]:
-    """Names of the arguments of the resume function: variables, the stack, what a callee needs."""
+    """Return the argument names of the resume function: variables, the stack, the callee's values."""
     first = (FIRST_ARGUMENT,) if place.first else ()
     extra = (EXCEPTION_ARGUMENT,) if place.raising else ()
     count = 0 if place.callee is None else place.callee.inputs
@@ -111,9 +120,10 @@ def arguments_of(place: Place) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A resume function's code. ``origin`` maps its offsets to the user's.
+    """The code of a resume function. ``origin`` maps its offsets to offsets in the user's code.
 
-    ``calling`` is where the prologue calls the callee, and the user's operation that this stands for.
+    ``calling`` is the offset of the callee's call in the prologue, and the offset of the user's call
+    instruction.
     """
 
     code: CodeType
@@ -124,10 +134,10 @@ class Resumption:
 
 
 class Resumptions:
-    """Resume functions by the user's code object and place; they live as long as their owner."""
+    """Resume functions by the user's code object and place. The functions live as long as this table."""
 
     def __init__(self, never_trace: Callable[[CodeType], None]) -> None:
-        """``never_trace`` is told of code that must run as it is: stubs."""
+        """Call ``never_trace`` with each code object that must run untraced: the stubs."""
         self.unsafe_to_trace = never_trace
         self._made: dict[tuple[int, Place], Resumption] = {}
         self._by_code: dict[int, Resumption] = {}
@@ -144,18 +154,18 @@ class Resumptions:
         return made
 
     def flow(self, user: CodeType) -> Flow:
-        """The operations of the user's code (not to be changed) and which variables are alive where."""
+        """Return the user's instructions and the live variables. Callers must not change the instructions."""
         found = self._flows.get(id(user))
         if found is None:
             found = self._flows[id(user)] = (user, flow_of(read(user), user))
         return found[1]
 
     def of(self, code: CodeType) -> Resumption | None:
-        """The resumption that ``code`` belongs to; None for code that the user wrote."""
+        """Return the resumption of ``code``, or None if the user wrote ``code``."""
         return self._by_code.get(id(code))
 
     def user_of(self, code: CodeType) -> CodeType:
-        """The program's code, of which ``code`` is all or what follows a graph break."""
+        """Return the user's code object that ``code`` is or continues."""
         resumed = self.of(code)
         return code if resumed is None else resumed.user
 
@@ -166,7 +176,7 @@ class Resumptions:
 
 
 def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> Resumption:
-    """Make the code that continues ``user`` at ``place``; ``inner`` is that of its callee."""
+    """Make the code that continues ``user`` at ``place``. ``inner`` is the code that continues the callee."""
     body = read(user)
     free = free_variables(user)
     arguments = arguments_of(place)
@@ -177,7 +187,7 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
     waiting = target if place.callee is None else body.ops[body.at(place.callee.offset)]
     handler = handler_of(body, waiting)
     entry = None if handler is None else body.protected[handler]
-    # The old RESUME stays, unused: protected ranges may begin there.
+    # The original RESUME stays, although it is unused, since protected ranges may begin at it.
     first = next(i for i, op in enumerate(body.ops) if op.name == "RESUME")
     start = prologue(layout)
     start += push(place.stack, layout, body.protected)
@@ -201,7 +211,7 @@ def resumption(user: CodeType, place: Place, inner: CodeType | None = None) -> R
 
 
 def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
-    """Operations of the prologue under the handler of ``entry``."""
+    """Put instructions of the prologue under the handler of ``entry``."""
     if entry is None:
         return ops
     end = Op("NOP")
@@ -212,7 +222,10 @@ def _protected(body: Body, ops: list[Op], entry: Protected | None) -> list[Op]:
 def _call(
     body: Body, layout: Layout, callee: Callee, user: CodeType, inner: CodeType
 ) -> tuple[list[Op], tuple[object, ...]]:
-    """Call the function that continues the callee; what this needs as constants behind those of the user."""
+    """Return the instructions that call the callee's resume function, and their constants.
+
+    The constants follow the user's constants.
+    """
     maker = partial(FunctionType, inner, callee.namespace, inner.co_name, None)
     constants = (maker, None, not_nothing, End)
     make, none, wrong, ended = (Op("LOAD_CONST", len(user.co_consts) + i) for i in range(len(constants)))
@@ -227,7 +240,7 @@ def _call(
         end = Op("POP_TOP")
         error = [*calling_on_top(wrong), Op("RAISE_VARARGS", 1)]
         return [*ops, Op("COPY", 1), Op(JUMP_IF_NONE, 0, end), *error, end], constants
-    if not callee.results:  # a store has no use for what it is told
+    if not callee.results:  # a store ignores the result of the call
         return [*ops, Op("POP_TOP")], constants
     if callee.end is not None:
         target, goes_on = body.ops[body.at(callee.end)], Op("NOP")
@@ -241,15 +254,14 @@ def _call(
 
 
 def stack_arguments(slots: tuple[Slot, ...]) -> tuple[str, ...]:
-    """Names of the arguments that carry values of the stack."""
+    """Return the names of the arguments that carry stack values."""
     return tuple(STACK_ARGUMENT.format(i) for i, slot in enumerate(slots) if slot.is_passed)
 
 
 def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) -> list[Op]:
-    """Put the stack back; the arguments that carried it do not keep its values alive.
-
-    The exception of an ``except`` block is raised and caught on the spot, which makes it the one being handled.
-    """
+    """Return the instructions that restore the stack."""
+    # Each argument is deleted after its load, so that it does not keep the value alive. The exception of an
+    # ``except`` block is raised and caught at once, which makes it the handled exception.
     ops: list[Op] = []
     for index, kind in enumerate(slots):
         if kind is Slot.NULL:
@@ -270,9 +282,9 @@ def push(slots: tuple[Slot, ...], layout: Layout, protected: list[Protected]) ->
 
 
 def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None, after: Op) -> None:
-    """Raise the exception under the handler of the protected range ``entry``."""
+    """Append the raise of the exception, under the handler of the protected range ``entry``."""
     if entry is None:
-        raise CannotResumeError("nothing handles the exception here")
+        raise CannotResumeError("no exception handler covers the instruction")
     slot = layout.slot(EXCEPTION_ARGUMENT)
     raising = Op("RAISE_VARARGS", 1)
     start += [Op("LOAD_FAST", slot), Op("DELETE_FAST", slot), raising]
@@ -280,6 +292,9 @@ def _raise(body: Body, start: list[Op], layout: Layout, entry: Protected | None,
 
 
 def bound_order(user: CodeType, bound: frozenset[str]) -> tuple[str, ...]:
-    """Bound plain variables in the order of the user's frame (its first argument stays first)."""
+    """Return the bound variables without cells in the order of the user's frame.
+
+    The first argument stays first.
+    """
     cells = {*user.co_cellvars, *user.co_freevars}
     return tuple(name for name in user.co_varnames if name in bound and name not in cells)

@@ -1,6 +1,6 @@
-"""Functions that emitted code calls. None of them runs code of the user's classes.
+"""Functions that replacement code calls. None of them runs code of the program's classes.
 
-They are few on purpose: what plain syntax can say is emitted as syntax.
+There are few functions, because replacement code uses plain syntax where syntax suffices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ States = tuple[tuple[Callable[[Any], object], Any], ...]
 
 
 class Continue(tuple[Any, ...]):
-    """What a replacement returns when its frame goes on elsewhere: (function, arguments); see ``native``."""
+    """Return value of a replacement whose frame continues elsewhere: (function, arguments).
+
+    See ``native``.
+    """
 
     __slots__ = ()
 
@@ -35,12 +38,12 @@ if native.AVAILABLE:
 
 
 def default_state() -> States:
-    """That of torch's default generator on CPU."""
+    """Return the state of torch's default CPU generator."""
     return generator_states(default_generator)
 
 
 def generator_states(*generators: random.Random | torch.Generator) -> States:
-    """The states of generators, each with the function that gives a generator its state again."""
+    """Return the states of generators, each with the function that restores the state."""
     return tuple(
         [
             (generator.set_state, generator.get_state())
@@ -52,7 +55,7 @@ def generator_states(*generators: random.Random | torch.Generator) -> States:
 
 
 def _state_of(generator: Any) -> Any:
-    # ``generator.getstate()`` is Python code, which would be compiled.
+    # Read the state in C, since ``generator.getstate()`` is Python code, which would be compiled.
     return _random.Random.getstate(generator), generator.gauss_next
 
 
@@ -62,10 +65,11 @@ def _set_state(generator: Any, state: Any) -> None:
 
 
 def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Continue]:
-    """What a frame returns to run ``code`` in plain Python, given what it was called with.
+    """Return a function whose result makes a frame run ``code`` in plain Python with its original arguments.
 
-    ``error`` is that of the graph, which is raised where plain Python raises none, unless it may have been handled
-    (``handles``). Errors of this package, and those of the program's saved-tensor hooks, are raised at once.
+    ``error`` is the exception of the graph. The exception is raised if plain Python raises none, unless the
+    program may have handled it (``handles``). An error of this package or of the program's saved-tensor hooks
+    is raised at once.
     """
 
     def leave(
@@ -87,12 +91,10 @@ def way_back(code: CodeType, name: str, *, handles: bool) -> Callable[..., Conti
 
 
 def _raised_by_hook(error: Exception) -> bool:
-    """Whether a saved-tensor hook that is on raised ``error``, to stop a recomputation, say.
-
-    Hooks count their calls, so the operators before the error must not run again.
-    """
+    """Whether an active saved-tensor hook raised ``error``, for example to stop a recomputation."""
+    # Hooks count their calls, so the operators before the error must not run again.
     hooks = torch_compat.top_saved_tensors_default_hooks(True)
-    # By identity: replacement code has constants that cannot be hashed.
+    # Compare code objects by identity, since replacement code has constants that cannot be hashed.
     codes = {id(code) for hook in hooks or () for code in _codes_of(hook)}
     return any(id(frame.f_code) in codes for frame, _ in walk_tb(error.__traceback__))
 
@@ -108,13 +110,16 @@ def _codes_of(hook: object) -> Iterator[CodeType]:
 
 
 def not_nothing(result: object) -> TypeError:
-    """What CPython raises when ``__init__`` returns something."""
+    """Return the error that CPython raises when ``__init__`` returns a value other than None."""
     name = type(result).__name__
     return TypeError(f"__init__() should return None, not '{name}'")
 
 
 def without_frames(error: BaseException, count: int) -> BaseException:
-    """The exception, its traceback shortened by the outermost ``count`` frames: those that are not the program's."""
+    """Remove the outermost ``count`` frames from the traceback of ``error``.
+
+    These frames are not the program's.
+    """
     traceback = error.__traceback__
     for _ in range(count):
         if traceback is not None:
@@ -124,7 +129,7 @@ def without_frames(error: BaseException, count: int) -> BaseException:
 
 
 def finished_generator() -> Any:
-    """A generator that has nothing left to give."""
+    """Return an exhausted generator."""
     empty: tuple[None, ...] = ()
     generator = (nothing for nothing in empty)
     next(generator, None)
@@ -156,10 +161,11 @@ def last_items_of(mapping: dict[Any, Any]) -> Iterator[Any]:
 
 
 def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int) -> Any:
-    """A list iterator, made by ``begin``, that stands at ``index``, which the list may be too short for as yet.
+    """Return a list iterator at position ``index``.
 
-    ``__setstate__`` moves no further than to the end, so the list is as long as it takes for a moment.
+    ``begin`` makes the iterator. The list may still be too short.
     """
+    # ``__setstate__`` moves at most to the end of the list, so None items extend the list for a moment.
     missing = max(0, index + 1 - list.__len__(items))
     list.extend(items, [None] * missing)
     made = begin(items)
@@ -170,6 +176,6 @@ def standing_at(begin: Callable[[list[Any]], Any], items: list[Any], index: int)
 
 
 def advanced(iterator: Iterator[Any], count: int) -> Iterator[Any]:
-    """The iterator, without its next ``count`` items."""
+    """Advance the iterator by ``count`` items and return it."""
     next(islice(iterator, count, count), None)
     return iterator

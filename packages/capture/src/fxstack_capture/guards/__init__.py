@@ -1,6 +1,6 @@
-"""Guards: what must hold for a compiled entry to be used again.
+"""Guards: the conditions under which a compiled entry may be used again.
 
-``records`` are written while tracing; ``tree.compile_guards`` compiles them into one native tree;
-``explain.first_failure`` says in words which one does not hold; ``tensors.tensor_facts`` and
-``torch_state.snapshot`` read what guards demand of tensors and of torch's global state.
+The trace writes ``records``. ``tree.compile_guards`` compiles the records into one native tree.
+``explain.first_failure`` describes a guard that does not hold. ``tensors.tensor_facts`` and
+``torch_state.snapshot`` read the facts about tensors and about torch's global state that guards demand.
 """

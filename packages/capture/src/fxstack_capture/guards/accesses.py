@@ -1,12 +1,11 @@
-"""What each class of source reads: its native access in guard trees, and the same access in Python.
+"""The access of each class of source: the native access in guard trees, and the same access in Python.
 
-One row a class. A new class of source needs its record in ``sources``, a row here, a loader in ``emit.loads``, and a
-kind in native/steps.c where no present kind does what it needs.
+The tables have one row for each class. A new class of source needs a record in ``sources``, a row here, and a
+loader in ``emit.loads``. The class also needs a kind in native/steps.c if no present kind suits it.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,25 +14,26 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from fxstack_capture import native, sources, torch_compat
+from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards.kept import held
 from fxstack_capture.sources import Source
 
 Access = tuple[str, object]
 
 MISSING: Any = object()
-"""What ``read`` returns for a value that is not there."""
+"""The result of ``read`` if the value does not exist."""
 
 _Base = torch_compat.TensorBase
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__
 
 instance_dict = object.__getattribute__
-"""``instance_dict(obj, "__dict__")``: a type's own ``__getattribute__`` is bypassed."""
+"""``instance_dict(obj, "__dict__")`` does not call the ``__getattribute__`` of the object's class."""
 
 
 @dataclass(frozen=True, slots=True)
 class RealFrame:
-    """What a frame can see when it starts."""
+    """The values that a frame can read when it starts."""
 
     function: FunctionType
     arguments: dict[str, object]
@@ -41,7 +41,7 @@ class RealFrame:
 
 
 def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealFrame:
-    """The frame that a call of ``function`` starts."""
+    """Return the frame that a call of ``function`` starts."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     return RealFrame(function, arguments, dict(cells))
 
@@ -50,7 +50,7 @@ def frame_of_call(function: FunctionType, arguments: dict[str, object]) -> RealF
 
 
 def class_attr(cls: type, name: str) -> Any:
-    """``name`` raw along the MRO, no descriptor called."""
+    """Return the raw attribute ``name`` found along the MRO. No descriptor is called."""
     for base in _mro_of(cls):
         namespace = _dict_of(base)
         if name in namespace:
@@ -59,18 +59,18 @@ def class_attr(cls: type, name: str) -> Any:
 
 
 def key_at(container: Any, index: int) -> Any:
-    """The ``index``-th key of a dict or item of a set, in iteration order."""
+    """Return the ``index``-th key of a dictionary or item of a set, in iteration order."""
     kind = dict if isinstance(container, dict) else set if isinstance(container, set) else frozenset
     return next(islice(kind.__iter__(container), index, None))
 
 
 def value_at(mapping: dict[Any, Any], index: int) -> Any:
-    """The ``index``-th value of a dict in iteration order."""
+    """Return the ``index``-th value of a dictionary in iteration order."""
     return next(islice(dict.values(mapping), index, None))
 
 
 def item_reader(kind: type) -> Any:
-    """The builtin class whose ``__getitem__`` reads an item of an instance of ``kind``."""
+    """Return the builtin class whose ``__getitem__`` reads an item of an instance of ``kind``."""
     for base in (list, tuple, deque):
         if issubclass(kind, base):
             return base
@@ -84,13 +84,6 @@ def _item(value: Any, index: int) -> Any:
 # --- the tables ---
 
 
-def argument_names(code: CodeType) -> tuple[str, ...]:
-    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[:count]
-
-
 def _index(names: tuple[str, ...], name: str, what: str) -> int:
     if name not in names:
         raise ValueError(f"{name!r} is no {what} of this function")
@@ -99,7 +92,7 @@ def _index(names: tuple[str, ...], name: str, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A source that a frame starts from: ``native(source, code)`` and ``read(source, frame)``."""
+    """A source that reads from a frame: ``native(source, code)`` and ``read(source, frame)``."""
 
     native: Callable[[Any, CodeType], Access]
     read: Callable[[Any, RealFrame], Any]
@@ -107,7 +100,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A source that starts from another source: ``native(source)`` and ``read(source, value of the other)``."""
+    """A source that reads from another source: ``native(source)`` and ``read(source, other value)``."""
 
     native: Callable[[Any], Access]
     read: Callable[[Any, Any], Any]
@@ -156,7 +149,7 @@ STEPS: dict[type, Step] = {
 
 
 def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] | None = None) -> Any:
-    """The object at ``source``, by the very accesses of guards. ``convert(source, value)`` replaces ``Converted``."""
+    """Return the object at ``source`` by the same accesses as guards. ``convert`` replaces ``Converted``."""
     path = []
     while isinstance(source, sources.Step):
         path.append(source)
@@ -173,7 +166,7 @@ def follow(source: Source, frame: RealFrame, convert: Callable[[Any, Any], Any] 
 
 
 def read(source: Source, frame: RealFrame) -> Any:
-    """The value at a source for a message, or ``MISSING``."""
+    """Return the value at a source for a message, or ``MISSING``."""
     try:
         return follow(source, frame)
     except Exception:

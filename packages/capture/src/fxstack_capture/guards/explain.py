@@ -1,6 +1,4 @@
-"""Why an entry does not fit: the guard that failed, its old and its new value, and the user's line behind
-it.
-"""
+"""The reason why an entry does not fit: the guard that failed, the old and new value, the user's line."""
 
 from __future__ import annotations
 
@@ -9,16 +7,17 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards import records, words
-from fxstack_capture.guards.accesses import MISSING, RealFrame, argument_names, frame_of_call, read
+from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
 from fxstack_capture.guards.records import Guard
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFailure:
-    """One guard that does not hold (the cheapest check that failed; others may fail too).
+    """One guard that does not hold: the cheapest check that failed. Other checks may fail, too.
 
-    ``guard`` is None when the entry is dead: an object that it depends on is gone.
+    ``guard`` is None if the entry is dead, because an object on which the entry depends no longer exists.
     """
 
     guard: Guard | None
@@ -31,7 +30,7 @@ class GuardFailure:
 
     @property
     def user_line(self) -> str:
-        """The user's innermost line that caused the guard, as ``file:line in function``; "" when unknown."""
+        """The user's innermost line that caused the guard, as ``file:line in function``, or "" if unknown."""
         if self.guard is None or not self.guard.stack:
             return ""
         file, line, function = self.guard.stack[-1]
@@ -40,13 +39,13 @@ class GuardFailure:
     @property
     def message(self) -> str:
         if self.guard is None:
-            return "an object that the compiled code depends on no longer exists"
+            return "the compiled code depends on an object that no longer exists"
         where = f" (needed by {self.user_line})" if self.user_line else ""
         return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
 
 
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
-    """The failing guard of a tree for a call with these arguments; None when all hold.
+    """Return the failing guard of a tree for a call with these arguments, or None if all guards hold.
 
     ``local_values`` is the dictionary that the compile callback receives.
     """
@@ -66,5 +65,5 @@ def _found(guard: Guard, frame: RealFrame) -> str:
         return words.state_difference(guard.check)
     value = read(guard.source, frame)
     if value is MISSING:
-        return "it is not there"
+        return "it does not exist"
     return words.found(guard.check, value, lambda source: read(source, frame))

@@ -1,8 +1,10 @@
-"""The option ``guard_filter_fn``: a program says which guards of an entry to keep, and answers for the others.
+"""The option ``guard_filter_fn``: a function of the program selects the guards of an entry to keep.
 
-The function gets one ``GuardFilterEntry`` for each guard and returns as many booleans. Entries have the attributes of those
-of ``torch.compile``, and speak of kinds of guards in its words, so that filters written for it (and the ready-made ones of
-``torch.compiler``) work here; those below are the same ones for programs that do not import it.
+The program is responsible for the dropped guards. The function receives one ``GuardFilterEntry`` for each
+guard and returns one boolean for each. An entry has the attributes and the names of guard kinds of
+``torch.compile``, so that filters written for ``torch.compile``, and the ready-made filters of
+``torch.compiler``, work here. The filters below are the ready-made filters for programs that do not import
+``torch.compiler``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from fxstack_capture.sources import Globals, Pinned, Source
 
 GuardFilter = Callable[[Sequence["GuardFilterEntry"]], Sequence[bool]]
 
-# Limits: a filter sees more guards than torch's has, with torch's kinds; some kinds of torch do not occur.
+# Limits: a filter sees more guards than a filter of torch, with torch's kinds. Some kinds of torch do not
+# occur.
 
 _KINDS: dict[type, tuple[str, ...]] = {
     records.TypeIs: ("TYPE_MATCH",),
@@ -46,12 +49,15 @@ _KINDS: dict[type, tuple[str, ...]] = {
     records.ShapeHolds: ("SHAPE_ENV",),
     records.TorchStateIs: ("GLOBAL_STATE",),
 }
-"""The kind of a guard, and then those that it derives from."""
+"""The kind of a guard, followed by the kinds from which the guard derives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a guarded value was found; ``module_class`` is the class of the ``nn.Module`` that it is or is part of."""
+    """Where a guarded value was found.
+
+    ``module_class`` is the class of the ``nn.Module`` that is or holds the value.
+    """
 
     name: str
     module_class: type | None
@@ -60,13 +66,13 @@ class Origin:
         return self.module_class is not None
 
     def is_unspecialized_builtin_nn_module(self) -> bool:
-        """Whether the closest module is one of torch's own, ``torch.nn.Linear`` for one."""
+        """Whether the closest module is a module of torch, such as ``torch.nn.Linear``."""
         return self.module_class is not None and self.module_class.__module__.startswith("torch.nn")
 
 
 @dataclass(frozen=True, slots=True)
 class OriginalGuard:
-    """The guard itself, ``record``, and what filters for ``torch.compile`` ask of theirs."""
+    """The guard ``record`` itself, and the attributes that filters for ``torch.compile`` read."""
 
     name: str
     source: Origin
@@ -75,7 +81,10 @@ class OriginalGuard:
 
 @dataclass(frozen=True, slots=True)
 class GuardFilterEntry:
-    """One guard, for a filter. ``value`` is what was found at ``name`` while tracing, where ``has_value`` says so."""
+    """One guard, for a filter.
+
+    ``value`` is the value at ``name`` during the trace, if ``has_value`` is true.
+    """
 
     name: str
     has_value: bool
@@ -87,7 +96,7 @@ class GuardFilterEntry:
 
 
 class _Origins:
-    """What a frame has at sources; prefixes are looked at once."""
+    """The values of a frame at sources. The module class of a source is looked up once."""
 
     def __init__(self, frame: RealFrame) -> None:
         self._frame = frame
@@ -135,10 +144,12 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
 
 
 def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
-    """The guards that ``keep`` (None: all) wants kept, in their order. Whatever it raises is raised.
+    """Return the guards that ``keep`` selects, in order. If ``keep`` is None, return all guards.
+
+    Exceptions of ``keep`` are not caught.
 
     Raises:
-        TypeError: it does not return one bool for each guard.
+        TypeError: ``keep`` does not return one bool for each guard.
     """
     if keep is None:
         return guards
@@ -146,26 +157,26 @@ def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFra
     verdicts = list(keep([_entry(guard, origins) for guard in guards]))
     if len(verdicts) != len(guards) or not all(type(verdict) is bool for verdict in verdicts):
         raise TypeError(
-            f"guard_filter_fn must return one bool for each of the {len(guards)} guards; it returned {len(verdicts)} values:"
-            f" {', '.join(sorted({type(v).__name__ for v in verdicts}))}"
+            f"guard_filter_fn must return one bool for each of the {len(guards)} guards, but it returned"
+            f" {len(verdicts)} values of type {', '.join(sorted({type(v).__name__ for v in verdicts}))}"
         )
     return tuple(guard for guard, kept in zip(guards, verdicts, strict=True) if kept)
 
 
 def skip_guard_on_inbuilt_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Drops what is asked of modules of torch's own classes, and of what they hold."""
+    """Drop the guards on modules of torch's own classes, and on the values that these modules hold."""
     return [not e.orig_guard.source.is_unspecialized_builtin_nn_module() for e in entries]
 
 
 def skip_guard_on_all_nn_modules_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Drops what is asked of modules, and of what they hold."""
+    """Drop the guards on modules, and on the values that modules hold."""
     return [not e.orig_guard.source.is_unspecialized_nn_module() for e in entries]
 
 
 def keep_tensor_guards_unsafe(
     entries: Sequence[GuardFilterEntry], keep_parameters: bool = False
 ) -> list[bool]:
-    """Keeps what is asked of tensors and of how they share memory; of parameters only with ``keep_parameters``."""
+    """Keep the guards on tensors and on shared memory. Guards on parameters need ``keep_parameters``."""
     return [
         e.guard_type == "TENSOR_MATCH" and (keep_parameters or not isinstance(e.value, torch.nn.Parameter))
         for e in entries
@@ -173,17 +184,17 @@ def keep_tensor_guards_unsafe(
 
 
 def skip_guard_on_globals_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Drops what is asked of global names, and of what is reached by them."""
+    """Drop the guards on global names, and on the values that are read through global names."""
     return [not e.is_global for e in entries]
 
 
 def skip_all_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Drops all: what was compiled first serves every call."""
+    """Drop all guards: the first compiled entry serves every call."""
     return [False for _ in entries]
 
 
 def keep_portable_guards_unsafe(entries: Sequence[GuardFilterEntry]) -> list[bool]:
-    """Keeps what is asked of sizes, of torch's global state, and of tensors that are not reached by global names."""
+    """Keep the guards on sizes, on torch's global state, and on tensors not read through global names."""
     return [
         e.guard_type in ("GLOBAL_STATE", "SHAPE_ENV") or (e.guard_type == "TENSOR_MATCH" and not e.is_global)
         for e in entries

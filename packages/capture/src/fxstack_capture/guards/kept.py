@@ -1,7 +1,7 @@
-"""Guards as an entry keeps them for its messages: with weak references in place of the program's objects.
+"""Guards as an entry keeps them for messages: weak references replace the program's objects.
 
-A tree lives as long as its entry. Were its guards to hold the classes, functions, modules and dictionary
-keys that they speak of, deleting a model would free nothing.
+A tree lives as long as its entry. If the guards held the classes, functions, modules and dictionary keys that
+they name, deleting a model would not free its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fxstack_capture.sources import Source
 
 
 class Weakly:
-    """An object held weakly, and what it looked like, for people."""
+    """A weak reference to an object, and a text of the object for messages."""
 
     __slots__ = ("_reference", "text")
 
@@ -33,12 +33,12 @@ class Weakly:
 
     @property
     def object(self) -> Any:
-        """The object; None when it is gone."""
+        """The object, or None if the object no longer exists."""
         return self._reference()
 
 
 def held(value: object) -> Any:
-    """What a kept guard refers to: the object behind a ``Weakly``, anything else as it is."""
+    """Return the object of a ``Weakly``. Return any other value itself."""
     return value.object if isinstance(value, Weakly) else value
 
 
@@ -47,7 +47,7 @@ def _is_immortal(value: object) -> bool:
 
 
 def weakly(value: object) -> Any:
-    """``value`` held weakly where that is possible."""
+    """Return ``value`` in a weak reference if ``value`` supports weak references."""
     if isinstance(value, Weakly) or _is_immortal(value):
         return value
     try:
@@ -61,7 +61,7 @@ def _all_weakly(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Keeper:
-    """Rewrites the guards of one tree; sources that occur often are rewritten once."""
+    """Rewrite the guards of one tree. Each source is rewritten once."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, Source] = {}
@@ -119,6 +119,6 @@ _RULES: dict[type, Callable[[Any, Keeper], Check]] = {
 
 
 def kept_guards(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The same guards, keeping nothing of the program alive that can be referred to weakly."""
+    """Return the same guards, which keep no object of the program alive that supports weak references."""
     keeper = Keeper()
     return tuple(keeper.keep(guard) for guard in guards)

@@ -1,6 +1,6 @@
-"""How each check is described to the native tree: registered tables, one line a class.
+"""The native description of each check: tables with one line for each class of check.
 
-The kinds named here are the ones of native/steps.c, native/checks.c and native/relations.c.
+The names of the kinds are those of native/steps.c, native/checks.c and native/relations.c.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def is_instance_key(base: Source | None, key: object) -> bool:
 
 
 def lower_step(source: Source) -> tuple[Source, Access]:
-    """The source that a step starts from, and the access.
+    """Return the source from which a step reads, and the access.
 
-    A string key of an instance dictionary is an instance attribute: asking the instance need not
-    make its dictionary.
+    A string key of an instance dictionary is lowered to an instance attribute. Reading the attribute need not
+    materialise the dictionary.
     """
     base = source.base
     assert base is not None
@@ -100,7 +100,10 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
     records.KeysAre: (20, lambda s, c: (s, "KeysAre", (c.keys, c.ordered))),
     records.RangeIs: (60, lambda s, c: (s, "RangeIs", ((c.start, c.stop, c.step),))),
 }
-"""Check class -> (relative cost, (source, check) -> (source to attach to, native kind, arguments))."""
+"""Maps a class of checks to its relative cost and its lowering.
+
+The lowering maps (source, check) to (source of the native check, native kind, arguments).
+"""
 
 
 # --- checks of several values ----------------------------------------------------------------------
@@ -108,7 +111,7 @@ CHECKS: dict[type, tuple[int, Callable[[Any, Any], LoweredCheck]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RelationContext:
-    """What lowering a relation needs: the guarded source, and registers for others."""
+    """Context for lowering a relation: the guarded source, and the registers of other sources."""
 
     source: Source
     register: Callable[[Source], int]

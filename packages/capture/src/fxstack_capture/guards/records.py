@@ -1,7 +1,7 @@
-"""Guard records: what must hold for a compiled entry to be used again.
+"""Guard records: the conditions under which a compiled entry may be used again.
 
-Records are written while tracing and compiled into one native tree at the end (``guards.tree``). They are
-data: nothing here runs a check. ``words`` says what a record demands, for people.
+The trace writes the records. At the end of the trace, ``guards.tree`` compiles the records into one native
+tree. Records are data: this module runs no check. ``words`` describes the condition of a record for messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fxstack_capture.sources import Source
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is demanded of one value."""
+    """A condition on one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,17 @@ class TypeIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class WordIs(Check):
-    """An int that compiled code can compute with: its size is below 2**62. Symbolic numbers are words of 64 bits,
-    Python's have no bounds.
+    """An int whose absolute value is below 2**62, so that compiled code can compute with the int.
+
+    Symbolic numbers have 64 bits. Python's ints have no bounds.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityIs(Check):
-    """``value is obj``. The entry does not keep ``obj`` alive where it can be referred to weakly, and dies
-    with it.
+    """``value is obj``.
+
+    If ``obj`` supports weak references, the entry does not keep ``obj`` alive and dies with ``obj``.
     """
 
     obj: object = field(compare=False)
@@ -46,8 +48,10 @@ class IdentityIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class Equals(Check):
-    """Same type and equal: int, float (bit for bit; NaN equals NaN), complex, str, bytes, and tuples or
-    frozensets of such.
+    """Same type and equal value.
+
+    The value is an int, float, complex, str or bytes, or a tuple or frozenset of such values. Floats are
+    compared bit by bit, so that NaN equals NaN.
     """
 
     value: object
@@ -62,10 +66,11 @@ class LengthIs(Check):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeysAre(Check):
-    """A dict's keys in order: constants are compared by type and value, others by identity.
+    """The keys of a dictionary in order. Constants are compared by type and value, other keys by identity.
 
-    With ``ordered=False`` the same for membership only. Two records are compared in the same way: neither that nor the
-    hash of one runs ``__eq__`` or ``__hash__`` of a key, which may be the program's.
+    With ``ordered=False`` the order is not compared. Two records are compared in the same way. Neither the
+    comparison nor the hash of a record runs ``__eq__`` or ``__hash__`` of a key, since these methods may be
+    the program's.
     """
 
     keys: tuple[object, ...]
@@ -87,7 +92,7 @@ _PLAIN_KEYS = frozenset({str, int})
 
 @dataclass(frozen=True, slots=True)
 class HasKey(Check):
-    """Whether a constant key is in a dict or set (C-level access)."""
+    """Whether a constant key is in a dictionary or set (C-level access)."""
 
     key: object
     present: bool
@@ -95,9 +100,9 @@ class HasKey(Check):
 
 @dataclass(frozen=True, slots=True)
 class MembersAre(Check):
-    """Of an instance dictionary: no key is in ``absent``, and the values of ``empty`` are dicts without items.
+    """No key of an instance dictionary is in ``absent``, and the values of ``empty`` are empty dicts.
 
-    What every call of a module without hooks asks, in one record.
+    The record combines the guards that every call of a module without hooks needs.
     """
 
     absent: tuple[str, ...]
@@ -106,7 +111,7 @@ class MembersAre(Check):
 
 @dataclass(frozen=True, slots=True)
 class SlotUnset(Check):
-    """The ``__slots__`` member ``owner.__dict__[attr]`` of the object holds nothing."""
+    """The ``__slots__`` member ``owner.__dict__[attr]`` of the object is unset."""
 
     owner: type
     attr: str
@@ -114,7 +119,7 @@ class SlotUnset(Check):
 
 @dataclass(frozen=True, slots=True)
 class CellEmpty(Check):
-    """A cell that holds nothing: its variable is not bound."""
+    """The cell is empty: its variable is unbound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +132,18 @@ class RangeIs(Check):
 
 
 NOT_FOUND: Any = object()
-"""In ``ClassUnchanged``: the class has no such attribute (one that is None is recorded as None)."""
+"""The value in ``ClassUnchanged`` of an attribute that the class does not have.
+
+An attribute whose value is None is recorded as None.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassUnchanged(Check):
-    """Looking ``names`` up raw along the MRO of the class gives the recorded objects (``NOT_FOUND``: none).
+    """Raw lookups of ``names`` along the MRO give the recorded objects (``NOT_FOUND``: no attribute).
 
-    Checked by the class's version tag first; the names are compared only when the tag changed. ``mro``: the
-    class and its bases in their order, where the program has asked for them; () where not.
+    The check compares the class's version tag first, and the names only if the tag changed. ``mro``: the
+    class and its bases in MRO order, if the program has asked for them, else ().
     """
 
     names: tuple[str, ...]
@@ -145,9 +153,10 @@ class ClassUnchanged(Check):
 
 @dataclass(frozen=True, slots=True)
 class SubclassIs(Check):
-    """What the abstract class ``cls`` says of a class, ``_abc._abc_subclasscheck(cls, value)``: registering a class changes it.
+    """The answer of the abstract class ``cls`` for a class: ``_abc._abc_subclasscheck(cls, value)``.
 
-    Checked by the number of registrations in the process first; ``cls`` is asked again only where that moved.
+    Registering a class with ``cls`` changes the answer. The check compares the number of registrations in the
+    process first, and asks ``cls`` only if the number changed.
     """
 
     cls: type = field(compare=False)
@@ -157,11 +166,11 @@ class SubclassIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class TensorIs(Check):
-    """Everything about a tensor that a graph is specialised on.
+    """The facts about a tensor on which a graph is specialised.
 
-    ``sizes`` and ``strides`` hold None where the number is dynamic (its relations are ``ShapeHolds``).
-    ``cls`` is the exact Python type; ``keyset`` the raw dispatch key set of the real tensor with the
-    thread-local include/exclude sets NOT applied; ``device`` a torch.device; ``dtype`` a torch.dtype.
+    ``sizes`` and ``strides`` hold None for a dynamic number, whose relations are ``ShapeHolds``. ``cls`` is
+    the exact Python type. ``keyset`` is the raw dispatch key set of the real tensor, without the thread-local
+    include and exclude sets. ``device`` is a torch.device, ``dtype`` a torch.dtype.
     """
 
     cls: type
@@ -178,9 +187,9 @@ class TensorIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class MarksWithin(Check):
-    """Of each attribute ``names[i]`` of a tensor: it has none, or a set of dimensions that are all in ``dims[i]``.
+    """Each attribute ``names[i]`` of a tensor is missing, or a set of dimensions that are all in ``dims[i]``.
 
-    A tensor with fewer marks than the one that was compiled for is served by what was compiled.
+    Therefore a tensor with fewer marks than the tensor of the trace can use the compiled entry.
     """
 
     names: tuple[str, ...]
@@ -189,39 +198,37 @@ class MarksWithin(Check):
 
 @dataclass(frozen=True, slots=True)
 class SameObject(Check):
-    """The guarded value is the very object found at ``other``."""
+    """The guarded value is the same object as the object at ``other``."""
 
     other: Source
 
 
 @dataclass(frozen=True, slots=True)
 class AllDistinct(Check):
-    """The objects found at these sources are pairwise different objects (the guard's own source is the
-    first).
-    """
+    """The objects at the guard's own source and at the sources ``others`` are pairwise different."""
 
     others: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoOverlap(Check):
-    """The memory of the storages of the tensors at these sources and the guarded one is pairwise apart."""
+    """The storages of the guarded tensor and of the tensors at ``others`` are pairwise disjoint memory."""
 
     others: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SharesStorage(Check):
-    """The tensors at these sources and the guarded one are views of one storage."""
+    """The guarded tensor and the tensors at ``others`` are views of one storage."""
 
     others: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeHolds(Check):
-    """A boolean sympy expression over integer (or float) symbols; each symbol is read from its source.
+    """A boolean sympy expression over integer (or float) symbols. Each symbol is read from its source.
 
-    The guard's own source is that of the first symbol. ``text`` is the expression in the user's names.
+    The guard's own source is the source of the first symbol. ``text`` is the expression in the user's names.
     """
 
     expr: sympy.Basic
@@ -231,8 +238,9 @@ class ShapeHolds(Check):
 
 @dataclass(frozen=True, slots=True)
 class TorchStateIs(Check):
-    """Global torch state: see ``torch_side.global_state.state.TorchState`` (grad mode, inference mode, autocast,
-    defaults, modes...).
+    """Torch's global state: grad mode, inference mode, autocast, defaults, modes and so on.
+
+    ``state`` is a ``torch_state.TorchState``.
     """
 
     state: object
@@ -240,7 +248,7 @@ class TorchStateIs(Check):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One demand on one source. ``stack`` holds the user's frames (file, line, function), innermost last."""
+    """One check on one source. ``stack`` holds the user's frames (file, line, function), innermost last."""
 
     source: Source
     check: Check
@@ -248,8 +256,9 @@ class Guard:
 
 
 class GuardSet:
-    """The guards of one trace, in order, without repeats. The only mutable thing here; owned by a
-    ``Trace``.
+    """The guards of one trace, in order, without duplicates. A ``Trace`` owns the set.
+
+    ``GuardSet`` is the only mutable class of this module.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Compiles a boolean sympy expression over sizes into the postfix program of native/shape_program.c."""
+"""Compile a boolean sympy expression over sizes into the postfix program of native/shape_program.c."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _swapped(operation: str) -> Callable[[Any, Any], Iterator[Instruction]]:
 
 
 def _mul(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
-    """A product; a rational factor p/q multiplies by p and divides the whole by q at the end."""
+    """Emit a product. A rational factor p/q multiplies by p and divides the whole product by q at the end."""
     coefficient, factors = expr.as_coeff_mul()
     if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:
         yield from _product((sympy.Integer(coefficient.p), *factors), registers)
@@ -111,7 +111,7 @@ def _pow(expr: sympy.Expr, registers: object) -> Iterator[Instruction]:
 
 
 def _float_sub(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
-    """``a + -b``, which is the same number."""
+    """Emit ``a - b`` as ``a + -b``, which is the same float."""
     yield from _emit(expr.args[0], registers)
     yield from _emit(expr.args[1], registers)
     yield "neg", 0
@@ -177,10 +177,10 @@ def _emit(expr: sympy.Expr, registers: Any) -> Iterator[Instruction]:
 
 
 def shape_program(expr: sympy.Basic, registers: Mapping[sympy.Symbol, int]) -> tuple[Instruction, ...]:
-    """The postfix program of ``expr``; each symbol is loaded from its register.
+    """Return the postfix program of ``expr``. The program loads each symbol from its register.
 
     Raises:
-        ValueError: the expression holds a function that has no native form; names it.
+        ValueError: the expression has a function without a native form. The message names the function.
         KeyError: a symbol has no register.
     """
     return tuple(_emit(expr, registers))

@@ -1,10 +1,12 @@
-"""Builds, caches and loads ``native/tensor_check.cpp`` for the torch that is installed.
+"""Build, cache and load ``native/tensor_check.cpp`` for the installed torch.
 
-The compiler runs in the background at the lowest priority (two to four seconds, once per machine, torch and Python): until it
-is done, and where there is no C++ compiler, guards read tensors the slow way. The file lands in the user's cache directory by
-atomic rename, so concurrent processes and killed compilers leave nothing half-written; where there is a shell, the compiling
-process renames it itself, so that the next process finds it even if this one does not live to see it done. A lock that the
-compiler inherits keeps other processes from compiling the same: hundreds may start together, or one after the other.
+The C++ compiler runs in the background at the lowest priority. Compilation takes two to four seconds, once
+for each machine, torch and Python. Guards read tensors in the slow way until the compilation has finished, or
+if there is no C++ compiler. The file reaches the user's cache directory by an atomic rename, so concurrent
+processes and killed compilers leave no incomplete file. If there is a shell, the compiling process does the
+rename, so that the next process finds the file even if this process ends first. The compiler inherits a lock
+that keeps other processes from compiling the same file: hundreds of processes may start together, or in
+sequence.
 """
 
 from __future__ import annotations
@@ -41,23 +43,26 @@ if command -v nice >/dev/null; then set -- nice -n 19 "$@"; fi
 "$@" -o "$out" && mv -f -- "$out" "$target"
 """
 _ABANDONED = 3600.0
-"""Seconds after which an unfinished file is nobody's any more."""
+"""The age in seconds at which a temporary file counts as left behind by a killed compiler."""
 _PAUSE = 0.05
-"""Seconds between two looks at what another process compiles."""
+"""Seconds between two checks whether another process has finished the compilation."""
 _LAST_STEP = 10.0
-"""Seconds that a process waits at its end for a step, of milliseconds; in a forked process nobody may release the lock."""
+"""The longest time in seconds that a process waits at its end for a running build step.
+
+A build step takes milliseconds. In a forked process, no thread may exist that releases the lock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
-    """One compilation: the command up to the output file, and where the result belongs."""
+    """One compilation: the command up to the output file, and the path of the result."""
 
     command: tuple[str, ...]
     target: Path
 
 
 def cache_directory() -> Path:
-    """Where compiled checks are kept: ``FXSTACK_CACHE_DIR``, or the platform's user cache directory."""
+    """Return the directory of compiled checks: ``FXSTACK_CACHE_DIR``, or the user's cache directory."""
     chosen = os.environ.get("FXSTACK_CACHE_DIR")
     if chosen:
         return Path(chosen) / "tensor_check"
@@ -68,13 +73,13 @@ def cache_directory() -> Path:
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler: ``CXX`` or the usual names."""
+    """Return the path of the C++ compiler: ``CXX`` or a usual name. Return None if there is none."""
     candidates = (os.environ.get("CXX"), "g++", "c++", "clang++")
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
 
 
 def make_plan(compiler: str, directory: Path) -> BuildPlan:
-    """How to compile for this torch and this Python."""
+    """Return the compilation for this torch and this Python."""
     torch_root = Path(torch.__file__).parent
     library = torch_root / "lib"
     command = (
@@ -93,7 +98,7 @@ def make_plan(compiler: str, directory: Path) -> BuildPlan:
 
 
 def load(path: Path) -> object:
-    """The capsule with the functions of a compiled module."""
+    """Return the capsule with the functions of a compiled module."""
     loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(path))
     spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
     assert spec is not None
@@ -111,9 +116,10 @@ def _build_command(plan: BuildPlan, output: str) -> list[str]:
 
 @contextlib.contextmanager
 def _claimed(path: Path) -> Iterator[tuple[int, ...] | None]:
-    """The descriptors that hold the lock ``path`` for as long as a process has them; None where another one does.
+    """Yield the descriptors that hold the lock ``path``, or None if another process holds the lock.
 
-    Where files cannot be locked (Windows, some network file systems), it is as if nobody else compiled.
+    The lock is held as long as a process has the descriptors. If files cannot be locked (Windows, some
+    network file systems), the result is as if no other process compiled.
     """
     try:
         import fcntl  # noqa: PLC0415 - not on every platform
@@ -135,7 +141,7 @@ def _claimed(path: Path) -> Iterator[tuple[int, ...] | None]:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what killed compilers left."""
+    """Remove old temporary files of killed compilers."""
     for path in directory.glob("*.tmp"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED:
@@ -145,7 +151,7 @@ def _sweep(directory: Path) -> None:
 
 
 class TensorChecks:
-    """The compiled checks of this process: ``poll`` brings them nearer, and switches to them once."""
+    """The compiled checks of this process. ``poll`` advances the build and switches to the checks once."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.compiled = False
@@ -159,19 +165,19 @@ class TensorChecks:
         self._polling = threading.Lock()
 
     def poll(self) -> bool:
-        """Start, look after or finish the build without waiting; True when the compiled checks are in use."""
+        """Start, watch or finish the build without waiting. Return True if the compiled checks are in use."""
         if self.compiled or self.why_not is not None or not self._polling.acquire(blocking=False):
             return self.compiled
         try:
             self._step()
-        except Exception as error:  # whatever goes wrong here, guards work without
+        except Exception as error:  # guards work without the compiled checks, so any error is acceptable
             self.why_not = f"{type(error).__name__}: {error}"
         finally:
             self._polling.release()
         return self.compiled
 
     def wait(self) -> bool:
-        """As ``poll``, until there is a result."""
+        """Poll until the build has a result."""
         while not self.poll() and self.why_not is None:
             if self._process is not None:
                 self._process.wait()
@@ -194,7 +200,7 @@ class TensorChecks:
         self._use(self._plan)
 
     def _start(self, plan: BuildPlan) -> None:
-        """Start the compiler, unless another process's is at it or has just ended."""
+        """Start the compiler, unless another process is compiling or has just finished."""
         plan.target.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(plan.target.with_suffix(".lock")) as lock:
             if lock is not None and not plan.target.exists():
@@ -202,7 +208,7 @@ class TensorChecks:
         if not self._watched:
             self._watched = True
             atexit.register(self._close)
-            # A program may compile nothing more: somebody has to notice that the checks are there.
+            # The program may compile nothing more, so a thread waits for the checks.
             threading.Thread(target=self.wait, name="fxstack tensor checks", daemon=True).start()
 
     def _compile(self, plan: BuildPlan, lock: tuple[int, ...]) -> None:
@@ -219,7 +225,8 @@ class TensorChecks:
         )
 
     def _close(self) -> None:
-        """Wait for what is being tried out: a thread that calls torch while the interpreter ends makes the process abort."""
+        """Wait until a running step has ended."""
+        # A thread that calls torch while the interpreter finalises makes the process abort.
         if self._polling.acquire(timeout=_LAST_STEP):
             self.why_not = self.why_not or "the process ends"
             self._polling.release()
@@ -248,4 +255,4 @@ class TensorChecks:
 
 
 TENSOR_CHECKS = TensorChecks()
-"""The process's one build: which functions the native side uses is a property of the process."""
+"""The only build of the process. The native code has one set of functions for the whole process."""

@@ -1,4 +1,7 @@
-"""Whether the tensor checks in use see what torch says: run before compiled checks are trusted."""
+"""A self-test of the tensor checks: do the checks read the same facts as torch?
+
+The self-test runs before the compiled checks are used.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from fxstack_capture.sources import Local
 
 
 def _subject(value: object) -> object:
-    """The function whose frame the test trees describe."""
+    """Return ``value``. The test trees describe the frame of this function."""
     return value
 
 
@@ -70,7 +73,7 @@ def _tensors_agree() -> bool:
 
 
 def _state_agrees() -> bool:
-    """Grad mode is noticed, and the state that was there is recognised again."""
+    """Whether the check notices a changed grad mode, and accepts the restored state."""
     check = TorchStateIs(snapshot())
     _source, kind, arguments = CHECKS[TorchStateIs][1](Local("value"), check)
     tree: Any = native.Tree((("Nothing", None, 0, -1, ((kind, 0, arguments),), ()),), (), 0, 1)
@@ -82,7 +85,8 @@ def _state_agrees() -> bool:
 
 
 def agrees_with_torch() -> bool:
-    """True when tensors and torch's state are read correctly, by samples that must pass and ones that must
-    not.
+    """Whether the checks read tensors and torch's state correctly.
+
+    Some samples must pass, others must fail.
     """
     return _tensors_agree() and _state_agrees()

@@ -1,8 +1,8 @@
-"""Facts about tensors that guards demand, and the choice of how guards read them.
+"""Facts about tensors that guards demand, and the choice of the code that reads them.
 
-``tensor_facts`` describes a real tensor as the native check will see it. ``prepare_tensors`` points the
-native
-side at torch: header-free at first, through the compiled ``native/tensor_check.cpp`` once that is built.
+``tensor_facts`` describes a real tensor as the native check reads the tensor. ``prepare_tensors`` connects
+the native code to torch: without torch's headers at first, and through the compiled
+``native/tensor_check.cpp`` once it is built.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fxstack_interchange.format.literals import TORCH_LITERALS
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorIs:
-    """All static facts of a tensor: sizes and (strided layout) strides as numbers, offset and leafness not
-    demanded.
+    """Return all static facts of a tensor. Sizes and the strides of a strided layout are numbers.
 
-    Replace entries of ``sizes``/``strides`` by None where they are dynamic, set ``storage_offset`` and
-    ``is_leaf`` where they matter (``dataclasses.replace``).
+    The facts do not demand ``storage_offset`` and ``is_leaf``. The caller replaces dynamic entries of
+    ``sizes`` and ``strides`` by None and sets ``storage_offset`` and ``is_leaf`` if they matter
+    (``dataclasses.replace``).
     """
     with torch_compat.DisableTorchFunction():
         strided = tensor.layout is torch.strided
@@ -36,9 +36,7 @@ def tensor_facts(tensor: torch.Tensor) -> TensorIs:
 
 
 def prepare_tensors(capsule: object = None) -> None:
-    """Tell the native side what a tensor is and, with a capsule, to read tensors through the compiled
-    checks.
-    """
+    """Tell the native code the tensor class. With a capsule, read tensors through the compiled checks."""
     quiet = torch_compat.DisableTorchFunction
     native.use_tensors(torch_compat.TensorBase, torch_compat.dispatch_keys, quiet, capsule)
 

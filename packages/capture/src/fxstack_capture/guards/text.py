@@ -1,4 +1,7 @@
-"""Short texts for values in messages; never fails, whatever a user's ``__repr__`` does."""
+"""Short texts of values for messages.
+
+The functions never raise, even if a ``__repr__`` of the program raises.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import reprlib
 
 
 def short(value: object) -> str:
-    """``repr``, shortened; classes by their qualified name."""
+    """Return a shortened ``repr``. A class is shown by its qualified name."""
     if isinstance(value, type):
         return class_name(value)
     try:
@@ -16,7 +19,8 @@ def short(value: object) -> str:
 
 
 def class_name(cls: type) -> str:
-    """Its qualified name; a class may have no module (`type(...)` in code without ``__name__``), or a getter that raises."""
+    """Return the qualified name of a class."""
+    # A class may have no module (`type(...)` in code without ``__name__``), or a getter that raises.
     try:
         module = cls.__module__
     except Exception:

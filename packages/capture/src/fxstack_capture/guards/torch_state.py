@@ -1,7 +1,7 @@
-"""Global torch state that a graph depends on: a snapshot, its comparison, and the words for a difference.
+"""Global torch state on which a graph depends: a snapshot, its comparison, and the text of a difference.
 
-``snapshot()`` is taken when a trace starts and becomes the demand of ``TorchStateIs``. The native guard
-compares the same getters (or, with the compiled tensor checks, one small struct).
+``snapshot()`` is taken when a trace starts and becomes the condition of ``TorchStateIs``. The native guard
+compares the same getters. With the compiled tensor checks, the guard compares one small struct.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Getter:
-    """One piece of state: its name for people and the C function (with arguments) that reads it."""
+    """One piece of state: its name for messages, and the C function (with arguments) that reads it."""
 
     name: str
     function: Callable[..., Any]
     args: tuple[object, ...] = ()
     by_class: bool = False
-    """Whether only the class of what it gives is compared."""
+    """Whether the guard compares only the class of the getter's result."""
 
     def read(self) -> Any:
         value = self.function(*self.args)
@@ -57,15 +57,15 @@ GETTERS: tuple[Getter, ...] = (
     Getter("saved-tensor hooks", torch_compat.top_saved_tensors_default_hooks, (True,), True),
     Getter("TorchScript's tracer", torch_compat.get_tracing_state),
 )
-"""What is compared, in order. All are C functions: reading them runs no Python code.
+"""The getters in the order of comparison. All are C functions, so reading the state runs no Python code.
 
-Which hooks are on is not asked, but whether any are: whoever runs a graph looks them up in each call, and no graph
-depends on them.
+The guard checks whether saved-tensor hooks are active, but not which hooks. The function that runs a graph
+reads the active hooks in each call, and no graph depends on them.
 """
 
 
 function_mode_at = torch_compat.get_function_stack_at
-"""index -> the torch-function mode there; 0 is the outermost."""
+"""Maps an index to the torch-function mode at the index. Index 0 is the outermost mode."""
 
 
 def _function_modes() -> tuple[object, ...]:
@@ -74,15 +74,16 @@ def _function_modes() -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes
-    (``torch.set_default_device`` is one).
+    """A snapshot: the values of ``GETTERS`` in order, and the torch-function modes.
+
+    ``torch.set_default_device`` is a torch-function mode.
     """
 
     values: tuple[Any, ...]
     function_modes: tuple[object, ...] = ()
 
     def value_of(self, name: str) -> Any:
-        """The value of the getter called ``name``; raises KeyError."""
+        """Return the value of the getter called ``name``. Raises KeyError."""
         for getter, value in zip(GETTERS, self.values, strict=True):
             if getter.name == name:
                 return value
@@ -90,12 +91,12 @@ class TorchState:
 
 
 def snapshot() -> TorchState:
-    """The state of the calling thread, now."""
+    """Return the present state of the calling thread."""
     return TorchState(tuple(getter.read() for getter in GETTERS), _function_modes())
 
 
 def difference(old: TorchState, new: TorchState) -> str | None:
-    """What differs, in words ("grad mode was True, is now False"), or None when nothing does."""
+    """Return the first difference as text ("grad mode was True, is now False"), or None if there is none."""
     for getter, before, after in zip(GETTERS, old.values, new.values, strict=True):
         if before != after:
             return f"{getter.name} was {before!r}, is now {after!r}"

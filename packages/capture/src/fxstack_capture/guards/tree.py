@@ -1,9 +1,9 @@
-"""Compiles guard records into one native tree.
+"""Compile guard records into one native tree.
 
-``compile_guards(guards, code)`` returns a ``native.Tree`` whose ``meta`` is the tuple of guards in the order
-in which the tree numbers them, as an entry may keep them (``guards.kept``: the program's objects are held
-weakly). Each source step becomes one node, shared prefixes one path; within a node the
-cheap checks come first, and cheap subtrees before dear ones.
+``compile_guards(guards, code)`` returns a ``native.Tree``. Its ``meta`` is the tuple of guards in the tree's
+numbering, in the form that an entry may keep (``guards.kept``: weak references to the program's objects).
+Each source step becomes one node, and a shared prefix becomes one path. Within a node, cheap checks precede
+expensive checks, and cheap subtrees precede expensive subtrees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _first = itemgetter(0)
 
 @dataclass(slots=True)
 class _Node:
-    """One source under construction; ``register`` is -1 until a relation reads the value."""
+    """One source under construction. ``register`` is -1 until a relation reads the value."""
 
     access: tuple[str, object]
     guard: int
@@ -35,7 +35,7 @@ class _Node:
 
 
 class _Builder:
-    """Grows the nodes from guards, one guard at a time."""
+    """Builder of the nodes. Each call of ``add`` adds one guard."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code
@@ -47,7 +47,10 @@ class _Builder:
         self.guard = 0
 
     def node(self, source: sources.Source | None) -> _Node:
-        """The node of a source, made with its prefixes when new. None: no value at all (global state)."""
+        """Return the node of a source.
+
+        A new node is made with its prefixes. None is the node of global state.
+        """
         node = self.nodes.get(source)
         if node is None:
             node = self.nodes[source] = self._make(source)
@@ -66,14 +69,14 @@ class _Builder:
         return node
 
     def _found_at(self, source: sources.ItemAt) -> _Node:
-        """A root that two registers lead to: it comes behind all that fill them."""
+        """Make a root that reads two registers. The root follows all nodes that fill registers."""
         registers = self.register(source.of), self.register(source.at)
         node = _Node(("ItemAt", registers), self.guard)
         self.late.append(node)
         return node
 
     def register(self, source: sources.Source) -> int:
-        """The register that holds the value of a source when relations are checked."""
+        """Return the register that holds the value of a source when relations are checked."""
         node = self.node(source)
         if node.register < 0:
             node.register = self.registers
@@ -94,7 +97,7 @@ class _Builder:
 
 
 def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
-    """What checking a node costs, and its description that the native side builds from; see tree.c, build_node."""
+    """Return the cost of checking a node, and the description for build_node in tree.c."""
     checks = sorted(node.checks, key=_first)
     children = sorted(map(_spec, node.children), key=_first)
     cost = 1 + sum(map(_first, checks)) + sum(map(_first, children))
@@ -108,12 +111,12 @@ def _spec(node: _Node) -> tuple[int, tuple[Any, ...]]:
 def compile_guards(
     guards: Iterable[records.Guard], code: CodeType, inputs: tuple[sources.Source, ...] = ()
 ) -> Any:
-    """The native tree of these guards for frames of ``code``.
+    """Return the native tree of these guards for frames of ``code``.
 
-    A check that holds also collects the values at ``inputs``, for the entry to take (``native.Entry``).
+    A check that holds also collects the values at ``inputs`` for the entry (``native.Entry``).
 
     Raises:
-        TypeError, ValueError: a record that cannot be checked natively; says which.
+        TypeError, ValueError: a record cannot be checked natively. The message names the record.
     """
     TENSOR_CHECKS.poll()
     builder = _Builder(code)

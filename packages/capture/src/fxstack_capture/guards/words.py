@@ -1,4 +1,4 @@
-"""Guard checks in words: what each demands, and what a value that fails it is instead."""
+"""Texts for guard checks: the condition of each check, and the difference of a value that fails the check."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _tensor_demand(check: records.TensorIs) -> str:
 def _match(
     demanded: tuple[int | None, ...] | None, found: tuple[int | None, ...] | None
 ) -> tuple[int | None, ...] | None:
-    """What was found, with the dimensions that are not demanded blanked out."""
+    """Return the found numbers, with None for the dimensions that are not demanded."""
     if demanded is None or found is None or len(demanded) != len(found):
         return None if demanded is None else found
     return tuple(None if d is None else f for d, f in zip(demanded, found, strict=True))
@@ -65,11 +65,11 @@ def _tensor_found(check: records.TensorIs, value: object, _read: Reader) -> str:
     new["storage_offset"] = str(check.storage_offset and value.storage_offset())
     new["is_leaf"] = str(check.is_leaf if check.is_leaf is None else value.is_leaf)
     changes = [f"{name} is {new[name]} (was {old[name]})" for name in old if old[name] != new[name]]
-    return ", ".join(changes) or "something else about it changed"
+    return ", ".join(changes) or "another property of the tensor changed"
 
 
 def _attribute(value: object) -> str:
-    return "not there" if value is records.NOT_FOUND else short(value)
+    return "missing" if value is records.NOT_FOUND else short(value)
 
 
 def _class_changes(check: records.ClassUnchanged, cls: object, _read: Reader) -> str:
@@ -87,11 +87,11 @@ def _class_changes(check: records.ClassUnchanged, cls: object, _read: Reader) ->
     bases = tuple(map(held, check.mro))
     if bases and bases != cls.__mro__:
         found_names, old_names = (
-            ", ".join("a class that is gone" if c is None else class_name(c) for c in mro[1:])
+            ", ".join("a class that no longer exists" if c is None else class_name(c) for c in mro[1:])
             for mro in (cls.__mro__, bases)
         )
         changed.append(f"the bases of {class_name(cls)} are {found_names} (were {old_names})")
-    return ", ".join(changed) or f"it is another class, {class_name(cls)}"
+    return ", ".join(changed) or f"the class is {class_name(cls)}"
 
 
 def _kept_of_class(check: records.ClassUnchanged) -> str:
@@ -100,9 +100,9 @@ def _kept_of_class(check: records.ClassUnchanged) -> str:
 
 
 def _member_changes(check: records.MembersAre, value: Any, _read: Reader) -> str:
-    there = [f"it has {name}" for name in check.absent if name in value]
+    there = [f"the key {name} exists" for name in check.absent if name in value]
     filled = [f"{name} is {short(value.get(name))}" for name in check.empty if value.get(name) != {}]
-    return ", ".join((*there, *filled)) or "it changed and changed back"
+    return ", ".join((*there, *filled)) or "the dictionary has changed back since the check"
 
 
 def _keys(value: Any) -> tuple[object, ...]:
@@ -129,12 +129,16 @@ def _marks(names: tuple[str, ...], dims: tuple[Any, ...]) -> str:
 def _marks_found(check: records.MarksWithin, value: object, _read: Reader) -> str:
     if not isinstance(value, torch.Tensor):
         return f"it is a {class_name(type(value))}"
-    return f"they are {_marks(check.names, tuple(value.__dict__.get(n, ()) for n in check.names))}"
+    return f"the marks are {_marks(check.names, tuple(value.__dict__.get(n, ()) for n in check.names))}"
+
+
+def _others(check: records.AllDistinct | records.NoOverlap | records.SharesStorage) -> str:
+    return ", ".join(source.name for source in check.others)
 
 
 _DEMANDS: dict[type, Callable[[Any], str]] = {
     records.TypeIs: lambda c: f"must be of type {short(c.cls)}",
-    records.WordIs: lambda _c: "must be an int below 2**62 in size",
+    records.WordIs: lambda _c: "must be an int with an absolute value below 2**62",
     records.IdentityIs: lambda c: f"must be the same object as before, {short(c.obj)}",
     records.Equals: lambda c: f"must be {short(c.value)}",
     records.LengthIs: lambda c: f"must have length {c.length}",
@@ -143,62 +147,66 @@ _DEMANDS: dict[type, Callable[[Any], str]] = {
     ),
     records.HasKey: lambda c: f"must {'' if c.present else 'not '}have the key {c.key!r}",
     records.MembersAre: lambda c: (
-        f"must not have the keys {', '.join(c.absent)}, and nothing in {', '.join(c.empty)}"
+        f"must not have the keys {', '.join(c.absent)}, and the dictionaries {', '.join(c.empty)} must be empty"
     ),
-    records.SlotUnset: lambda c: f"must have nothing in its slot {c.attr}",
+    records.SlotUnset: lambda c: f"must have no value in the slot {c.attr}",
     records.CellEmpty: lambda _c: "must be an empty cell",
     records.RangeIs: lambda c: f"must be range({c.start}, {c.stop}, {c.step})",
     records.ClassUnchanged: lambda c: f"must keep its {_kept_of_class(c)}",
     records.SubclassIs: lambda c: f"must {'' if c.answer else 'not '}be a subclass of {short(c.cls)}",
     records.TensorIs: _tensor_demand,
-    records.MarksWithin: lambda c: f"must have no other marks than {_marks(c.names, c.dims)}",
+    records.MarksWithin: lambda c: f"must not have marks other than {_marks(c.names, c.dims)}",
     records.SameObject: lambda c: f"must be the same object as {c.other.name}",
     records.AllDistinct: lambda c: (
-        f"must be another object than each of {', '.join(s.name for s in c.others)}"
+        f"must not be the same object as {_others(c)}, and no two of these may be the same object"
+        if len(c.others) > 1
+        else f"must not be the same object as {_others(c)}"
     ),
     records.NoOverlap: lambda c: (
-        f"must not share memory with any of {', '.join(s.name for s in c.others)}, nor they"
+        f"must not share memory with {_others(c)}, and no two of these may share memory"
+        if len(c.others) > 1
+        else f"must not share memory with {_others(c)}"
     ),
-    records.SharesStorage: lambda c: f"must share memory with {', '.join(s.name for s in c.others)}",
+    records.SharesStorage: lambda c: f"must share memory with {_others(c)}",
     records.ShapeHolds: lambda c: f"must satisfy {c.text}",
-    records.TorchStateIs: lambda _c: "torch's global state must be as before",
+    records.TorchStateIs: lambda _c: "torch's global state must be unchanged",
 }
 
 _FOUND: dict[type, Callable[[Any, Any, Any], str]] = {
     records.TypeIs: lambda _c, v, _r: f"it is a {class_name(type(v))}",
     records.WordIs: lambda _c, v, _r: f"it is {short(v)}",
     records.LengthIs: lambda _c, v, _r: f"its length is {_length(v)}",
-    records.KeysAre: lambda _c, v, _r: f"they are {short(_keys(v))}",
-    records.HasKey: lambda c, _v, _r: f"it {'does not have it' if c.present else 'has it'}",
+    records.KeysAre: lambda _c, v, _r: f"the keys are {short(_keys(v))}",
+    records.HasKey: lambda c, _v, _r: f"the key {'is missing' if c.present else 'exists'}",
     records.MembersAre: _member_changes,
-    records.SlotUnset: lambda _c, _v, _r: "there is something",
-    records.CellEmpty: lambda _c, _v, _r: "it holds something",
+    records.SlotUnset: lambda _c, _v, _r: "the slot has a value",
+    records.CellEmpty: lambda _c, _v, _r: "the cell has a value",
     records.ClassUnchanged: _class_changes,
     records.TensorIs: _tensor_found,
     records.MarksWithin: _marks_found,
-    records.SubclassIs: lambda c, _v, _r: f"it is {'none' if c.answer else 'one'} now",
-    records.SameObject: lambda _c, _v, _r: "they are different objects",
-    records.AllDistinct: lambda _c, _v, _r: "two of them are the same object",
-    records.NoOverlap: lambda _c, _v, _r: "two of them do",
-    records.SharesStorage: lambda _c, _v, _r: "one of them does not",
+    records.SubclassIs: lambda c, _v, _r: f"it is {'not ' if c.answer else ''}a subclass",
+    records.SameObject: lambda _c, _v, _r: "the two objects are different",
+    records.AllDistinct: lambda _c, _v, _r: "two of the objects are the same",
+    records.NoOverlap: lambda _c, _v, _r: "two of the tensors share memory",
+    records.SharesStorage: lambda _c, _v, _r: "one of the tensors does not share memory",
     records.ShapeHolds: _shape_found,
 }
 
 
 def demand(check: records.Check) -> str:
-    """What a check demands: "must be of type int"."""
+    """Return the text of a check's condition, for example "must be of type int"."""
     return _DEMANDS[type(check)](check)
 
 
 def found(check: records.Check, value: object, read: Reader) -> str:
-    """What a value that fails the check is instead; ``read`` follows the sources of other values."""
+    """Return the text of a value that fails the check. ``read`` reads the sources of other values."""
     describe = _FOUND.get(type(check))
     try:
         return describe(check, value, read) if describe else f"it is {short(value)}"
-    except Exception as error:  # a user's class may break any of len, keys, attributes
-        return f"it cannot be shown ({type(error).__name__})"
+    except Exception as error:  # a class of the program may break len, keys or attribute access
+        return f"showing the value raised {type(error).__name__}"
 
 
 def state_difference(check: records.TorchStateIs) -> str:
     assert isinstance(check.state, TorchState)
-    return difference(check.state, snapshot()) or "it changed and changed back"
+    return difference(check.state, snapshot()) or "the state has changed back since the check"

@@ -1,8 +1,7 @@
-"""Bind call arguments to parameters exactly as CPython does, its error messages included.
+"""Bind call arguments to parameters exactly as CPython does, including the error messages.
 
-The common case (positional arguments only, as many as parameters) is done here. Everything else is
-done by CPython: a stub function with the same signature and qualified name returns its own locals
-as a list.
+This module handles the common case: as many positional arguments as parameters. CPython handles every other
+case: a stub function with the same signature and qualified name returns its own locals as a list.
 """
 
 from __future__ import annotations
@@ -12,32 +11,26 @@ from collections.abc import Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import argument_names
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.callers import calls_program
 from fxstack_capture.interpreter.values import NULL
 
 
 class Signature:
-    """How a code object takes arguments. ``slots`` counts its locals, cells and free variables."""
+    """The parameters of a code object. ``slots`` counts its locals, cells and free variables."""
 
     __slots__ = ("_padding", "_stub", "argcount", "flags", "parameters", "plain", "template")
 
     def __init__(self, code: CodeType) -> None:
         self.flags = code.co_flags
-        extras = bool(self.flags & inspect.CO_VARARGS) + bool(self.flags & inspect.CO_VARKEYWORDS)
         self.argcount = code.co_argcount
-        self.parameters = code.co_argcount + code.co_kwonlyargcount + extras
+        self.parameters = len(argument_names(code))
         self.plain = self.parameters == code.co_argcount
-        cells = [name for name in code.co_cellvars if name not in set(code.co_varnames)]
-        slots = code.co_nlocals + len(cells) + len(code.co_freevars)
-        self._padding = (NULL,) * (slots - self.parameters)
+        self._padding = (NULL,) * (len(slot_names(code)) - self.parameters)
         self._stub: CodeType | None = None
         # What the stub needs; the code object itself must not be kept alive.
-        self.template = (
-            code.co_varnames[: self.parameters],
-            code.co_posonlyargcount,
-            code.co_kwonlyargcount,
-            code.co_name,
-        )
+        self.template = (argument_names(code), code.co_posonlyargcount, code.co_kwonlyargcount, code.co_name)
 
     @calls_program
     def bind(
@@ -46,7 +39,7 @@ class Signature:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        """The initial local slots; raises the TypeError that CPython raises.
+        """The initial local slots. Raises the TypeError that CPython raises.
 
         ``parts``: the function's qualified name, defaults and keyword defaults.
         """
@@ -63,6 +56,8 @@ class Signature:
 
     def _make_stub(self) -> CodeType:
         names, posonly, kwonly, name = self.template
+        # The parameters have neutral names, because names such as ``.0`` are no valid source. ``replace``
+        # restores the real names, which error messages contain.
         places = [f"p{index}" for index in range(len(names))]
         declared = [*places[: self.argcount]]
         if posonly:

@@ -1,8 +1,9 @@
-"""Branches on the value of a tensor of which one side does nothing but raise: ``if bad.any(): raise ...``, ``assert``.
+"""Branches on a tensor's value with one side that only raises: ``if bad.any(): raise ...``, ``assert``.
 
-Such a check need not end the graph. The trace goes on as if it passed, the graph computes whether it does, and the
-frame's replacement looks before anything else happens; if it did not, the frame runs in plain Python from its
-beginning (``emit.endings.fallback``), which raises what the program raises, with whatever comes before it.
+Such a check need not break the graph. The trace assumes that the check passes, and the graph computes the
+condition. The replacement code tests the condition before anything else happens. If the check fails, the
+frame runs in plain Python from its beginning (``emit.endings.fallback``), which raises the program's
+exception after the program's earlier side effects.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.interpreter.frame import Frame
 
-# Limits: a check ends the graph if the graph writes to its inputs, or if it runs on a GPU and indexes tensors
-# or draws random numbers. If a check fails, the frame runs twice: the graph, then plain Python.
+# Limits: a check breaks the graph if the graph writes to its inputs, or if the graph runs on a GPU and
+# indexes tensors or draws random numbers. If a check fails, the frame runs twice: the graph, then plain
+# Python.
 
 _MOST_INSTRUCTIONS = 200
 _FORKS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND", "RERAISE", "BEFORE_WITH", "LOAD_SPECIAL", "AWAIT")
@@ -25,10 +27,12 @@ _JUMPS = {"IF_TRUE": True, "IF_FALSE": False}
 
 
 def truth_of_check(frame: Frame, value: object, jump: int) -> bool:
-    """The truth of ``value`` for the jump at step ``jump``; assumed, where that is a tensor's and the other raises.
+    """The truth of ``value`` for the jump at step ``jump``.
+
+    If ``value`` is a tensor and one side of the jump only raises, the other side is assumed.
 
     Raises:
-        GraphBreak: the value is not known, and both sides go on.
+        GraphBreak: the value is not known, and both sides continue.
     """
     try:
         return frame.calls.truth(value)
@@ -40,7 +44,7 @@ def truth_of_check(frame: Frame, value: object, jump: int) -> bool:
 
 
 def _passing(frame: Frame, jump: int) -> bool | None:
-    """The truth with which the program goes on; None if it does with both, or with neither."""
+    """The truth with which the program continues; None if both sides continue or both sides only raise."""
     offsets, steps = frame.program.offsets, frame.program.steps
     if jump + 1 >= len(steps):
         return None
@@ -56,7 +60,7 @@ def _passing(frame: Frame, jump: int) -> bool | None:
 
 
 def _jumps_when(code: CodeType, offset: int) -> bool | None:
-    """The truth with which the instruction at ``offset`` jumps; None if that is no jump on a truth."""
+    """The truth with which the instruction at ``offset`` jumps; None for other instructions."""
     for instruction in dis.get_instructions(code):
         if instruction.offset >= offset and instruction.opname != "EXTENDED_ARG":
             name = instruction.opname
@@ -65,13 +69,16 @@ def _jumps_when(code: CodeType, offset: int) -> bool | None:
 
 
 def _handler_at(code: CodeType, offset: int) -> int | None:
-    """Where an exception raised at ``offset`` is handled in ``code``."""
+    """The offset of the handler in ``code`` of an exception that is raised at ``offset``."""
     regions = (region for region in exception_regions(code) if region.start <= offset < region.end)
     return next((region.target for region in regions), None)
 
 
 def _only_raises(code: CodeType, offset: int, handler: int | None) -> bool:
-    """Whether execution at ``offset`` leads to a ``raise`` that no handler but ``handler`` gets, without a fork on its way."""
+    """Whether execution at ``offset`` reaches a ``raise`` without a fork.
+
+    No handler but ``handler`` may receive the exception.
+    """
     left = _MOST_INSTRUCTIONS
     for instruction in dis.get_instructions(code):
         if instruction.offset < offset:

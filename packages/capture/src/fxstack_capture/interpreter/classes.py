@@ -1,6 +1,4 @@
-"""The ``class`` statement: what ``builtins.__build_class__`` does, with a body that is
-interpreted.
-"""
+"""The ``class`` statement: ``builtins.__build_class__`` with an interpreted class body."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def _checked(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replace bases that are not classes by what their ``__mro_entries__`` says."""
+    """Replace each base that is not a class by the result of its ``__mro_entries__``."""
     resolved: list[Any] = []
     for base in bases:
         if isinstance(base, type):
@@ -58,7 +56,7 @@ def _resolve_bases(interp: BytecodeInterpreter, bases: tuple[Any, ...]) -> tuple
 
 
 def _metaclass(given: object, bases: tuple[Any, ...]) -> Any:
-    """The most derived metaclass; one that is not a class is used as it is."""
+    """The most derived metaclass. A metaclass that is not a class is returned unchanged."""
     if given is None:
         given = type(bases[0]) if bases else type
     if not isinstance(given, type):
@@ -83,7 +81,7 @@ def _prepare(
     header: tuple[str, tuple[Any, ...]],
     keywords: dict[str, Any],
 ) -> Any:
-    """The namespace that the metaclass wants the body to run in."""
+    """The namespace of the class body, from the metaclass's ``__prepare__``."""
     if metaclass is type:
         return {}
     try:
@@ -100,7 +98,7 @@ def _prepare(
 
 
 def _check_class_cell(cell: CellType, name: str, cls: type) -> None:
-    """``type.__new__`` must have filled the ``__class__`` cell of the methods."""
+    """Check that ``type.__new__`` has filled the ``__class__`` cell of the methods."""
     try:
         found = cell.cell_contents
     except ValueError:

@@ -1,4 +1,4 @@
-"""One interpreted frame: local slots, value stack and position. Handlers work on nothing else."""
+"""One interpreted frame: local slots, value stack and position. Handlers work on frames only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxstack_capture.trace.state import Calls, Objects, Trace
 
 
 class FrameRunner(Protocol):
-    """What a frame and the handlers of its instructions use of the interpreter."""
+    """The part of the interpreter that frames and instruction handlers use."""
 
     tracing: bool
     """Whether the trace is running, not being wound up."""
@@ -25,19 +25,22 @@ class FrameRunner(Protocol):
     def trace(self) -> Trace: ...
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
-        """Run ``frame`` until it returns or yields; ``error`` is raised at its position first."""
+        """Run ``frame`` until it returns or yields.
+
+        If ``error`` is given, raise it at the frame's position first.
+        """
 
     def dealt_with(self, error: BaseException) -> None:
-        """Say that a handler takes ``error`` for an answer. Raises GraphBreak if the error is not the program's."""
+        """Record that a handler consumes ``error``. Raises GraphBreak if the error is not the program's."""
 
     def raising(self, error: BaseException) -> BaseException:
-        """Say that the program raises ``error`` here: the error gets its context and traceback."""
+        """Record that the program raises ``error`` here: the error gets its context and traceback."""
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Say that ``error`` passes on and is not raised anew: the error keeps its context."""
+        """Record that ``error`` propagates and is not raised anew: the error keeps its context."""
 
     def close_dropped(self, generator: Any) -> None:
-        """Close a generator that nothing refers to any more."""
+        """Close a generator that has no references left."""
 
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""
@@ -46,10 +49,10 @@ class FrameRunner(Protocol):
 class Frame:
     """State of a running or suspended frame.
 
-    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound),
-    ``names`` the namespace of a class body (None in functions), ``pc`` the index of the current
-    step of ``program``. ``link`` says that the frame can be continued on its own
-    (``stopping``); ``handled_outside`` is the exception that its callers handle, known if linked.
+    ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound). ``names`` is
+    the namespace of a class body (None in functions). ``pc`` is the index of the current step of ``program``.
+    ``link`` is set if the frame can be resumed on its own (``stopping``). ``handled_outside`` is the
+    exception that the frame's callers handle; it is known only if ``link`` is set.
     """
 
     __slots__ = (
@@ -103,14 +106,12 @@ class Frame:
 
     @property
     def line(self) -> int:
-        """The current source line (the definition's when an instruction has none)."""
+        """The current source line; the line of the definition if an instruction has no line."""
         return self.program.lines[self.pc]
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """(file, line, function) of this frame and its callers, innermost last.
-
-        The callers stand still while this frame runs, so their part is computed once.
-        """
+        """(file, line, function) of this frame and its callers, innermost last."""
+        # The callers do not advance while this frame runs, so their part is computed once.
         if self.outer_stack is None:
             self.outer_stack = () if self.back is None else self.back.user_stack()
         at, stack = self.stack_at
@@ -122,16 +123,14 @@ class Frame:
         return stack
 
     def module_stack(self) -> ModuleStack:
-        """Return the modules around this frame, for which see ``modules``; the same object each time."""
+        """The modules around this frame (``modules``). The result is the same object in each call."""
         if self.modules is None:
             outer = {} if self.back is None else self.back.module_stack()
             self.modules = with_module(outer, self.code, self.fast, self.objects)
         return self.modules
 
     def value_of(self, index: int) -> Any:
-        """What a local variable or cell holds, or NULL; for introspection, not for the fast
-        path.
-        """
+        """The value of a local variable or cell, or NULL. For introspection, not for the fast path."""
         value = self.fast[index]
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
@@ -143,7 +142,7 @@ class Frame:
         return value
 
     def peek(self) -> dict[str, Any]:
-        """As ``local_values``; what the program has not read stays ``DeferredLocal`` and outside of the trace."""
+        """Like ``local_values``, but variables that the program has not read stay ``DeferredLocal``."""
         if self.names is not None:
             result: dict[str, Any] = self.names
             return result
@@ -160,7 +159,7 @@ class Frame:
         return value
 
     def local_values(self) -> dict[str, Any]:
-        """Bound variables by name, as ``locals()`` shows them (values of the trace)."""
+        """Bound variables by name, as ``locals()`` returns them (values of the trace)."""
         if self.names is not None:
             result: dict[str, Any] = self.names
             return result

@@ -1,8 +1,7 @@
-"""Builtins that look at the frame which calls them: ``super()``, ``locals()``, ``sys.exc_info()``
-and so on.
+"""Builtins that read the calling frame: ``super()``, ``locals()``, ``sys.exc_info()`` and so on.
 
-``frame_rules()`` lists them for ``calls``: each rule takes the interpreter, positional and keyword
-arguments.
+``frame_rules()`` lists them for ``calls``. Each rule takes the interpreter, the positional arguments and the
+keyword arguments.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ FrameRule = Callable[[BytecodeInterpreter, tuple[Any, ...], dict[str, Any]], Any
 
 
 def python_type_of(obj: object) -> type:
-    """The type that the program sees of an object that the interpreter made."""
+    """The type that the program sees of an object that the interpreter created."""
     return GeneratorType if type(obj) is TraceGenerator else type(obj)
 
 
 def super_arguments(frame: Frame) -> tuple[type, Any]:
-    """What ``super()`` means in a frame: the class of the method, and its first argument."""
+    """The arguments of ``super()`` in a frame: the class of the method, and the method's first argument."""
     code = frame.code
     if code.co_argcount == 0:
         raise RuntimeError("super(): no arguments")
@@ -41,7 +40,7 @@ def super_arguments(frame: Frame) -> tuple[type, Any]:
     if cls is NULL:
         raise RuntimeError("super(): empty __class__ cell")
     if not isinstance(cls, type):
-        # CPython raises RuntimeError for all that is wrong with a zero-argument super().
+        # CPython raises RuntimeError for every error of a zero-argument super().
         raise RuntimeError(  # noqa: TRY004
             f"super(): __class__ is not a type ({type(cls).__name__})"
         )
@@ -72,8 +71,9 @@ def _dir(interp: BytecodeInterpreter, _args: tuple[Any, ...], _kwargs: dict[str,
 
 
 def frame_rules() -> Mapping[Any, FrameRule]:
-    """Rules for calls without arguments (``__build_class__``: with any) of functions that look at
-    frames.
+    """Rules of functions that read the calling frame.
+
+    The rules apply to calls without arguments; the rule of ``__build_class__`` applies to every call.
     """
     rules: dict[Any, FrameRule] = {
         builtins.__build_class__: build_class,

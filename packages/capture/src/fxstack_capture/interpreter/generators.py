@@ -1,7 +1,7 @@
 """Generators of the trace: real Python iterators that resume an interpreted frame.
 
-C code (``list``, ``sum``, ``zip``) and Python code use them like native generators; rules show
-their type as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
+C code (``list``, ``sum``, ``zip``) and Python code use them like native generators. Rules report their type
+as ``types.GeneratorType`` (``python_type_of``), and so does ``isinstance``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 class TraceGenerator:
-    """A suspended interpreted frame behind the generator protocol.
+    """A suspended interpreted frame with the generator protocol.
 
-    When it is dropped unfinished inside a ``try`` or ``with`` it is closed, as CPython does.
+    As in CPython, a generator that is dropped unfinished inside of a ``try`` or ``with`` is closed.
     """
 
     __slots__ = ("__qualname__", "__weakref__", "_code", "_handled", "_name", "_running", "_started", "frame")
 
     def __init__(self, frame: Frame) -> None:
         self.frame: Frame | None = frame
-        frame.link = None  # it goes on in other steps than the one that called
+        frame.link = None  # a generator resumes in other steps than the step that called it
         self._code = frame.code
         self._name = frame.code.co_name
         self.__qualname__ = frame.code.co_qualname
@@ -63,7 +63,7 @@ class TraceGenerator:
         return self._throw(_thrown(typ, val, tb))
 
     def close(self) -> Any:
-        """Raise GeneratorExit inside; the generator must finish."""
+        """Raise GeneratorExit in the generator, which must finish."""
         frame = self.frame
         if frame is None:
             return None
@@ -84,14 +84,18 @@ class TraceGenerator:
         frame = self.frame
         if frame is None or not self._started or self._running or not frame.interp.tracing:
             return
+        # Without a handler around the ``yield``, closing the generator runs no code of the program.
         if frame.program.handlers[frame.pc - 1] is None:
             return
         frame.interp.close_dropped(self)
 
-    # --- the machinery ---------------------------------------------------------------------------
+    # --- execution -------------------------------------------------------------------------------
 
     def resume(self, value: object) -> Any:
-        """``send(value)``: run to the next ``yield``; StopIteration when the body returns."""
+        """Do what ``send(value)`` does: run to the next ``yield``.
+
+        Raises StopIteration when the body returns.
+        """
         if self.frame is not None and not self._started and value is not None and not self._running:
             raise TypeError("can't send non-None value to a just-started generator")
         return self._run(value, None)
@@ -105,13 +109,14 @@ class TraceGenerator:
         interp = frame.interp
         frame.stack.append(value)
         frame.suspended = False
+        # Another caller may resume the generator, so the cached stack is invalid.
         frame.outer_stack, frame.stack_at = None, (-1, ())
         handled = self._handled
         handled.previous = interp.handled
         interp.handled = handled
         self._running = self._started = True
         if error is not None:
-            frame.pc -= 1  # it is raised by the yield itself
+            frame.pc -= 1  # the yield itself raises the error
             if handled.value is not None:
                 chain_context(error, handled.value)
             interp.reraising(error, counted=False)
@@ -120,7 +125,7 @@ class TraceGenerator:
         except GraphBreak:
             raise
         except StopIteration as stop:
-            # From 3.12 on bytecode has converted it already.
+            # From 3.12 on, bytecode has converted the exception already.
             failure = stop_iteration_error(stop)
         except BaseException:
             self.frame = None
@@ -158,7 +163,7 @@ class TraceGenerator:
         return self.frame
 
     def _leave_delegation(self, stop: StopIteration) -> Any:
-        """The inner iterator has returned in reply to a ``throw``."""
+        """Continue after the inner iterator has returned in reply to a ``throw``."""
         frame = self._frame()
         target = frame.program.delegations[frame.pc - 1]
         if target is None:
@@ -200,7 +205,7 @@ class TraceGenerator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        """The iterator that this generator delegates to."""
+        """The iterator to which this generator delegates."""
         frame = self.frame
         if frame is None or not self._started or self._running:
             return None
@@ -211,13 +216,13 @@ class TraceGenerator:
 
 @dataclass(frozen=True, slots=True)
 class _Yielded:
-    """The inner iterator answered a ``throw`` by yielding."""
+    """The value that the inner iterator yielded in reply to a ``throw``."""
 
     value: Any
 
 
 def _throw_into(inner: object, error: BaseException, frame: Frame) -> _Yielded | BaseException:
-    """Pass an exception on to the iterator that a generator delegates to; what comes of it."""
+    """Throw an exception into the iterator to which a generator delegates, and return the outcome."""
     closing = isinstance(error, GeneratorExit)
     try:
         if type(inner) is TraceGenerator:
@@ -243,7 +248,10 @@ def _optional_attr(frame: Frame, obj: object, name: str) -> Any:
 
 
 def _close_method(frame: Frame, inner: object) -> Any:
-    """``close``, or None; CPython prints other errors of the look-up and passes over them."""
+    """The ``close`` method, or None.
+
+    CPython prints other errors of the lookup and continues. Here such an error breaks the graph.
+    """
     try:
         return _optional_attr(frame, inner, "close")
     except Exception as error:
@@ -251,12 +259,12 @@ def _close_method(frame: Frame, inner: object) -> Any:
 
 
 def unraisable(error: BaseException) -> GraphBreak:
-    """The graph break where CPython would call ``sys.unraisablehook``."""
+    """The graph break for an exception that CPython passes to ``sys.unraisablehook``."""
     return graph_break("side-effect-call", f"the report of {error!r}, which nobody can catch,")
 
 
 def _thrown(typ: object, val: object, tb: object) -> BaseException:
-    """The exception that ``throw(typ, val, tb)`` means."""
+    """The exception that ``throw(typ, val, tb)`` raises."""
     if tb is not None and not isinstance(tb, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
     if isinstance(typ, type) and issubclass(typ, BaseException):
@@ -278,14 +286,14 @@ def _thrown(typ: object, val: object, tb: object) -> BaseException:
 
 
 def stop_iteration_error(stop: StopIteration) -> RuntimeError:
-    """What a StopIteration that leaves a generator's body becomes."""
+    """The RuntimeError that replaces a StopIteration that leaves a generator's body."""
     error = RuntimeError("generator raised StopIteration")
     error.__cause__ = error.__context__ = stop
     return error
 
 
 class GeneratorFrame:
-    """What ``gi_frame`` shows of a suspended frame."""
+    """The object that ``gi_frame`` returns for a suspended frame."""
 
     __slots__ = ("_frame", "_started")
 

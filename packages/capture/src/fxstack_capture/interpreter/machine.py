@@ -1,8 +1,7 @@
 """The bytecode interpreter: runs frames of the trace on real Python objects.
 
-The loop executes decoded steps (``program``) with handlers (``handlers``). Everything that is not
-bytecode is asked of the siblings: attributes, globals and cells of ``trace.objects``, calls and
-operators of ``trace.calls``.
+The loop executes decoded steps (``program``) with handlers (``handlers``). ``trace.objects`` implements
+attributes, globals and cells. ``trace.calls`` implements calls and operators.
 """
 
 from __future__ import annotations
@@ -36,8 +35,9 @@ from fxstack_capture.trace.state import Trace
 
 
 class BytecodeInterpreter:
-    """Implements ``trace.seams.Interpreter``. ``programs`` is the table of decoded code, shared by many
-    traces.
+    """The implementation of ``trace.seams.Interpreter``.
+
+    ``programs`` is the table of decoded code, which many traces share.
     """
 
     def __init__(self, trace: Trace, programs: ProgramTable) -> None:
@@ -57,13 +57,16 @@ class BytecodeInterpreter:
     # --- entry points ----------------------------------------------------------------------------
 
     def call_function(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind arguments and run the body; a generator function gives a ``TraceGenerator``."""
+        """Bind the arguments and run the body.
+
+        A call of a generator function returns a ``TraceGenerator``.
+        """
         if self.programs.of(fn.__code__).ours:
             return fn(*args, **kwargs)
         return self.run(self.new_frame(fn, args, kwargs), None)
 
     def new_frame(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
-        """The frame of a call, not started. Raises TypeError when the arguments do not fit."""
+        """The frame of a call, not started. Raises TypeError if the arguments do not match the parameters."""
         program = self.programs.of(fn.__code__)
         signature = program.signature
         defaults, kwdefaults, closure = self.trace.objects.function_parts(fn)
@@ -73,7 +76,7 @@ class BytecodeInterpreter:
         return Frame(self, fn, program, fast, closure)
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """As ``call_function``, for a call whose result is that of the current step (``stopping``)."""
+        """Like ``call_function``, for a call that returns the result of the caller's step (``stopping``)."""
         if self.programs.of(fn.__code__).ours:
             return fn(*args, **kwargs)
         if not self.programs.of(fn.__code__).continues:
@@ -84,7 +87,7 @@ class BytecodeInterpreter:
         return self.run(frame, None)
 
     def _entered(self, value: object) -> Any:
-        """An argument, which a function that continues a frame may pass on unread."""
+        """Wrap an argument that a resume function passes on as a deferred local."""
         if type(value) is DeferredLocal:
             return self.trace.objects.enter(value.value, value.source)
         return value
@@ -109,15 +112,15 @@ class BytecodeInterpreter:
 
     @property
     def root_step(self) -> int:
-        """Number of the step of the root frame that is being executed."""
+        """The number of the current step of the root frame."""
         return -1 if self._root is None else self._root.count - 1
 
-    # --- the loop
-    # ----------------------------------------------------------------------------------
+    # --- the loop --------------------------------------------------------------------------------
 
     def run(self, frame: Frame, error: BaseException | None) -> Any:
-        """Run a frame until it returns or yields; with ``error``, raise that at its current step
-        first.
+        """Run a frame until it returns or yields.
+
+        If ``error`` is given, raise it at the current step first.
         """
         self.enter(frame)
         steps = self.steps_of(frame.program)
@@ -155,7 +158,7 @@ class BytecodeInterpreter:
             self.frame = frame.back
 
     def steps_of(self, program: Program) -> tuple[Step, ...]:
-        """The steps by which this trace runs a program."""
+        """The steps with which this trace runs a program."""
         if not self.trace.polyfills:
             return program.steps
         found = self._unfolded.get(id(program))
@@ -164,12 +167,15 @@ class BytecodeInterpreter:
         return found[1]
 
     def arrive(self, frame: Frame) -> None:
-        """``frame`` is at the step to which the trace was asked to go; raises ``Reached`` at the end of the way."""
+        """Advance the break path: ``frame`` has reached its step.
+
+        Raises ``Reached`` at the end of the path.
+        """
         assert self.descent is not None
         self.descent.arrive(frame)
 
     def enter(self, frame: Frame) -> None:
-        """Make ``frame`` the current one."""
+        """Make ``frame`` the current frame."""
         back = self.frame
         frame.back = back
         frame.depth = depth = 0 if back is None else back.depth + 1
@@ -180,7 +186,7 @@ class BytecodeInterpreter:
         self.handles = self.handles or frame.program.protects
 
     def catches(self) -> bool:
-        """Whether code of the program receives what the current step raises."""
+        """Whether a handler of the program receives an exception of the current step."""
         frame = self.frame
         while frame is not None:
             if frame.pc in frame.program.catches:
@@ -194,7 +200,7 @@ class BytecodeInterpreter:
             raise self._pending_break
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
-        """The step of ``frame`` that handles ``error``; raises it again when there is none."""
+        """The step of ``frame`` that handles ``error``. Raises ``error`` again if there is no handler."""
         self.account(frame, error)
         handler = frame.program.handlers[frame.pc]
         if handler is None:
@@ -205,28 +211,27 @@ class BytecodeInterpreter:
         if frame.program.continues:
             settle(frame)
         if handler.lasti:
+            # CPython pushes the index of the instruction. Code units have two bytes.
             stack.append(frame.program.offsets[frame.pc] // 2)
         stack.append(error)
         return handler.target
 
-    # --- exceptions
-    # --------------------------------------------------------------------------------
+    # --- exceptions ------------------------------------------------------------------------------
 
     def account(self, frame: Frame, error: BaseException) -> None:
-        """Give an exception that has arrived in ``frame`` the context and traceback that the
-        program sees.
+        """Set the context and traceback of an exception in ``frame`` to the values that the program sees.
 
-        What Python's own ``raise`` did to it inside the interpreter is undone.
+        This undoes the changes of Python's own ``raise`` inside of the interpreter.
         """
         flight = self._flight
         if isinstance(error, InterruptedTracing):
             raise error
         if flight is None or flight.error is not error:
             if isinstance(error, KeyboardInterrupt):
-                # Nobody in the program raised it: it is meant for the tracer.
+                # The program did not raise this exception: the user interrupts the tracer.
                 raise InterruptedTracing
             if isinstance(error, RecursionError):
-                # Ours or the program's: plain Python will tell.
+                # The tracer or the program may have reached the limit. Plain Python decides.
                 raise graph_break("inline-limit", "the recursion limit was reached")
             if isinstance(error, GuardOnDataDependentSymNode):
                 text = f"a number computed from a tensor ({error.cond})"
@@ -248,22 +253,20 @@ class BytecodeInterpreter:
         self._flight = Flight(error, traceback)
 
     def raising(self, error: BaseException) -> BaseException:
-        """Say that the program raises ``error`` here: it gets a context, and its traceback
-        grows.
-        """
+        """Record that the program raises ``error`` here: the error gets a context and a longer traceback."""
         self._flight = Flight(error, error.__traceback__, anew=True)
         return error
 
     def reraising(self, error: BaseException, *, counted: bool = True) -> BaseException:
-        """Say that ``error`` is on its way, not raised anew: it keeps its context.
+        """Record that ``error`` propagates and is not raised anew: the error keeps its context.
 
-        ``counted``: its traceback has an entry for the current frame already.
+        ``counted``: the traceback already has an entry for the current frame.
         """
         self._flight = Flight(error, error.__traceback__, counted=counted)
         return error
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has come out of a frame of the program."""
+        """Whether ``error`` came out of a frame of the program."""
         return self._flight is not None and self._flight.error is error
 
     def demand_program(self, error: BaseException) -> None:
@@ -272,32 +275,32 @@ class BytecodeInterpreter:
             demand_program(error)
 
     def dealt_with(self, error: BaseException) -> None:
-        """Say that a handler takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""
+        """Record that a handler consumes ``error``. Raises GraphBreak if ``error`` is not the program's."""
         self.demand_program(error)
         self._flight = None
 
     def locate(self, reason: GraphBreak) -> None:
-        """Note the user's frames in a graph break that is leaving them."""
+        """Record the user's stack in a graph break that leaves interpreted frames."""
         self.tracing = False
         if not reason.record.stack:
             reason.record = dataclasses.replace(reason.record, stack=self.user_stack())
 
     def close_dropped(self, generator: TraceGenerator) -> None:
-        """Close a generator that nothing refers to any more; what it raises is lost, as in
-        CPython.
+        """Close a generator that has no references left.
+
+        As in CPython, exceptions of the generator are lost.
         """
         flight = self._flight
         try:
             generator.close()
         except GraphBreak as reason:
-            # It cannot leave a destructor; the next call raises it.
+            # An exception cannot leave a destructor. The next call raises the graph break.
             self._pending_break = reason
         except BaseException as error:
             self._pending_break = unraisable(error)
         self._flight = flight
 
-    # --- what others ask
-    # -----------------------------------------------------------------------------
+    # --- queries of other modules ----------------------------------------------------------------
 
     def current_frame(self) -> Frame:
         """The innermost interpreted frame."""
@@ -310,5 +313,5 @@ class BytecodeInterpreter:
         return () if self.frame is None else self.frame.user_stack()
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Path and class of the modules whose ``forward`` runs, innermost last."""
+        """The paths and classes of the modules whose ``forward`` runs, innermost last."""
         return {} if self.frame is None else self.frame.module_stack()

@@ -1,4 +1,4 @@
-"""The modules in whose ``forward`` an operation is called, with their paths, for node metadata."""
+"""Node metadata: the modules whose ``forward`` calls an operation, with their paths."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ModuleStack = dict[str, tuple[str, str]]
 
 
 def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects: Objects) -> ModuleStack:
-    """Return the modules around a frame: ``outer``, and the frame's own if it runs a module's ``forward``.
+    """``outer``, and the frame's own module if the frame runs a module's ``forward``.
 
-    Nothing is guarded by it: metadata is for people and for policies.
+    The metadata needs no guards, because only people and policies read it.
     """
     if code.co_name != "forward" or not code.co_argcount:
         return outer
@@ -33,7 +33,7 @@ def with_module(outer: ModuleStack, code: CodeType, fast: Sequence[Any], objects
 
 
 def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
-    """Return what a local variable holds, looked at or not, and where it comes from."""
+    """The value of a local variable, deferred or not, and its source."""
     if type(value) is CellType:
         try:
             value = value.cell_contents
@@ -45,9 +45,10 @@ def _loaded(value: object, objects: Objects) -> tuple[object, Source | None]:
 
 
 def path_of(source: Source) -> str:
-    """Return the path of a module as ``named_modules`` of the outermost ``self`` would have it.
+    """The path of a module, as ``named_modules`` of the outermost ``self`` returns it.
 
-    Modules that are reached otherwise begin with the name of the variable that holds the outermost of them.
+    The path of a module with another source begins with the name of the variable that holds the outermost
+    module.
     """
     parts: list[str] = []
     at: Source | None = source

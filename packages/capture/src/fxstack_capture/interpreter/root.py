@@ -1,4 +1,4 @@
-"""The root frame: the one that is compiled."""
+"""The root frame: the frame that is compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootO
 
 
 class RootRunner(FrameRunner, Protocol):
-    """What the root frame uses of the interpreter."""
+    """The part of the interpreter that the root frame uses."""
 
     frame: Frame | None
 
@@ -30,16 +30,16 @@ class RootRunner(FrameRunner, Protocol):
         """Make ``frame`` the current frame."""
 
     def locate(self, reason: GraphBreak) -> None:
-        """Note the frames of the program in a graph break that is leaving them."""
+        """Record the user's stack in a graph break that leaves interpreted frames."""
 
     def arrive(self, frame: Frame) -> None:
-        """Follow the path to a break. Raises Reached at its end."""
+        """Advance the break path. Raises Reached at its end."""
 
     def account(self, frame: Frame, error: BaseException) -> None:
-        """Give an exception that has arrived in ``frame`` the context and traceback of CPython."""
+        """Set the context and traceback of an exception in ``frame`` as CPython does."""
 
     def unwind(self, frame: Frame, error: BaseException) -> int:
-        """Return the step of ``frame`` that handles ``error``; raise the error again where none does."""
+        """The step of ``frame`` that handles ``error``. Raises the error again if no step handles it."""
 
 
 class RootRun:
@@ -53,7 +53,7 @@ class RootRun:
         self.count = 0
 
     def execute(self, local_values: dict[str, DeferredLocal]) -> RootOutcome:
-        """Run to the end, to where the interpreter's descent leads, or to a GraphBreak."""
+        """Run to the end of the frame, to the end of the break path, or to a GraphBreak."""
         fn, interp = self.fn, self.interp
         closure = interp.trace.objects.function_parts(fn)[2]
         fast: list[Any] = [local_values.get(name, NULL) for name in self.program.names]
@@ -75,7 +75,7 @@ class RootRun:
             interp.frame = frame.back
 
     def _loop(self, frame: Frame) -> RootOutcome:
-        """The interpreter's loop, with a counter that others can see."""
+        """The interpreter's loop, with a step counter that other objects can read."""
         interp = self.interp
         names = self.program.names
         steps = wrapping(self.program.steps, names)
@@ -106,10 +106,14 @@ class RootRun:
                 interp.account(frame, error)
                 return Raised(error)
             pc = interp.unwind(frame, error)
+            # The traceback would keep frames alive.
             del error
 
     def _returned(self, frame: Frame) -> Returned:
-        """Generators that only the frame held are closed as it goes, which may run the program's code."""
+        """Clear the local variables and return the result.
+
+        Clearing closes generators that only this frame held, and closing them may run code of the program.
+        """
         value = frame.stack.pop()
         slots = range(len(frame.fast))
         for index in reversed(slots) if self.program.clears_backwards else slots:

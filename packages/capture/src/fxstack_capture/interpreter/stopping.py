@@ -1,10 +1,11 @@
-"""Where in a trace a graph breaks, and stopping there: a path of steps through the inlined frames.
+"""Break paths: where a graph breaks in the inlined frames, and how a trace stops there.
 
-A call is *linked* when what the callee returns is, as it stands, the result of the caller's step. The frames of a
-chain of linked calls can be continued one after another, so the graph can break inside any of them. A frame that
-runs below anything else (C code that calls back, a rule, a generator) cannot: the graph then breaks in the
-frame that made the call which is not linked, before it. The same holds for a function that has called itself many
-times: every depth would have code of its own, while a real call runs what was compiled for the function.
+A break path lists one step of each frame from the root frame down to the break. A call is *linked*
+(resumable) if its result is, unchanged, the result of the caller's step. The frames of a chain of linked
+calls can be resumed one after another, so the graph can break inside any of them. A frame below another kind
+of call (C code that calls back, a rule, a generator) cannot be resumed: the graph then breaks before that
+call, in the frame that makes it. The same holds for a function that has called itself many times: every depth
+would have its own code, while a real call runs the code that was compiled for the function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HOPELESS = "inline-limit"
 
 
 def leave(frame: Frame, reason: GraphBreak, step: int) -> None:
-    """Note that ``reason`` leaves ``frame`` at its step number ``step``."""
+    """Record in ``reason`` that it leaves ``frame`` at the step with number ``step``."""
     if frame.link is None and not frame.code.co_flags & CO_GENERATOR:
         reason.below_c_code = True
     reason.leave(frame, step, is_linked=_can_continue(frame, reason))
@@ -39,7 +40,7 @@ def _can_continue(frame: Frame, reason: GraphBreak) -> bool:
 
 
 def _recurrences(frame: Frame) -> int:
-    """How many of the frames that ``frame`` is continued with run the same function."""
+    """The number of callers in the chain of linked calls of ``frame`` that run the same function."""
     key, count = _function_of(frame.code), 0
     while frame.link is not None and frame.back is not None:
         frame = frame.back
@@ -48,19 +49,25 @@ def _recurrences(frame: Frame) -> int:
 
 
 def _function_of(code: CodeType) -> tuple[str, int, str]:
-    """What a function's code has in common with the functions that continue it."""
+    """A key that a function and its resume functions share."""
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
 class Reached(GraphBreak):
-    """The trace is where it was asked to stop. Leaves the interpreter as a graph break does."""
+    """The trace has reached the end of the break path.
+
+    This exception leaves the interpreter like a graph break.
+    """
 
     def __init__(self) -> None:
         super().__init__(REASONS["tracing-error"], "stopped as asked")
 
 
 class Descent:
-    """The way to the step before which to stop: a step of the root frame, one of the frame that it calls, and so on."""
+    """The break path to the step before which the trace stops.
+
+    The path has a step of the root frame, a step of the frame that this step calls, and so on.
+    """
 
     def __init__(self, path: tuple[int, ...]) -> None:
         self._path = path
@@ -68,24 +75,27 @@ class Descent:
 
     @property
     def root_step(self) -> int:
-        """The step of the root frame at which the way ends or goes deeper."""
+        """The step of the root frame at which the path ends or continues in a callee."""
         return self._path[0]
 
     def step_in(self, frame: Frame) -> int:
-        """That of a frame that is called; -1 if the way does not lead through it."""
+        """The step of the path in a called frame; -1 if the path does not lead through the frame."""
         done = len(self._frames)
         if not 0 < done < len(self._path) or frame.back is not self._frames[-1]:
             return -1
         return -1 if frame.link is None else self._path[done]
 
     def arrive(self, frame: Frame) -> None:
-        """``frame`` is at its step. Raises ``Reached`` at the end of the way."""
+        """Record that ``frame`` has reached its step. Raises ``Reached`` at the end of the path."""
         self._frames.append(frame)
         if len(self._frames) == len(self._path):
             raise Reached
 
     def stopped(self, handled: BaseException | None) -> Stopped:
-        """The state of all frames on the way; ``handled`` is the exception being handled in the last one."""
+        """The state of all frames of the path.
+
+        ``handled`` is the exception being handled in the last frame.
+        """
         states: list[StoppedFrame] = []
         called: Link | None = None
         for frame in reversed(self._frames):
@@ -97,7 +107,7 @@ class Descent:
 def _state(frame: Frame, called: Link | None, handled: BaseException | None) -> StoppedFrame:
     names = frame.program.names
     bound = {i: name for i, name in enumerate(names) if frame.fast[i] is not NULL}
-    # Before MAKE_CELL a cell variable's slot still holds the argument itself.
+    # Before MAKE_CELL, the slot of a cell variable still holds the argument itself.
     cells = {i for i in frame.program.cell_indices if type(frame.fast[i]) is CellType}
     made = called is not None and called.made is not NOTHING
     return StoppedFrame(

@@ -1,4 +1,4 @@
-"""Marks that stand in stack slots and local slots where CPython has a null pointer."""
+"""Markers in stack slots and local slots in which CPython has a null pointer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Null:
-    """The type of ``NULL``: an empty stack slot beside a callable, or an unbound local variable."""
+    """The type of ``NULL``: an empty stack slot next to a callable, or an unbound local variable."""
 
     __slots__ = ()
 

@@ -58,7 +58,7 @@ static PyObject *py_use_caches(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef cached_methods[] = {
-    {"cached", (PyCFunction)(void (*)(void))py_cached, METH_FASTCALL, "cached(wrapper, key) -> the result, or NOT_CACHED"},
-    {"use_caches", py_use_caches, METH_VARARGS, "use_caches(limited, its dict, its result, unlimited, its dict) -> understood"},
+    {"cached", (PyCFunction)(void (*)(void))py_cached, METH_FASTCALL, "cached(wrapper, key) -> the result that the functools.lru_cache has for the key, or NOT_CACHED"},
+    {"use_caches", py_use_caches, METH_VARARGS, "use_caches(limited, links, result, unlimited, results) -> whether the memory layout of the two caches is known"},
     {NULL, NULL, 0, NULL},
 };

@@ -338,7 +338,7 @@ static int build_nothing(Tree *tree, Test *t, PyObject *args) { return (void)tre
 static int build_slot(Tree *tree, Test *t, PyObject *args) {
     PyObject *descriptor = PyTuple_GET_ITEM(args, 0);
     if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || ((PyMemberDescrObject *)descriptor)->d_member->type != T_OBJECT_EX)
-        return PyErr_Format(PyExc_TypeError, "%R is no member of __slots__", descriptor), -1;
+        return PyErr_Format(PyExc_TypeError, "%R is not a member of __slots__", descriptor), -1;
     return build_held(tree, t, args);
 }
 
@@ -384,7 +384,7 @@ static int fill_names(Node *nodes, PyObject *names) {
 static int build_members(Tree *tree, Test *t, PyObject *args) {
     PyObject *absent = PyTuple_GET_ITEM(args, 0), *empty = PyTuple_GET_ITEM(args, 1);
     if (!PyTuple_Check(absent) || !PyTuple_Check(empty) || tree_hold(tree, args) == NULL)
-        return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "members are two tuples of names"), -1);
+        return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "MembersAre takes two tuples of names"), -1);
     t->number = PyTuple_GET_SIZE(absent);
     t->number2 = t->number + PyTuple_GET_SIZE(empty);
     Node *names = make_names(t, t->number2);
@@ -395,9 +395,9 @@ static int build_members(Tree *tree, Test *t, PyObject *args) {
 static int build_marks(Tree *tree, Test *t, PyObject *args) {
     PyObject *names = PyTuple_GET_ITEM(args, 0), *sets = PyTuple_GET_ITEM(args, 1);
     if (!PyTuple_Check(names) || !PyTuple_Check(sets) || PyTuple_GET_SIZE(names) != PyTuple_GET_SIZE(sets))
-        return PyErr_SetString(PyExc_TypeError, "marks are names, and as many sets"), -1;
+        return PyErr_SetString(PyExc_TypeError, "MarksWithin takes a tuple of names and a tuple of as many frozensets"), -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sets); i++)
-        if (!PyFrozenSet_CheckExact(PyTuple_GET_ITEM(sets, i))) return PyErr_SetString(PyExc_TypeError, "not a frozenset"), -1;
+        if (!PyFrozenSet_CheckExact(PyTuple_GET_ITEM(sets, i))) return PyErr_SetString(PyExc_TypeError, "each set of marks must be a frozenset"), -1;
     t->object = tree_hold(tree, sets);
     if (t->object == NULL || tree_hold(tree, names) == NULL) return -1;
     t->number = PyTuple_GET_SIZE(names);
@@ -454,7 +454,7 @@ static int build_state(Tree *tree, Test *t, PyObject *args) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(getters); i++) {
         PyObject *item = PyTuple_GET_ITEM(getters, i);
         if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3 || !PyTuple_Check(PyTuple_GET_ITEM(item, 1)))
-            return PyErr_SetString(PyExc_TypeError, "a getter is (function, args, expected)"), -1;
+            return PyErr_SetString(PyExc_TypeError, "each getter must be a tuple (function, args, expected)"), -1;
     }
     t->numbers = PyMem_Calloc(1, sizeof *t->numbers);
     t->object = tree_hold(tree, args);

@@ -149,6 +149,6 @@ static PyObject *py_dict_state(PyObject *module, PyObject *dict) {
 }
 
 PyMethodDef dict_states_methods[] = {
-    {"dict_state", py_dict_state, METH_O, "dict_state(dict) -> number of its state, another one after every change; 0: it has none"},
+    {"dict_state", py_dict_state, METH_O, "dict_state(dict) -> version number, which every change of the dictionary replaces; 0 if the dictionary has none"},
     {NULL, NULL, 0, NULL},
 };

@@ -125,8 +125,8 @@ static int group_add(Group *g, Entry *e) {
 
 int entry_install(PyCodeObject *code, Entry *entry) {
     PyObject *owner = weak_target(entry->owner);
-    if (owner == Py_None) return PyErr_SetString(PyExc_ValueError, "the owner of this entry is gone"), -1;
-    if (entry->group != NULL) return PyErr_SetString(PyExc_ValueError, "this entry is installed already"), -1;
+    if (owner == Py_None) return PyErr_SetString(PyExc_ValueError, "the owner of this entry no longer exists"), -1;
+    if (entry->group != NULL) return PyErr_SetString(PyExc_ValueError, "this entry is already installed"), -1;
     const char *why = misfit(code, entry->code);
     if (why != NULL)
         return PyErr_Format(PyExc_ValueError, "the replacement code does not fit %U: %s", code->co_qualname, why), -1;
@@ -193,7 +193,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &takes_inputs))
         return NULL;
     if (takes_inputs && (tree == Py_None || code_argument_slots((PyCodeObject *)code) >= ((PyCodeObject *)code)->co_nlocals))
-        return PyErr_SetString(PyExc_ValueError, "there is no tree to take inputs from, or no local variable for them"), NULL;
+        return PyErr_SetString(PyExc_ValueError, "takes_inputs requires a tree, and code with a local variable that is not an argument"), NULL;
     if (tree != Py_None && !PyObject_TypeCheck(tree, &Tree_Type))
         return PyErr_SetString(PyExc_TypeError, "tree must be a Tree or None"), NULL;
     PyObject *reference = PyWeakref_NewRef(owner, NULL);
@@ -261,7 +261,7 @@ static PyMemberDef entry_members[] = {
 };
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Entry",
-    .tp_doc = "Entry(owner, tree, code, takes_inputs=False): replacement code that runs while the guards of the tree hold.",
+    .tp_doc = "Entry(owner, tree, code, takes_inputs=False): replacement code for the calls in which all guards of the tree hold.",
     .tp_basicsize = sizeof(Entry),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = entry_new,
@@ -299,12 +299,12 @@ static PyObject *owner_clear_method(PyObject *self, PyObject *unused) {
 }
 
 static PyMethodDef owner_methods[] = {
-    {"clear", owner_clear_method, METH_NOARGS, "Forget all entries and skips of this owner."},
+    {"clear", owner_clear_method, METH_NOARGS, "clear(): remove all entries and skips of this owner."},
     {NULL, NULL, 0, NULL},
 };
 PyTypeObject Owner_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Owner",
-    .tp_doc = "Holds entries: they go when it goes. Subclass it.",
+    .tp_doc = "The owner of entries. The deletion of an owner removes its entries. The frame compiler is a subclass.",
     .tp_basicsize = sizeof(Owner),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,
@@ -404,13 +404,13 @@ static PyObject *py_never_intercept(PyObject *module, PyObject *code) {
 }
 
 PyMethodDef entries_methods[] = {
-    {"install", py_install, METH_VARARGS, "install(code, entry)"},
-    {"remove", py_remove, METH_VARARGS, "remove(code, entry)"},
-    {"entries", py_entries, METH_VARARGS, "entries(code, owner=None) -> list of Entry"},
-    {"skip", py_skip, METH_VARARGS, "skip(code, owner=None)"},
-    {"is_skipped", py_is_skipped, METH_VARARGS, "is_skipped(code, owner=None) -> bool"},
-    {"reset", py_reset, METH_VARARGS, "reset(code, owner=None)"},
-    {"never_intercept", py_never_intercept, METH_O, "never_intercept(code)"},
+    {"install", py_install, METH_VARARGS, "install(code, entry): add the entry to the entries of the code object"},
+    {"remove", py_remove, METH_VARARGS, "remove(code, entry): remove the entry from the code object, if the code object has it"},
+    {"entries", py_entries, METH_VARARGS, "entries(code, owner=None) -> list of the entries of one owner, or of all owners"},
+    {"skip", py_skip, METH_VARARGS, "skip(code, owner=None): never compile the code object for one owner, or for any owner"},
+    {"is_skipped", py_is_skipped, METH_VARARGS, "is_skipped(code, owner=None) -> whether skip() applies to the code object"},
+    {"reset", py_reset, METH_VARARGS, "reset(code, owner=None): remove the entries and skips of one owner, or of all owners"},
+    {"never_intercept", py_never_intercept, METH_O, "never_intercept(code): run the frames of the code object without the frame hook"},
     {NULL, NULL, 0, NULL},
 };
 

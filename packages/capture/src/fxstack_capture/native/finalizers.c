@@ -17,6 +17,6 @@ static PyObject *py_mark_finalized(PyObject *module, PyObject *obj) {
 }
 
 PyMethodDef finalizers_methods[] = {
-    {"mark_finalized", py_mark_finalized, METH_O, "mark_finalized(obj) -> whether its __del__ will never run"},
+    {"mark_finalized", py_mark_finalized, METH_O, "mark_finalized(obj): prevent the call of __del__ -> whether this succeeded"},
     {NULL, NULL, 0, NULL},
 };

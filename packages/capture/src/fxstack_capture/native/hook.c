@@ -110,7 +110,7 @@ static PyObject *go_on(PyObject *result) {
         PyObject *fn = PyTuple_Size(result) == 2 ? PyTuple_GET_ITEM(result, 0) : NULL;
         if (fn == NULL || !PyCallable_Check(fn) || !PyTuple_CheckExact(PyTuple_GET_ITEM(result, 1))) {
             Py_DECREF(result);
-            return PyErr_SetString(PyExc_TypeError, "a continuation is (callable, tuple)"), NULL;
+            return PyErr_SetString(PyExc_TypeError, "a continuation must be (callable, tuple)"), NULL;
         }
         PyObject *args = Py_NewRef(PyTuple_GET_ITEM(result, 1));
         Py_INCREF(fn);

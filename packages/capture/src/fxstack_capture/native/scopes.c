@@ -111,12 +111,12 @@ PyMethodDef scopes_methods[] = {
     {"intercept", (PyCFunction)(void *)py_intercept, METH_FASTCALL | METH_KEYWORDS,
      "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
     {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
-    {"hide_file", py_hide_file, METH_O, "hide_file(name): no traceback shows frames of code with this very file name"},
-    {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): what replacements return to go on"},
-    {"bypass", py_bypass, METH_O, "bypass(on) -> whether it was on: this thread's Optimized callables run plainly"},
-    {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), this thread's Optimized callables are what use_redirect says"},
-    {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): function(optimized, *args, **kwargs) makes redirected calls"},
-    {"stats", py_stats, METH_NOARGS, "stats() -> counters"},
+    {"hide_file", py_hide_file, METH_O, "hide_file(name): remove frames of code whose co_filename is this str object from tracebacks"},
+    {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): set the tuple subclass (callable, args) that replacement code returns to continue in a call"},
+    {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},
+    {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
+    {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
+    {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -356,7 +356,7 @@ static PyObject *disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     static char *names[] = {"fn", "failure", NULL};
     PyObject *fn, *failure = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Disabled", names, &fn, &failure)) return NULL;
-    if (failure != Py_None && !PyExceptionInstance_Check(failure)) return PyErr_Format(PyExc_TypeError, "%R is no exception", failure), NULL;
+    if (failure != Py_None && !PyExceptionInstance_Check(failure)) return PyErr_Format(PyExc_TypeError, "failure must be an exception or None, not %R", failure), NULL;
     return wrapper_make(type, fn, failure == Py_None ? NULL : failure, NULL, disabled_call);
 }
 
@@ -404,14 +404,14 @@ static PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *type
 static PyObject *wrapper_repr(Wrapper *w) { return PyUnicode_FromFormat("<%s %R>", Py_TYPE(w)->tp_name, w->fn); }
 
 static PyMemberDef optimized_members[] = {
-    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
-    {"callback", T_OBJECT, offsetof(Wrapper, callback), READONLY, "who is asked about new frames"},
-    {"owner", T_OBJECT, offsetof(Wrapper, owner), READONLY, "who holds the entries"},
+    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "the wrapped callable"},
+    {"callback", T_OBJECT, offsetof(Wrapper, callback), READONLY, "the callback that compiles new frames"},
+    {"owner", T_OBJECT, offsetof(Wrapper, owner), READONLY, "the owner of the entries"},
     {"plain_calls", T_PYSSIZET, offsetof(Wrapper, plain_calls), 0, "how many calls run plainly before the trial is asked"},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef disabled_members[] = {
-    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "what is called"},
+    {"fn", T_OBJECT, offsetof(Wrapper, fn), READONLY, "the wrapped callable"},
     {NULL, 0, 0, 0, NULL},
 };
 static PyObject *optimized_trial(Wrapper *w, void *unused) {
@@ -454,7 +454,7 @@ PyTypeObject Optimized_Type = {
 };
 PyTypeObject Disabled_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Disabled",
-    .tp_doc = "Disabled(fn, failure=None): calls fn with every mode off; raises `failure`, if any, when fn has raised nothing.",
+    .tp_doc = "Disabled(fn, failure=None): calls fn with every mode off. If fn raises nothing, raises `failure`, if given.",
     .tp_new = disabled_new,
     .tp_members = disabled_members,
     .tp_getset = wrapper_getset,
@@ -462,7 +462,7 @@ PyTypeObject Disabled_Type = {
 };
 PyTypeObject Watched_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Watched",
-    .tp_doc = "Watched(fn, told): calls fn in the mode that is on, and then told(), if fn has raised nothing.",
+    .tp_doc = "Watched(fn, told): calls fn in the present mode. If fn raises nothing, calls told().",
     .tp_new = watched_new,
     .tp_members = disabled_members,
     .tp_getset = wrapper_getset,
@@ -520,7 +520,8 @@ static PyMemberDef passthrough_members[] = {
 };
 PyTypeObject Passthrough_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Passthrough",
-    .tp_doc = "Passthrough(prefixes, excepted=()): code of files with these prefixes is not intercepted, nor what it calls, but `excepted`.",
+    .tp_doc = "Passthrough(prefixes, excepted=()): code in files with these prefixes, except the code objects `excepted`, is not "
+              "intercepted, and neither are its callees.",
     .tp_basicsize = sizeof(Passthrough),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = passthrough_new,

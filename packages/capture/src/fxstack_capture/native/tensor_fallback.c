@@ -203,7 +203,7 @@ static PyObject *py_storage_key(PyObject *module, PyObject *o) {
 
 PyMethodDef tensor_methods[] = {
     {"use_tensors", py_use_tensors, METH_VARARGS, "use_tensors(TensorBase, dispatch_keys, DisableTorchFunction, capsule=None)"},
-    {"storage_key", py_storage_key, METH_O, "storage_key(tensor) -> identity of its storage as guards see it, 0 for none"},
+    {"storage_key", py_storage_key, METH_O, "storage_key(tensor) -> the identity of the tensor's storage that guards compare, 0 if the tensor has no storage"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -50,7 +50,7 @@ PyObject *tree_hold_weakly(Tree *tree, PyObject *object, int *weak) {
 }
 
 int tree_attach(Tree *tree, Entry *entry) {
-    if (tree->entry != NULL) return PyErr_SetString(PyExc_ValueError, "this tree has an entry already"), -1;
+    if (tree->entry != NULL) return PyErr_SetString(PyExc_ValueError, "this tree already has an entry"), -1;
     tree->entry = entry;
     return 0;
 }
@@ -382,18 +382,18 @@ static PyObject *tree_failing(Tree *tree, PyObject *args) {
 
 static PyMethodDef tree_own_methods[] = {
     {"failing", (PyCFunction)tree_failing, METH_VARARGS,
-     "failing(func, arguments) -> -1 when all guards hold, else the index of one that does not (their number: a dead tree)"},
+     "failing(func, arguments) -> -1 if all guards hold, else the index of a failing guard; the number of guards if the tree is dead"},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef tree_members[] = {
-    {"meta", T_OBJECT, offsetof(Tree, meta), 0, "whatever its maker attached"},
-    {"inputs", T_INT, offsetof(Tree, output_count), READONLY, "how many values its entry takes from it"},
-    {"dead", T_INT, offsetof(Tree, dead), READONLY, "1 when something that it refers to weakly is gone"},
+    {"meta", T_OBJECT, offsetof(Tree, meta), 0, "an object that the creator of the tree attached"},
+    {"inputs", T_INT, offsetof(Tree, output_count), READONLY, "the number of values that the tree passes to its entry"},
+    {"dead", T_INT, offsetof(Tree, dead), READONLY, "1 if an object with a weak reference in the tree no longer exists"},
     {NULL, 0, 0, 0, NULL},
 };
 PyTypeObject Tree_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fxstack_capture._native.Tree",
-    .tp_doc = "Tree(roots, relations, registers, guards, meta=None, outputs=()): guards, compiled; see guards/tree.py.",
+    .tp_doc = "Tree(roots, relations, registers, guards, meta=None, outputs=()): compiled guards; see guards/tree.py.",
     .tp_basicsize = sizeof(Tree),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = tree_new,
@@ -426,7 +426,7 @@ static PyObject *py_time_check(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef tree_methods[] = {
-    {"time_check", py_time_check, METH_VARARGS, "time_check(tree, func, arguments, n) -> ns a check"},
+    {"time_check", py_time_check, METH_VARARGS, "time_check(tree, func, arguments, n) -> nanoseconds per check, measured over n checks"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -91,6 +91,6 @@ static PyObject *py_upcoming(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef upcoming_methods[] = {
-    {"upcoming", py_upcoming, METH_VARARGS, "upcoming(iterator, k) -> the item that it will give after k others; IndexError"},
+    {"upcoming", py_upcoming, METH_VARARGS, "upcoming(iterator, k) -> the item after the next k items of the iterator; raises IndexError"},
     {NULL, NULL, 0, NULL},
 };

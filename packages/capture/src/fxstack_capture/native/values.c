@@ -37,7 +37,7 @@ static PyObject *py_use_literals(PyObject *module, PyObject *types) {
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *type = PyTuple_GET_ITEM(types, i);
         if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_flags & (Py_TPFLAGS_HEAPTYPE | Py_TPFLAGS_HAVE_GC))
-            return PyErr_Format(PyExc_TypeError, "%R is no static type whose objects hold no others", type), NULL;
+            return PyErr_Format(PyExc_TypeError, "%R is not a static type whose objects refer to no other objects", type), NULL;
         literal_types[i] = (PyTypeObject *)Py_NewRef(type);
     }
     literal_count = (int)n;
@@ -45,7 +45,7 @@ static PyObject *py_use_literals(PyObject *module, PyObject *types) {
 }
 
 PyMethodDef values_methods[] = {
-    {"use_literals", py_use_literals, METH_O, "use_literals(types): their objects are constants, too"},
+    {"use_literals", py_use_literals, METH_O, "use_literals(types): make the objects of these types constants"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, define_methods, function_of
 from fxstack_capture.torch_compat import ndarray
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.parts import Arrays
@@ -70,59 +70,20 @@ class Array:
         return self.owner.iterate(self)
 
 
-def _unary(op: Callable[[Any], Any]) -> Any:
-    def method(self: Array) -> Any:
-        return self.owner.call(op, (self,), {})
-
-    return method
+def _compute(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    return self.owner.call(function, operands, {})
 
 
-def _binary(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: object) -> Any:
-        return self.owner.call(op, (self, other), {})
-
-    return method
+def _compute_reflected(self: Array, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    return self.owner.call(function, operands[::-1], {})
 
 
-def _reflected(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Array, other: object) -> Any:
-        return self.owner.call(op, (other, self), {})
-
-    return method
-
-
-def _setitem(self: Array, key: object, value: object) -> None:
-    self.owner.call(operator.setitem, (self, key, value), {})
-
-
-ARITHMETIC = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
-    *("lshift", "rshift", "and", "or", "xor"),
+_OPERATORS = (
+    *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
+    *("neg", "pos", "abs", "invert", "index", "getitem", "setitem", "contains"),
 )
-_COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
-_UNARY = ("neg", "pos", "abs", "invert")
-
-
-def _of_operator(name: str) -> Callable[..., Any]:
-    fn: Callable[..., Any] = getattr(operator, f"__{name}__")
-    return fn
-
-
-for _name in ARITHMETIC:
-    setattr(Array, f"__{_name}__", _binary(_of_operator(_name)))
-    setattr(Array, f"__r{_name}__", _reflected(_of_operator(_name)))
-    setattr(Array, f"__i{_name}__", _binary(_of_operator(f"i{_name}")))
-for _name in _COMPARISONS:
-    setattr(Array, f"__{_name}__", _binary(_of_operator(_name)))
-for _name in _UNARY:
-    setattr(Array, f"__{_name}__", _unary(_of_operator(_name)))
-for _fn in (bool, int, float, complex, len, operator.index, hash):
-    setattr(Array, f"__{_fn.__name__}__", _unary(_fn))
-for _name, _method in (
-    ("getitem", _binary(operator.getitem)),
-    ("setitem", _setitem),
-    ("contains", _binary(operator.contains)),
-    ("divmod", _binary(divmod)),
-    ("rdivmod", _reflected(divmod)),
-):
-    setattr(Array, f"__{_name}__", _method)
+_BUILTINS = (bool, int, float, complex, len, hash, divmod)
+define_methods(Array, {name: function_of(name) for name in _OPERATORS}, _compute)
+define_methods(Array, {fn.__name__: fn for fn in _BUILTINS}, _compute)
+define_methods(Array, {f"r{name}": function_of(name) for name in ARITHMETIC_NAMES}, _compute_reflected)
+define_methods(Array, {"rdivmod": divmod}, _compute_reflected)

@@ -47,12 +47,16 @@ def _part(name: str) -> Callable[[Array], Any]:
     return lambda array: array.owner.run(pair, (array,), {})
 
 
+def _nbytes(array: Array) -> Any:
+    return _size(array) * array.example.itemsize
+
+
 _LOADERS: dict[str, Callable[[Array], Any]] = {
     "__class__": _class,
     "shape": _shape,
     "size": _size,
     "strides": _strides,
-    "nbytes": lambda array: _size(array) * array.example.itemsize,
+    "nbytes": _nbytes,
     **{name: _fact(name) for name in ("ndim", "dtype", "itemsize")},
     **{name: _part(name) for name in ("T", "real", "imag")},
 }

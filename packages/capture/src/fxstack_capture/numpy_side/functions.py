@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fxstack_capture.numpy_side.array import ARITHMETIC
 from fxstack_capture.numpy_side.types import TORCH_OF
+from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES, function_of
 from fxstack_capture.torch_compat import torch_numpy as tnp
 
 _NAMESPACES: tuple[tuple[Any, Any], ...] = ((np, tnp), (np.linalg, tnp.linalg), (np.fft, tnp.fft))
@@ -116,13 +116,11 @@ def _methods() -> Iterator[Pair]:
 
 def _operators() -> Iterator[Pair]:
     names = (
-        *ARITHMETIC,
-        *(f"i{name}" for name in ARITHMETIC),
-        *("lt", "le", "eq", "ne", "gt", "ge", "neg", "pos", "abs", "invert", "inv"),
-        *("getitem", "setitem", "contains", "index"),
+        *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
+        *("neg", "pos", "abs", "invert", "inv", "getitem", "setitem", "contains", "index"),
     )
     for name in names:
-        fn = getattr(operator, f"__{name}__")
+        fn = function_of(name)
         yield Pair(fn, fn, _condition(name))
     for builtin in (abs, bool, int, float, complex, len, pow):
         yield Pair(builtin, builtin, _condition(builtin.__name__))
@@ -141,12 +139,6 @@ def pairs() -> dict[int, Pair]:
     """All pairs by the id of NumPy's function."""
     makers = (_functions, _methods, _operators, _scalar_types)
     return {id(pair.theirs): pair for maker in makers for pair in maker()}
-
-
-OUT_OF_PLACE: dict[Any, Any] = {
-    getattr(operator, f"__i{name}__"): getattr(operator, f"__{name}__") for name in ARITHMETIC
-}
-"""What augmented assignment means for scalars."""
 
 
 _UFUNC_OF: dict[Any, np.ufunc] = {

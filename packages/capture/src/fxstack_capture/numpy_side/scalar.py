@@ -17,6 +17,13 @@ import numpy as np
 import torch
 
 from fxstack_capture.callers import calls_program
+from fxstack_capture.operator_protocol import (
+    ARITHMETIC_NAMES,
+    COMPARISON_NAMES,
+    COMPARISONS,
+    define_methods,
+    function_of,
+)
 from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
@@ -112,7 +119,6 @@ _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
 
 _OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (_sum, _product))
 _DIVISIONS = (operator.truediv, operator.itruediv)
-_ORDER = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 _KINDS = (np.float64, np.int64)
 _EXACT = 2**53
 _SMALL = 2**31
@@ -120,14 +126,14 @@ _SMALL = 2**31
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """``op`` of two numbers, one of which is a ``Scalar``; NotImplemented where symbols do not compute what NumPy does."""
-    if not (_is_number(left) and _is_number(right)) or (left is right and op in _ORDER):
+    if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
     mine = left if type(left) is Scalar else right
     fractions = _is_fraction(left) or _is_fraction(right)
     divides = op in _DIVISIONS and _value(right) != 0
     if (fractions or divides) and not (_fits_double(left) and _fits_double(right)):
         return NotImplemented
-    if op in _ORDER:
+    if op in COMPARISONS:
         return np.bool_(mine.trace.torch.specialize(op(_number(left), _number(right))))
     if divides or (fractions and op in _OF_FRACTIONS):
         return _make(mine, op, left, right, WORD)
@@ -210,44 +216,23 @@ def negative(value: Scalar) -> Any:
     return Scalar(value.trace, -value.number, -value.example, value.bound)
 
 
-def _of_operator(name: str) -> Callable[..., Any]:
-    fn: Callable[..., Any] = getattr(operator, f"__{name}__")
-    return fn
+def _compute(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    return self.trace.calls.binary(function, *operands)
 
 
-def _binary(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Scalar, other: Any) -> Any:
-        return self.trace.calls.binary(op, self, other)
-
-    return method
+def _compute_reflected(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    return self.trace.calls.binary(function, *operands[::-1])
 
 
-def _reflected(op: Callable[[Any, Any], Any]) -> Any:
-    def method(self: Scalar, other: Any) -> Any:
-        return self.trace.calls.binary(op, other, self)
-
-    return method
+def _compute_concrete(self: Scalar, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    return function(self.settle(), *operands[1:])
 
 
-def _of_constant(fn: Callable[..., Any]) -> Any:
-    def method(self: Scalar, *args: Any) -> Any:
-        return fn(self.settle(), *args)
-
-    return method
-
-
-_ARITHMETIC = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
-    *("lshift", "rshift", "and", "or", "xor"),
-)
+_ARITHMETIC = tuple(name for name in ARITHMETIC_NAMES if name != "matmul")
 _CONSTANT = (
     *(bool, int, float, complex, operator.index, hash, repr, str, format, round, divmod),
     *(math.trunc, math.floor, math.ceil, abs, operator.pos, operator.neg, operator.invert),
 )
-for _name in _ARITHMETIC:
-    setattr(Scalar, f"__{_name}__", _binary(_of_operator(_name)))
-    setattr(Scalar, f"__r{_name}__", _reflected(_of_operator(_name)))
-for _op in _ORDER:
-    setattr(Scalar, f"__{_op.__name__}__", _binary(_op))
-for _fn in _CONSTANT:
-    setattr(Scalar, f"__{_fn.__name__}__", _of_constant(_fn))
+define_methods(Scalar, {name: function_of(name) for name in (*_ARITHMETIC, *COMPARISON_NAMES)}, _compute)
+define_methods(Scalar, {f"r{name}": function_of(name) for name in _ARITHMETIC}, _compute_reflected)
+define_methods(Scalar, {fn.__name__: fn for fn in _CONSTANT}, _compute_concrete)

@@ -14,6 +14,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
+from fxstack_capture.operator_protocol import COMPARISONS, function_of
 from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side.numbers import number_tensors
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -59,11 +60,11 @@ def from_numpy(
     return tracer.arrays.to_tensor(args[0])
 
 
-_LEAVING_TO_TENSORS = frozenset(
-    getattr(operator, f"{prefix}{name}")
+_LEAVING_TO_TENSORS = frozenset(COMPARISONS) | {
+    function_of(f"{prefix}{name}")
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
     for prefix in ("", "i")
-) | {operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne}
+}
 """Operators of NumPy scalars that return NotImplemented for a tensor on their right, so that it computes."""
 
 _LOOKING = frozenset(

@@ -18,9 +18,10 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side import dry_run
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.functions import OUT_OF_PLACE, Pair, computing_dtypes, pairs
+from fxstack_capture.numpy_side.functions import Pair, computing_dtypes, pairs
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
+from fxstack_capture.operator_protocol import OUT_OF_PLACE
 from fxstack_capture.torch_compat import torch_numpy as tnp
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 

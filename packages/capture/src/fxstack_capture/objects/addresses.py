@@ -1,11 +1,14 @@
-"""Numbers and texts that say where an object lies: they are those of proxies, which must not leave the trace.
+"""Numbers and texts that hold the address of an object. The address of a proxy must not leave the trace.
 
-An object from outside gives its true number: the program's tables by id are those of the objects themselves. Where it can
-be expected to be the same one at the next call, a guard says so. A tensor that is passed is another one in each call: its
-number is used to tell objects apart (``memo[id(x)]``), and only where something that is guarded holds a number that may
-be an address, with which the program may have compared it, the object has to be the same one, too (``close``).
-Where a number leaves, also as part of a text, it is computed anew from the object that stands outside (``found``,
-``in_text``). A text that holds an address (the ``repr`` of ``object``) cannot be computed anew: it ends the graph.
+``id`` and ``hash`` of an object from outside give the number of the original, because the program's tables by
+id hold the ids of the originals. If the object is expected to be the same object in the next call, an
+identity guard is added. A tensor argument is a different object in each call. Programs use the number of a
+tensor argument to tell objects apart (``memo[id(x)]``), so its identity is guarded only if another guard
+holds a number that may be an address, with which the program may have compared the number (``close``).
+
+A number that leaves the trace, also as part of a text, is computed again from the real object (``found``,
+``in_text``). A text that holds an address, such as the ``repr`` of an ``object``, cannot be computed again:
+such a text breaks the graph.
 """
 
 from __future__ import annotations
@@ -25,24 +28,24 @@ from fxstack_capture.shapes.policy import is_argument
 from fxstack_capture.sources import Key, Source
 from fxstack_capture.trace.state import Objects
 
-# Limits: text with the address of a new object (<object at 0x...>) that was made before a graph break names
-# another address after it. Equal strings may or may not be the same object.
+# Limits: a new object that was made before a graph break has another address after the break, so a text with
+# that address (<object at 0x...>) names another address. Equal strings may or may not be the same object.
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 
 
 class Addresses:
-    """What ``id`` and ``hash`` have given in one trace."""
+    """The results of ``id`` and ``hash`` that the program has received in one trace."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._given: dict[int, tuple[Callable[[Any], int], Callable[[], Any]]] = {}
         self._passed: dict[int, Entry] = {}
-        """By the id of the proxy: objects that are others in each call."""
+        """Objects that differ from call to call, by the id of the proxy."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """What ``function(obj)`` is to the program; ``number`` is what it is of the proxy."""
+        """Return the value of ``function(obj)`` for the program. ``number`` is the result for the proxy."""
         entry = self._objects.registry.by_proxy.get(id(obj))
         if entry is None or entry.proxy is entry.original or self._is_copying():
             return self._give(function, obj, number)
@@ -53,7 +56,7 @@ class Addresses:
         return function(entry.original)
 
     def close(self) -> None:
-        """Guard objects that are others in each call where what is guarded may hold the number of one."""
+        """Guard the identity of objects that vary between calls if a guard may hold the address of one."""
         guards = [*self._objects.trace.guards] if self._passed else []
         if any(may_be_address(part) for guard in guards for part in _numbers_in(guard)):
             for entry in self._passed.values():
@@ -61,19 +64,22 @@ class Addresses:
                 self._objects.trace.guard(entry.source, check)
 
     def _is_copying(self) -> bool:
-        """``deepcopy`` shows its ids to nobody."""
+        """Whether the current frame is in module ``copy``."""
         interp: Any = self._objects.trace.interp
+        # ``copy.deepcopy`` keeps its ids in a private memo, so the ids need no guard.
         return bool(interp.current_frame().globals.get("__name__") == "copy")
 
     @staticmethod
     def _has_fixed_address(entry: Entry) -> bool:
-        """Tensors and containers that are passed are new ones in each call."""
+        """Whether the next call is expected to pass the same object."""
+        # The caller makes new tensors and containers for each call. Lists, tuples and dictionaries have no
+        # weak references.
         if isinstance(entry.original, torch.Tensor):
             return not is_argument(entry.source)
         return type(entry.original).__weakrefoffset__ != 0
 
     def _give(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Remember that ``number`` is ``function(obj)``: it is another one outside."""
+        """Record that ``number`` is ``function(obj)``. The real object has another number."""
         self._objects.distinctions.note_identified(obj)
         entry = self._objects.registry.by_proxy.get(id(obj))
         if entry is not None and entry.proxy is entry.original:
@@ -82,7 +88,7 @@ class Addresses:
         return number
 
     def found(self, number: int) -> tuple[Callable[[Any], int], Any] | None:
-        """The function and the object that gave ``number``, if they did and the object is still there."""
+        """Return the function and the object that gave ``number``, or None if the object no longer exists."""
         given = self._given.get(number) if self._given else None
         if given is None:
             return None
@@ -90,7 +96,7 @@ class Addresses:
         return None if obj is None else (given[0], obj)
 
     def in_text(self, text: str) -> Iterator[tuple[re.Match[str], Callable[[Any], int], Any]]:
-        """Where a text shows numbers that were given, in decimal or hexadecimal digits."""
+        """Yield the recorded numbers that a text contains in decimal or hexadecimal digits."""
         if not self._given:
             return
         for match in _NUMBER.finditer(text):
@@ -109,7 +115,7 @@ class Addresses:
 
 
 def _numbers_in(guard: Guard) -> Iterator[object]:
-    """What a guard asks for by value: in its check and on the way to its source."""
+    """Yield the values that a guard compares, and the keys in the source of the guard."""
     match guard.check:
         case Equals(value=value) | HasKey(key=value) | KeysAre(keys=value):
             yield value
@@ -123,7 +129,10 @@ def _numbers_in(guard: Guard) -> Iterator[object]:
 
 
 def may_be_address(value: object) -> bool:
-    """Whether a constant is a number as large as addresses are, or holds one, also as text."""
+    """Whether a constant is, or contains, a number as large as an address.
+
+    The number may be part of a text.
+    """
     if type(value) is int:
         return abs(value) >= _LEAST_ADDRESS
     if type(value) is str:
@@ -137,7 +146,10 @@ _LEAST_ADDRESS = 1 << 24
 
 
 def _reference(obj: object) -> Callable[[], Any]:
-    """What gives the object as long as the program keeps it, where that can be known."""
+    """Return a function that returns ``obj``, or None once the program has dropped ``obj``.
+
+    The function keeps a tensor alive, and an object that does not support weak references.
+    """
     if isinstance(obj, torch.Tensor):
         return lambda: obj
     try:

@@ -1,4 +1,4 @@
-"""Keys of ``functools.lru_cache``: by what its dictionary holds the result of a call."""
+"""Keys of the dictionary in which ``functools.lru_cache`` holds its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fxstack_capture import native
 
 
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any:
-    """As ``lru_cache_make_key`` of CPython's Modules/_functoolsmodule.c makes it."""
+    """Make the key as ``lru_cache_make_key`` in CPython's Modules/_functoolsmodule.c does."""
     if not typed and not kwargs:
         return args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
     key = args
@@ -24,7 +24,10 @@ def key_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, typed: bool) -> Any
 
 
 def is_typed(fn: Any) -> bool | None:
-    """None: it was not made by ``functools.lru_cache``, or keeps nothing."""
+    """Return the ``typed`` option of a ``functools.lru_cache``.
+
+    Return None if ``functools.lru_cache`` did not make ``fn``, or if the cache has size 0.
+    """
     parameters = fn.__dict__.get("cache_parameters")
     code = getattr(parameters, "__code__", None)
     if code is None or code.co_filename != functools.lru_cache.__code__.co_filename:
@@ -35,7 +38,10 @@ def is_typed(fn: Any) -> bool | None:
 
 @functools.cache
 def keyword_mark() -> tuple[Any, ...]:
-    """What stands before keywords in a key; () where it is not known how caches lie in memory."""
+    """Return the object that precedes keyword arguments in a key, as a tuple.
+
+    Return () if the native code does not know the memory layout of the caches.
+    """
     if not native.AVAILABLE:
         return ()
     limited, unlimited = functools.lru_cache(2)(_Result), functools.lru_cache(None)(_Result)
@@ -58,6 +64,6 @@ class _Result:
 
 
 def _dict_of(wrapper: object) -> dict[Any, Any] | None:
-    """The dictionary behind ``wrapper``, which holds one result."""
+    """Return the result dictionary of ``wrapper``. The dictionary must hold one result."""
     found = [d for d in gc.get_referents(wrapper) if type(d) is dict and d is not wrapper.__dict__]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""What CPython's flags say of a class (``Include/object.h``)."""
+"""Type flags of a class (``Include/object.h`` of CPython)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ _FLAGS = type.__dict__["__flags__"].__get__
 
 
 def flags_of(cls: type) -> int:
-    """Its ``tp_flags``, whatever a ``__getattribute__`` of its metaclass says."""
+    """Return ``tp_flags`` of ``cls``. A ``__getattribute__`` of the metaclass is not called."""
     result: int = _FLAGS(cls)
     return result
 
 
 def is_heap_type(cls: type) -> bool:
-    """Whether it was made at run time, as ``class`` statements do; classes that C code lays out statically are not."""
+    """Whether ``cls`` was created at run time, as by a ``class`` statement.
+
+    Static types of C code were not.
+    """
     return bool(flags_of(cls) & _HEAP_TYPE)
 
 
 def is_immutable(cls: type) -> bool:
-    """Whether its attributes cannot be set."""
+    """Whether the attributes of ``cls`` cannot be set."""
     return bool(flags_of(cls) & _IMMUTABLE_TYPE)

@@ -1,4 +1,4 @@
-"""Which values are constants: immutable all the way down, equal means interchangeable."""
+"""Types of constants. Constants are immutable, with immutable items. Equal constants are interchangeable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxstack_capture.numpy_side import types as numpy_types
 from fxstack_interchange.format.literals import PYTHON_LITERALS, TORCH_LITERALS
 
 BUILTIN_METHOD: type = type(re.compile("").sub)
-"""Bound methods of C types defined with their class (``PyCMethod``)."""
+"""The type of bound methods of C types that know their defining class (``PyCMethod``)."""
 
 OF_THE_INTERPRETER: Final = (
     type(sys.version_info),
@@ -24,10 +24,10 @@ OF_THE_INTERPRETER: Final = (
     type(sys.int_info),
     type(sys.hash_info),
 )
-"""What ``sys`` has of each of these never changes while the interpreter runs."""
+"""Types whose instances in ``sys`` never change while the interpreter runs."""
 
 PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-"""Symbolic numbers, and what they are for the program."""
+"""Maps each type of symbolic number to the type that the program sees."""
 
 _VALUE_TYPES = PYTHON_LITERALS | {type(NotImplemented)}
 
@@ -47,7 +47,7 @@ DESCRIPTOR_TYPES: frozenset[type] = frozenset(
         types.MemberDescriptorType,
     }
 )
-"""Members of classes that are written in C."""
+"""Types of the descriptors of classes that are written in C."""
 
 IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
     types.FunctionType,
@@ -58,17 +58,16 @@ IDENTITY_TYPES: frozenset[type] = DESCRIPTOR_TYPES | {
 
 
 def is_value(key: Any) -> bool:
-    """Found again by value: what a ``Key`` source can hold. NaN is found by identity alone."""
+    """Whether ``key`` is looked up by value, so that a ``Key`` source can hold it."""
     cls = type(key)
     if cls is tuple or cls is frozenset:
         return all(map(is_value, key))
+    # NaN is not equal to itself, so a dictionary finds NaN by identity only.
     return (cls in _VALUE_TYPES or cls in TORCH_LITERALS) and bool(key == key)  # noqa: PLR0124
 
 
 def is_constant_key(key: Any) -> bool:
-    """A dictionary key that means the same inside of the trace and outside: compared by value or by
-    identity.
-    """
+    """Whether a dictionary key is its own proxy. Such a key is compared by value or by identity."""
     cls = type(key)
     if cls in IMMUTABLE_TYPES or cls in IDENTITY_TYPES or isinstance(key, (enum.Enum, type)):
         return True

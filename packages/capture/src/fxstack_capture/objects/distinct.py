@@ -1,9 +1,9 @@
 """Guards that different objects stay different.
 
-Two arguments of one type have two proxies. Should a later call pass one object twice, a write
-through one name would have to be seen through the other, and ``is`` would answer otherwise. So
-whatever was written to, and whatever was compared, is guarded to be distinct from the other objects
-of its type; so are objects that were told apart by their ids or hashes.
+Two arguments of one type have two proxies. If a later call passes one object twice, a write through one name
+must be visible through the other name, and ``is`` gives another result. Therefore the guards demand that an
+object that the program wrote to or compared is distinct from the other objects of its type. The same holds
+for objects that the program told apart by id or hash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fxstack_capture.trace.state import Objects
 
 
 class Distinctions:
-    """What was written to or compared in one trace."""
+    """Objects that the program wrote to, compared or identified in one trace."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -29,8 +29,9 @@ class Distinctions:
         self.written[id(entry.proxy)] = entry
 
     def note_compared(self, left: object, right: object) -> None:
-        """The program asked whether two objects are the same (``is``, or ``==`` which may start
-        with it).
+        """Record that the program compared the identity of two objects.
+
+        ``is`` compares the identity. ``==`` may compare the identity first.
         """
         if left is right or type(left) is not type(right) or isinstance(left, torch.Tensor):
             return
@@ -39,13 +40,13 @@ class Distinctions:
             self.compared.add((id(left), id(right)))
 
     def note_identified(self, obj: object) -> None:
-        """The program used the identity of an object: its ``id``, or its place in a hash table."""
+        """Record that the program used the identity of ``obj``: its ``id`` or its place in a hash table."""
         entry = self.objects.registry.by_proxy.get(id(obj))
         if entry is not None and self._varies(entry) and not isinstance(obj, torch.Tensor):
             self.identified[id(obj)] = entry
 
     def _varies(self, entry: Entry | None) -> bool:
-        """Whether calls may have another object each: proxies, and what is guarded by its class or text alone."""
+        """Whether another call may have another object: a proxy, or an object guarded by class or text."""
         return self._is_proxy(entry) or (
             entry is not None
             and (

@@ -1,4 +1,4 @@
-"""Bare instances of arbitrary classes, made without running any code of the user."""
+"""Bare instances of arbitrary classes. Making a bare instance runs no code of the program."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def has_finalizer(cls: type) -> bool:
 
 
 def may_be_bare(cls: type) -> bool:
-    """Whether a bare instance can be made that does nothing when it goes."""
+    """Whether a bare instance of ``cls`` can be made whose ``__del__`` does not run."""
     return not has_finalizer(cls) or bool(native.AVAILABLE and flags_of(cls) & _COLLECTED)
 
 
 def without_finalizer(proxy: object) -> None:
-    """Keep ``__del__`` from running for a proxy."""
+    """Prevent ``__del__`` from running for a proxy."""
     if has_finalizer(type(proxy)):
         native.mark_finalized(proxy)
 
 
 def native_new(cls: type) -> tuple[Any, Any]:
-    """The C type whose ``__new__`` makes instances of ``cls``, and that ``__new__``."""
+    """Return the C type whose ``__new__`` makes instances of ``cls``, and this ``__new__``."""
     for base in _mro(cls):
         new = base.__dict__.get("__new__")
         if type(new) is types.BuiltinFunctionType:
@@ -41,9 +41,7 @@ def native_new(cls: type) -> tuple[Any, Any]:
 
 
 def dict_descriptor(cls: type) -> Any:
-    """The C descriptor that gives instances' ``__dict__`` (user properties of that name bypassed),
-    or None.
-    """
+    """Return the C descriptor of ``__dict__``, or None. A property of that name in a subclass is bypassed."""
     for base in _mro(cls):
         found = base.__dict__.get("__dict__")
         if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
@@ -52,12 +50,15 @@ def dict_descriptor(cls: type) -> Any:
 
 
 def declares_slots(cls: type) -> bool:
-    """Whether a class written in Python has ``__slots__`` (fields of C classes are members, too)."""
+    """Whether a class written in Python has ``__slots__``.
+
+    The fields of C classes are member descriptors, too.
+    """
     return is_heap_type(cls) and "__slots__" in cls.__dict__
 
 
 def slots(cls: type) -> list[types.MemberDescriptorType]:
-    """Descriptors of the ``__slots__`` members of ``cls``."""
+    """Return the descriptors of the ``__slots__`` members of ``cls``."""
     found = []
     for base in _mro(cls):
         if declares_slots(base):
@@ -66,7 +67,10 @@ def slots(cls: type) -> list[types.MemberDescriptorType]:
 
 
 def is_bare(cls: type) -> bool:
-    """Whether ``object.__new__`` makes instances: C types without a constructor refuse, or have more state."""
+    """Whether ``object.__new__(cls)`` makes complete instances.
+
+    C types without a constructor raise an error, and other C types have more state.
+    """
     if _has_state_of_c(cls):
         return False
     try:
@@ -77,10 +81,10 @@ def is_bare(cls: type) -> bool:
 
 
 def _has_state_of_c(cls: type) -> bool:
-    """Whether instances have room for more than what ``class`` statements give: a dictionary, weak references, slots."""
+    """Whether instances have memory for more than a dictionary, weak references and slots."""
     while cls is not object:
         base: Any = cls.__base__
-        if declares_slots(cls):  # room for these, also where their names mean something else by now
+        if declares_slots(cls):  # memory for the slots, even if the program has rebound their names
             cls = base
             continue
         pointers = int(cls.__dictoffset__ > 0 >= base.__dictoffset__)

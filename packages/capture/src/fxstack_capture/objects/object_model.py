@@ -1,6 +1,4 @@
-"""The trace's memory: implements ``trace.state.Objects`` on top of the registry, lazy dictionaries
-and class lookups.
-"""
+"""The object model: ``trace.state.Objects`` on top of the registry, lazy dictionaries and class lookups."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ from fxstack_capture.trace.state import Trace
 
 
 class ObjectModel:
-    """See ``trace.state.Objects``."""
+    """Implement ``trace.state.Objects``."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -53,42 +51,41 @@ class ObjectModel:
         self.contexts = Contexts(self)
         self.plans: dict[tuple[type, str], Any] = {}
         self.lazy: dict[int, LazyDict] = {}
-        """Dictionaries that are not complete yet, by id of the proxy dict."""
+        """Incomplete dictionaries by id of the proxy dictionary."""
         self.dicts: dict[int, LazyDict] = {}
-        """All lazily read dictionaries, by id of the proxy dict."""
+        """All lazily read dictionaries by id of the proxy dictionary."""
         self.instances: dict[int, LazyDict] = {}
-        """State of instances' dictionaries, by id of the proxy instance."""
+        """States of instance dictionaries by id of the proxy instance."""
         self.slots: dict[int, dict[Any, Any]] = {}
-        """What slots of proxy instances held when first read: by id of the instance, then by
-        descriptor.
-        """
+        """The contents of the slots of proxies at the first read: by id of the proxy, then by descriptor."""
         self.namespaces: dict[int, LazyDict] = {}
-        """Module namespaces by id of the real dict."""
+        """States of module namespaces by id of the real dictionary."""
         self.cells: dict[int, ProxiedCell] = {}
         """Proxied cells by id of the proxy cell."""
         self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
-        """Ids of pre-existing values that are guarded by their text and not by identity."""
+        """Ids of pre-existing values that are guarded by their text instead of their identity."""
         self.weak_proxies: dict[int, Any] = {}
-        """The proxies behind proxies of weak proxies, by the id of the latter."""
+        """The proxy of the referent by the id of the weak proxy that the trace made of it."""
         self.context: dict[ContextVar[Any], Any] = {}
-        """What the program wrote to context variables."""
+        """The values that the program wrote to context variables."""
         self.tokens: dict[int, tuple[Token[Any], Any]] = {}
-        """What ``ContextVar.set`` gave, and what was there before; by the id of the token."""
+        """The result of ``ContextVar.set`` and the value before, by the id of the result."""
         self.cache_keys: dict[Any, Any] = {}
-        """One key object for equal keys of a ``functools.lru_cache``; by the id of that and the key."""
+        """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
         self.deferred: list[Effect] = []
-        """Calls to be made for real when the frame is left."""
+        """Calls that the replacement code makes when the frame ends."""
         self.contents: dict[int, tuple[Any, ...]] = {}
-        """What eagerly entered containers held at entry, by id of the proxy."""
+        """The items of eagerly copied containers when they were wrapped, by id of the proxy."""
         self.set_orders: dict[int, tuple[Any, ...]] = {}
-        """Members of sets of objects in the order of the original, which hashes of proxies do not
-        give; by id of the proxy.
+        """The members of sets of objects in the order of the original, by id of the proxy.
+
+        The hashes of the proxies do not give this order.
         """
 
-    # --- entering ----------------------------------------------------------------------------
+    # --- wrapping ----------------------------------------------------------------------------
 
     def enter(self, obj: object, source: Source) -> Any:
         entry = self.registry.by_original.get(id(obj))
@@ -105,20 +102,20 @@ class ObjectModel:
         return entry.proxy
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Enter a member of a namespace; definitions of trusted ones are found again by themselves."""
+        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
         if stable and wrapping.is_definition(obj) and is_stable(obj):
             self.trace.guard(source, IdentityIs(obj, id(obj)))
             return self.enter_as_itself(obj, pinned(obj, label_of(obj)))
         return self.enter(obj, source)
 
     def enter_as_itself(self, obj: object, source: Source) -> Any:
-        """Enter an identity-like object whose identity follows from what is guarded already."""
+        """Register ``obj`` as its own proxy. Existing guards already imply the identity of ``obj``."""
         if id(obj) not in self.registry.by_original:
             self.registry.add(obj, obj, source)
         return obj
 
     def enter_constant(self, obj: object, source: Source) -> Any:
-        """Enter a number that is never dynamic."""
+        """Wrap a number as a constant. Such a number never becomes dynamic."""
         self.trace.guard(source, Equals(obj))
         return obj
 
@@ -138,18 +135,15 @@ class ObjectModel:
         if isinstance(obj, type):
             self._made_at[id(obj)] = self.trace.interp.root_step
 
-    def note_compared(self, left: object, right: object) -> None:
-        self.distinctions.note_compared(left, right)
-
     def note_answers(self, kind: type, classes: object) -> None:
         abstract_classes.note_answers(self, kind, classes)
 
     def made_at(self, obj: object) -> int | None:
-        """The step of the root frame during which a class was made."""
+        """Return the step of the root frame in which the program made a class."""
         return self._made_at.get(id(obj))
 
     def is_new(self, obj: object) -> bool:
-        """Whether ``obj`` was announced by ``note_new``."""
+        """Whether the program made ``obj`` during the trace."""
         return id(obj) in self.registry.new or (
             isinstance(obj, type) and NEW_CLASS_MARK in type.__dict__["__dict__"].__get__(obj)
         )
@@ -177,7 +171,7 @@ class ObjectModel:
             self.append_only.expand(obj)
 
     def namespace(self, namespace: dict[str, object]) -> LazyDict:
-        """State of a module's (or function's) globals, given the real dict or its proxy."""
+        """Return the state of a module's or function's globals, for the real dictionary or its proxy."""
         state = self.namespaces.get(id(namespace))
         if state is not None:
             return state
@@ -194,8 +188,9 @@ class ObjectModel:
         return self.add_dict(state)
 
     def set_order(self, proxy: Any) -> tuple[Any, ...] | None:
-        """The members of an entered set in the order in which the original iterates; None when any
-        order will do.
+        """Return the members of a wrapped set in the iteration order of the original set.
+
+        Return None if any order is correct.
         """
         order = self.set_orders.get(id(proxy))
         if order is None:
@@ -203,11 +198,13 @@ class ObjectModel:
         if len(order) != len(proxy) or any(
             ours is not theirs for ours, theirs in zip(self.contents[id(proxy)], proxy, strict=True)
         ):
-            raise graph_break("unsupported-object", "iteration over a set of objects that was changed")
+            raise graph_break(
+                "unsupported-object", "iteration over a set of objects that the program changed"
+            )
         return order
 
     def own_dict(self, obj: object) -> Callable[[str], Any]:
-        """Reader of an object's instance dictionary: name to value or ABSENT."""
+        """Return a reader of an object's instance dictionary. The reader maps a name to a value or ABSENT."""
         state = self.instances.get(id(obj))
         if state is not None:
             return state.get
@@ -215,12 +212,12 @@ class ObjectModel:
         return lambda name: own.get(name, ABSENT)
 
     def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
-        """Value of a string key of a dict of the trace, or ABSENT."""
+        """Return the value of a string key of a dictionary of the trace, or ABSENT."""
         state = self.lazy.get(id(mapping))
         return mapping.get(key, ABSENT) if state is None else state.get(key)
 
     def bind(self, raw: object, obj: object) -> Any:
-        """The attribute that a raw class attribute becomes on an instance."""
+        """Bind a raw class attribute to ``obj``, as an attribute load does."""
         return descriptors.bind(self, raw, obj, type(obj))
 
     def instance_dict(self, obj: object) -> LazyDict | None:
@@ -228,7 +225,7 @@ class ObjectModel:
 
     def add_instance(self, proxy: object, original_dict: dict[str, Any], source: Source) -> None:
         shared = self.registry.by_original.get(id(original_dict))
-        if shared is not None:  # another object with the very same dictionary
+        if shared is not None:  # another object has the same dictionary
             self.trace.guard(InstanceDict(source), SameObject(shared.source))
             dict_descriptor(type(proxy)).__set__(proxy, shared.proxy)
             self.instances[id(proxy)] = self.dicts[id(shared.proxy)]
@@ -287,7 +284,7 @@ class ObjectModel:
             raise NameError(f"name '{name}' is not defined", name=name)
 
     def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
-        """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
+        """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
         entry: Any = self.registry.by_proxy.get(id(mapping))
         if entry is None:
             return False
@@ -318,7 +315,7 @@ class ObjectModel:
     # --- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Record the guards that are collected over the whole trace."""
+        """Record the guards that depend on the whole trace."""
         self.classes.close()
         self.distinctions.close()
         self.iterators.close()

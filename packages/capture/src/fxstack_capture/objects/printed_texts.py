@@ -1,7 +1,8 @@
-"""``Text``: a string that the program only prints, of which nobody looks at the content while tracing.
+"""``Text``: a string that the program only prints. The trace does not read the content of the string.
 
-It is made when the graph has run, of the numbers and strings as they are then: none of them is guarded by its value.
-Lives on the stacks of frames, and in what ``print`` is to write.
+The replacement code formats the string after the graph has run, from the numbers and strings of that call.
+Therefore no number or string in a ``Text`` is guarded by value. A ``Text`` is on the stack of a frame or in
+the arguments of a deferred ``print``.
 """
 
 from __future__ import annotations
@@ -15,23 +16,28 @@ import torch
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.state import Trace
 
-# Limits: only text that an argument or an f-string passes to print in one expression is deferred. Text that
-# goes first into a variable, %, str.format, str(), a logger, a key, a conditional expression or another
-# function is not deferred; neither are strings that are attributes, items, globals or arguments of a module's
-# forward, nor formats that fail for some numbers of a type (:c) or read the locale (:n).
+# Limits: text is deferred only if one expression passes the text to print, as an argument or an f-string.
+# Text is not deferred if it is first assigned to a variable, or passes through %, str.format, str(), a
+# logger, a key, a conditional expression or another function. Strings that are attributes, items, globals or
+# arguments of a module's forward are not deferred. Format specifications that fail for some numbers of a type
+# (:c) or read the locale (:n) are not deferred.
 
 NUMBERS: Final = (torch.SymInt, torch.SymFloat)
 
 _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdoxXeEfFgG%]?")
-"""Format specifications that are right or wrong for all numbers of a type (``c`` is not), and know no locale (``n`` does)."""
+"""Format specifications without locale that are valid for all numbers of a type or for none.
+
+``c`` is valid for some integers only. ``n`` reads the locale.
+"""
 
 _EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """``{value!conversion:spec}``; ``value`` is a SymInt, a SymFloat, or ``DeferredLocal`` with a string that is guarded to be
-    one.
+    """A replacement field ``{value!conversion:spec}``.
+
+    ``value`` is a SymInt, a SymFloat, or a ``DeferredLocal`` whose value is guarded to be a string.
     """
 
     value: Any
@@ -39,11 +45,16 @@ class Piece:
     spec: str = ""
 
     def converted(self, conversion: str) -> Piece | None:
-        """With a conversion (``s``, ``r``, ``a``); None where there is one already."""
+        """Return the piece with a conversion (``s``, ``r``, ``a``), or None if it has a conversion
+        already.
+        """
         return None if self.conversion or self.spec else Piece(self.value, conversion)
 
     def formatted(self, spec: object) -> Piece | None:
-        """With a specification; None where that is an error, or may be one for other values."""
+        """Return the piece with a format specification.
+
+        Return None if the specification is an error, or may be an error for other values.
+        """
         if self.spec or type(spec) is not str or _ALIKE.fullmatch(spec) is None:
             return None
         example = "" if self.conversion else _EXAMPLES[type(self.value)]
@@ -54,7 +65,7 @@ class Piece:
         return Piece(self.value, self.conversion, spec)
 
     def settle(self, trace: Trace) -> str:
-        """The text as it is now; its value is guarded."""
+        """Return the present text and guard the value."""
         value = trace.torch.specialize(self.value)
         if type(value) is DeferredLocal:
             value = trace.objects.enter(value.value, value.source)
@@ -64,23 +75,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """Strings and pieces, one after the other."""
+    """A sequence of strings and pieces."""
 
     parts: tuple[str | Piece, ...]
 
     def settle(self, trace: Trace) -> str:
-        """The text as a constant; all that is in it is guarded."""
+        """Return the text as a constant and guard the values in the text."""
         return "".join(p if isinstance(p, str) else p.settle(trace) for p in self.parts)
 
     @property
     def piece(self) -> Piece | None:
-        """Its only part, if that is a piece."""
+        """The only part of the text if that part is a piece, else None."""
         first = self.parts[0]
         return first if len(self.parts) == 1 and isinstance(first, Piece) else None
 
 
 def joined(parts: list[Any]) -> Any:
-    """The concatenation of strings and texts."""
+    """Return the concatenation of strings and texts."""
     if not any(type(part) is Text for part in parts):
         return "".join(parts)
     flat: list[Any] = []
@@ -90,5 +101,5 @@ def joined(parts: list[Any]) -> Any:
 
 
 def concrete(trace: Trace, value: object) -> Any:
-    """A value; a ``Text`` as the string that it is now."""
+    """Return ``value``. A ``Text`` becomes its present string."""
     return value.settle(trace) if type(value) is Text else value

@@ -12,7 +12,10 @@ from fxstack_capture.trace.records import DeferredLocal
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a call of a function needs beside its code; ``fn`` keeps its id valid."""
+    """The parts of a function that a call needs beside the code.
+
+    ``fn`` keeps the id of the function valid.
+    """
 
     fn: FunctionType
     defaults: tuple[object, ...]
@@ -22,7 +25,10 @@ class Parts:
 
 @dataclass(slots=True)
 class ProxiedCell:
-    """A cell of the program and its proxy; ``lazy`` is what was put into the proxy (None: the cell was empty)."""
+    """A cell of the program and its proxy.
+
+    ``lazy`` is the proxy's first content, or None for an empty cell.
+    """
 
     original: CellType
     proxy: CellType

@@ -1,7 +1,7 @@
-"""Who stands for whom: the table between pre-existing objects and their proxies.
+"""The table of pre-existing objects and their proxies.
 
-An entry keeps both alive for the length of the trace, so ids stay valid. Objects that enter as
-themselves (functions, classes, modules) are entries whose proxy is the original.
+An entry keeps the original and the proxy alive for the length of the trace, so ids stay valid. Functions,
+classes and modules are their own proxies.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Final
 from fxstack_capture.sources import Source
 
 NEW_CLASS_MARK: Final = "__fxstack_new__"
-"""In the namespace of a class that is being made by the program."""
+"""The key that marks the namespace of a class while the program creates the class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pre-existing object, what represents it, and where it was first found."""
+    """A pre-existing object, its proxy, and the source where the object was first found."""
 
     original: Any
     proxy: Any
@@ -25,7 +25,7 @@ class Entry:
 
 
 class Registry:
-    """Entries by the identity of either side."""
+    """Entries by the id of the original and by the id of the proxy."""
 
     def __init__(self) -> None:
         self.by_original: dict[int, Entry] = {}
@@ -39,5 +39,5 @@ class Registry:
         return entry
 
     def proxied(self) -> list[Entry]:
-        """Entries that are not their own proxy, in order of entry."""
+        """Return the entries whose proxy is not the original, in the order in which they were wrapped."""
         return [e for e in self.by_proxy.values() if e.proxy is not e.original]

@@ -1,8 +1,8 @@
-"""Which modules outlive compiled code: torch, NumPy and the standard library.
+"""Stable modules, which outlive compiled code: torch, NumPy and the standard library.
 
-Their functions, classes and submodules are guarded by themselves (``Pinned``), not by the way to them: what was read of
-a namespace, a class or a function is a root of the guard tree, which costs a check next to nothing as long as nobody
-rebinds anything there (``native/root_versions.c``).
+The functions, classes and submodules of a stable module are guarded directly (``Pinned``), not by the path to
+them. The names that the trace read from a namespace, a class or a function are a root of the guard tree. Such
+a root costs a check almost nothing while no name there is rebound (``native/root_versions.c``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def is_stable_module(name: object) -> bool:
 
 
 def is_stable(definition: object) -> bool:
-    """Whether a function, class or module belongs to such a module, rather than having been put there by the program."""
+    """Whether a stable module defines a function, class or module.
+
+    The program may have put other definitions there.
+    """
     if isinstance(definition, ModuleType):
         return is_stable_module(definition.__dict__.get("__name__"))
     if isinstance(definition, type):
@@ -38,6 +41,6 @@ def is_stable(definition: object) -> bool:
 
 
 def label_of(definition: object) -> str:
-    """What a pinned definition is called in messages."""
+    """Return the name of a pinned definition in messages."""
     name = getattr(definition, "__qualname__", None) or getattr(definition, "__name__", None)
     return name if isinstance(name, str) else type(definition).__name__

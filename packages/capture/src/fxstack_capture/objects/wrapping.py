@@ -1,9 +1,8 @@
-"""How each kind of pre-existing object comes in: a table by exact type, then rules by kind of
-class.
+"""Wrapping of pre-existing objects: a table by exact type, then rules by kind of class.
 
-Constants are guarded by value or identity and enter as themselves; definitions (functions, classes,
-modules) by identity; containers are copied; everything else becomes a bare instance of its class
-that is filled as it is read.
+A constant is guarded by value or identity and is its own proxy. A definition (function, class, module) is
+guarded by identity. A container is copied. The proxy of any other object is a bare instance of its class that
+is filled as it is read.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from fxstack_capture.trace.state import Objects
 
 
 def enter(objects: Objects, obj: object, source: Source) -> Any:
-    """Enter an object that is not in the registry yet."""
+    """Wrap an object that is not in the registry."""
     handler = HANDLERS.get(type(obj))
     if handler is None:
         handler = _handler_of_kind(obj)
@@ -54,7 +53,7 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def is_definition(obj: Any) -> bool:
-    """Functions, classes, modules: what a trusted namespace binds once and for all."""
+    """Whether ``obj`` is a function, class or module. A stable namespace binds such an object once."""
     handler = HANDLERS.get(type(obj))
     if handler is builtin_function:
         return _is_static(obj.__self__)
@@ -70,13 +69,13 @@ def identity(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def member(objects: Objects, obj: enum.Enum, source: Source) -> Any:
-    """A member of an enumeration: itself, as long as it is of its class."""
+    """Wrap a member of an enumeration as itself. The guards demand its class and identity."""
     objects.trace.guard(source, TypeIs(type(obj)))
     return identity(objects, obj, source)
 
 
 def function(objects: Objects, obj: types.FunctionType, source: Source) -> Any:
-    """By identity, or by code where programs make one after the other."""
+    """Guard a function by identity, or by code if the function is a recreated function."""
     if objects.recreated.enter(obj, source):
         return objects.enter_as_itself(obj, source)
     return identity(objects, obj, source)
@@ -122,10 +121,12 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
         return identity(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
     where = BuiltinAttr(source, "__self__")
+    # A builtin method that a graph break left on the stack is called next. ``append`` and ``extend`` do not
+    # read the list.
     append_only = obj.__name__ in APPEND_METHODS and _is_waiting(source)
     proxy = objects.append_only.enter(owner, where) if append_only else None
     if proxy is None:
-        # A method in C of a number reads its value.
+        # A C method of a number reads the value of the number.
         proxy = objects.trace.torch.specialize(objects.enter(owner, where))
     objects.trace.guard(BuiltinAttr(source, "__name__"), Equals(obj.__name__))
     if proxy is owner:
@@ -136,7 +137,9 @@ def builtin_function(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 def _c_method(owner: object, bound: Any) -> Any:
-    """The C descriptor that ``bound`` was made of: an attribute of the object, or a class, may hide it."""
+    """Return the C descriptor of the builtin method ``bound``, or None."""
+    # An attribute of the object or of a class may hide the descriptor, so ``getattr(type, name)`` may find
+    # another object.
     for cls in type(owner).__mro__:
         found = cls.__dict__.get(bound.__name__)
         if not isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -147,17 +150,19 @@ def _c_method(owner: object, bound: Any) -> Any:
 
 
 def _is_waiting(source: Source) -> bool:
-    """Whether it lay on the stack when a graph broke: it will be called, as soon as its arguments are there."""
+    """Whether a value was on the stack when a graph broke.
+
+    A callable there is called once its arguments are ready.
+    """
     return isinstance(source, Local) and source.local.startswith((".stack", ".inner"))
 
 
 def _is_static(owner: object) -> bool:
-    """Whether a builtin belongs to a module or class, not to an object (pybind11 functions belong
-    to a record).
-    """
+    """Whether a builtin belongs to a module or class and not to an object."""
     return (
         owner is None
         or isinstance(owner, (types.ModuleType, type))
+        # pybind11 functions belong to a record.
         or type(owner).__module__ == "pybind11_builtins"
     )
 
@@ -187,11 +192,12 @@ def weak_reference(objects: Objects, obj: weakref.ref[Any], source: Source) -> A
 
 
 def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
-    """A proxy without a callback: there is one of them for an object at a time. Its attributes are the object's."""
+    """Wrap a weak proxy without a callback. The proxy is a weak proxy of the referent's proxy."""
     try:
         target = obj.__sizeof__.__self__
     except (AttributeError, ReferenceError):
         return opaque(objects, obj, source)
+    # CPython has at most one weak proxy without a callback for an object.
     if isinstance(target, torch.Tensor) or weakref.proxy(target) is not obj:
         return opaque(objects, obj, source)
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
@@ -202,7 +208,7 @@ def weak_proxy(objects: Objects, obj: Any, source: Source) -> Any:
 
 
 _REFERENT: Any = operator.call
-"""From a weak reference to the object, which a guard that held it would keep alive."""
+"""Reads the referent of a weak reference. A guard with the referent itself would keep the referent alive."""
 
 
 # --- kinds ---------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ _KNOWN_ZONES = (None, dt.UTC)
 
 
 def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
-    """A NumPy array: the tensor over its memory, while it is one that may be written to."""
+    """Wrap a NumPy array as the tensor over its memory, if the array is writeable."""
     if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
         return deferred(objects, obj, source)
     objects.trace.guard(source, TypeIs(np.ndarray))
@@ -235,7 +241,7 @@ def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
 
 
 def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
-    """A NumPy scalar: a constant, or one that changes like the number that it holds."""
+    """Wrap a NumPy scalar: a constant, or a scalar whose number is dynamic."""
     objects.trace.guard(source, TypeIs(type(obj)))
     value = obj.item()
     if type(value) not in (int, float):
@@ -249,18 +255,22 @@ def scalar(objects: Objects, obj: np.generic, source: Source) -> Any:
 
 
 def opaque(objects: Objects, obj: object, source: Source) -> Any:
-    """State in compiled code: it may be passed around, but any use of it ends the graph."""
+    """Wrap an object whose state is in compiled code.
+
+    The program may pass the object on; any use breaks the graph.
+    """
     objects.opaque.add(id(obj))
     if hasattr(type(obj), "__next__"):
-        # Made anew for each call, and a guard that held it would keep alive what it holds.
+        # Each call has another iterator. A guard that held the iterator would keep the iterator's items
+        # alive.
         objects.trace.guard(source, TypeIs(type(obj)))
         return objects.enter_as_itself(obj, source)
     return identity(objects, obj, source)
 
 
 def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
-    """A date or a span of time: immutable, and equal in all that it does where its text is."""
-    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # others may be the program's
+    """Wrap a date or a time span. The object is immutable, and an equal text implies equal behaviour."""
+    if getattr(obj, "tzinfo", None) not in _KNOWN_ZONES:  # another time zone class may be the program's
         return opaque(objects, obj, source)
     objects.trace.guard(source, TypeIs(type(obj)))
     objects.trace.guard(Converted(source, _REPR), Equals(repr(obj)))
@@ -269,27 +279,31 @@ def guarded_by_repr(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def decimal_number(objects: Objects, obj: decimal.Decimal, source: Source) -> Any:
-    """Its arithmetic depends on, and writes to, the context of the thread, and ends the graph."""
+    """Wrap a decimal number.
+
+    Its arithmetic breaks the graph, because it reads and writes the thread's context.
+    """
     objects.opaque.add(id(obj))
     return guarded_by_repr(objects, obj, source)
 
 
 def deferred(objects: Objects, obj: object, source: Source) -> Any:
-    """As ``opaque``, but another one of its class will do."""
+    """Wrap an object as ``opaque`` does, but guard only the class."""
     objects.opaque.add(id(obj))
     objects.trace.guard(source, TypeIs(type(obj)))
     return objects.enter_as_itself(obj, source)
 
 
 def iterator(objects: Objects, obj: object, source: Source) -> Any:
-    """One that was begun, of which every call has its own; those of known kinds can be read."""
+    """Wrap a partially consumed iterator."""
+    # Each call has its own iterator. Iterators of known types can be read without advancing them.
     entered = deferred(objects, obj, source)
     objects.iterators.add(obj, source)
     return entered
 
 
 def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
-    """A view of a dictionary, which enters; that of a class (its namespace is the class's to show) is passed around."""
+    """Wrap a read-only view of a dictionary, and the dictionary. The view of a class namespace is opaque."""
     inner = next(iter(gc.get_referents(obj)), None)
     if not isinstance(inner, dict) or dict.__contains__(inner, "__module__"):
         return opaque(objects, obj, source)
@@ -300,7 +314,10 @@ def mapping_proxy(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def thread_local(objects: Objects, obj: object, source: Source) -> Any:
-    """What the running thread keeps there is read name by name, like the attributes of any object."""
+    """Wrap a ``threading.local``.
+
+    Attributes of the running thread are read name by name, as of any object.
+    """
     identity(objects, obj, source)
     own = obj.__dict__
     state = LazyDict(objects, own, {}, BuiltinAttr(source, "__dict__"), uniform=True)
@@ -310,9 +327,10 @@ def thread_local(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
-    """Of a class that has no code of its own for what a new thread finds, or for reading and writing names.
+    """Wrap an instance of a subclass of ``threading.local``.
 
-    A guard that reads the state of a new thread would run its ``__init__``.
+    The proxy is opaque if the class has code for the initial state of a thread or for attribute access. A
+    guard that reads the state of a new thread would run the class's ``__init__``.
     """
     cls = type(obj)
     inherited = all(
@@ -324,7 +342,7 @@ def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
 _OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
-"""Collectives that are under way, of which every call has its own."""
+"""The class of running collectives. Each call has its own object."""
 
 HANDLERS: dict[type, Handler] = {
     type(None): singleton,
@@ -410,7 +428,7 @@ _OPERATORS = (
 
 
 def _handler_of_kind(obj: object) -> Handler:
-    """For types outside of the table."""
+    """Return the handler of an object whose type is not in ``HANDLERS``."""
     if isinstance(obj, torch.Tensor):
         return tensor
     cls = type(obj)
@@ -430,5 +448,5 @@ def _handler_of_kind(obj: object) -> Handler:
 
 
 def _is_native_iterator(cls: type) -> bool:
-    """Iterators of CPython itself: their classes cannot be changed."""
+    """Whether ``cls`` is an iterator type of CPython. Such a class cannot be changed."""
     return hasattr(cls, "__next__") and not is_heap_type(cls)

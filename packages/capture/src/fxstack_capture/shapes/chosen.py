@@ -103,8 +103,8 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
         return re.compile(pattern)
     except re.error as error:
         warn_user(
-            f"{pattern!r} in dynamic_sources or unbacked_sources is no regular expression ({error}): it stands for the"
-            " source of exactly this name",
+            f"{pattern!r} in dynamic_sources or unbacked_sources is not a valid regular expression ({error}),"
+            " so the entry matches only the source with exactly this name",
             UserWarning,
         )
         return None

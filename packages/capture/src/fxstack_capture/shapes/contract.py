@@ -249,7 +249,8 @@ def _by_dim(spec: Mapping[Any, Any], rank: int, place: _Place) -> tuple[DimRule,
 def _note(tensor: torch.Tensor, rules: tuple[DimRule, ...], place: _Place, bound: Bound) -> None:
     if bound.tensors.setdefault(id(tensor), rules) != rules:
         raise ShapeContractError(
-            f"dynamic_shapes says different things of one tensor, which is passed as {place.name} and before."
+            f"dynamic_shapes has different entries for one tensor, which is passed as {place.name} and as an earlier"
+            " argument.\nfix: give both arguments the same entry."
         )
     bound.alive.append(tensor)
     if place.source is not None:
@@ -262,7 +263,8 @@ def _note_number(spec: object, value: int, place: _Place, bound: Bound) -> None:
     rule = dim_rule(spec, f" at {place.name}")
     if isinstance(rule, Named):
         raise ShapeContractError(
-            f"dynamic_shapes has the named {rule.text} for {place.name}, which is a number: use Dim.AUTO or Dim.DYNAMIC."
+            f"dynamic_shapes has the named dimension {rule.text} for {place.name}, which is a number.\n"
+            "fix: use Dim.AUTO or Dim.DYNAMIC."
         )
     _check_size(rule, value, place.name, bound)
     if place.source is not None:
@@ -273,9 +275,9 @@ def _note_number(spec: object, value: int, place: _Place, bound: Bound) -> None:
 
 def _check_size(rule: DimRule, size: int, name: str, bound: Bound) -> None:
     if isinstance(rule, Exactly) and size != rule.value:
-        raise ShapeContractError(f"{name} is {size}, but its shape contract says {rule.value}.")
+        raise ShapeContractError(f"{name} is {size}, but its shape contract requires {rule.value}.")
     if isinstance(rule, Hint) and size not in rule.bounds:
-        raise ShapeContractError(f"{name} is {size}, but its shape contract says {rule}.")
+        raise ShapeContractError(f"{name} is {size}, but its shape contract requires {rule}.")
     if isinstance(rule, Named):
         _check_named(rule, size, name, bound)
 
@@ -284,15 +286,16 @@ def _check_named(rule: Named, size: int, name: str, bound: Bound) -> None:
     root, value = rule.root, rule.solve(size)
     if value is None:
         raise ShapeContractError(
-            f"{name} is {size}, but its shape contract says {rule.text}, where {root.name} is a whole number."
+            f"{name} is {size}, but its shape contract requires {rule.text} with an integer {root.name}."
         )
     if value not in root.bounds:
-        also = "" if rule.text == root.name else f", that is {rule.text} for {root.name} = {value}"
-        raise ShapeContractError(f"{name} is {size}{also}, but its shape contract says {root}.")
+        also = "" if rule.text == root.name else f", which is {rule.text} with {root.name} = {value}"
+        raise ShapeContractError(f"{name} is {size}{also}, but its shape contract requires {root}.")
     before = bound.roots.get(root.name)
     if before is not None and before.value != value:
         raise ShapeContractError(
-            f"{name} is {size}, which makes {root.name} = {value}, but {before.seen} makes it {before.value}."
+            f"{name} is {size}, which requires {root.name} = {value}, but {before.seen} requires"
+            f" {root.name} = {before.value}."
         )
     low = max(rule.lowest, before.low if before else max(root.bounds.min or 0, 2))
     seen = before.seen if before else name

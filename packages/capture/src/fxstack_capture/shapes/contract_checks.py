@@ -60,9 +60,9 @@ def _fixed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
         value = _resolved(geometry, one.symbol)
         if value.is_number:
             yield (
-                f"{_name(one)} ({one.solved.seen}) is named, but the program works only for {_name(one)} == {value}"
+                f"{_name(one)} ({one.solved.seen}) is a named dimension, but the program works only for {_name(one)} == {value}"
                 f"{_because(geometry, one.symbol)}\n"
-                f"  fix: make that line work for other sizes, or put {value}, Dim.STATIC or Dim.AUTO in the contract."
+                f"  fix: make this line work for other sizes, or write {value}, Dim.STATIC or Dim.AUTO in the contract."
             )
 
 
@@ -76,15 +76,15 @@ def _same(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
         other = by_value.setdefault(value, one)
         if other is not one:
             yield (
-                f"{_name(other)} ({other.solved.seen}) and {_name(one)} ({one.solved.seen}) are two names, but the "
+                f"{_name(other)} ({other.solved.seen}) and {_name(one)} ({one.solved.seen}) are two named dimensions, but the "
                 f"program needs {_name(one)} == {_name(other)}{_because(geometry, one.symbol, other.symbol)}\n"
                 f"  fix: use {_name(other)} for both."
             )
         elif not value.is_Symbol:
             yield (
-                f"{_name(one)} ({one.solved.seen}) is named, but the program needs {_name(one)} == "
+                f"{_name(one)} ({one.solved.seen}) is a named dimension, but the program needs {_name(one)} == "
                 f"{_in_words(geometry, value)}{_because(geometry, one.symbol)}\n"
-                f"  fix: put that formula in the contract, or Dim.AUTO."
+                f"  fix: write this formula or Dim.AUTO in the contract."
             )
 
 
@@ -102,7 +102,7 @@ def _branches(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
         if found is not None:
             values = ", ".join(f"{_name(one)} = {value}" for one, value in found)
             yield (
-                f"the program takes another way for {values}, because of{at_line(_in_words(geometry, guard), stack)}\n"
+                f"the program takes another path for {values}, because of{at_line(_in_words(geometry, guard), stack)}\n"
                 f"  fix: {_suggestion(geometry, expr, concerned)}."
             )
 
@@ -121,7 +121,7 @@ def _narrowed(geometry: Geometry, named: list[NamedSymbol]) -> Iterator[str]:
             yield (
                 f"{_name(one)} ({one.solved.seen}) is {one.solved.root}, but the program works only from {low} to {high}"
                 f"{_because(geometry, one.symbol)}\n"
-                "  fix: give it this range, or use Dim.AUTO."
+                "  fix: give the dimension this range, or use Dim.AUTO."
             )
 
 
@@ -165,7 +165,7 @@ def _combinations(tried: list[list[int]]) -> Iterable[tuple[int, ...]]:
 
 
 def _suggestion(geometry: Geometry, expr: sympy.Basic, concerned: list[NamedSymbol]) -> str:
-    general = "change that line, or use Dim.AUTO or Dim.DYNAMIC"
+    general = "change this line, or use Dim.AUTO or Dim.DYNAMIC"
     if len(concerned) > 1:
         return general
     one = concerned[0]

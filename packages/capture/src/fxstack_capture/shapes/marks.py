@@ -92,7 +92,7 @@ def mark_static_address(tensor: torch.Tensor, guard: bool = False) -> None:
         TypeError: ``tensor`` is not a tensor.
     """
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"mark_static_address: a tensor is needed, this is a {type(tensor).__name__}")
+        raise TypeError(f"mark_static_address: expected a tensor, got a {type(tensor).__name__}")
     tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"
 
 

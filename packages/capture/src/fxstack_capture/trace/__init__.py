@@ -1,8 +1,10 @@
-"""One attempt to trace one frame.
+"""State of one attempt to trace one frame.
 
-Capture executes a frame a second time, on proxies of the program's objects: real Python objects, run by the bytecode
-interpreter of this package and, for all that is not bytecode, by CPython itself. See docs/architecture.md.
-``state`` holds the record of the attempt, ``seams`` the protocols through which its parts call each other, and
-``records`` what they hand over. This folder imports ``guards``, ``shapes``, ``options`` and ``sources``.
-Begin with ``state``.
+Capture executes a frame a second time, on proxies. A proxy is a real Python object that represents an object
+of the program. The interpreter of this package runs the bytecode; CPython runs everything that is not
+bytecode. See docs/architecture.md.
+
+``state`` defines the record of the attempt, ``seams`` and ``parts`` define the protocols through which the
+parts of the trace call each other, and ``records`` defines the values that the parts exchange. This folder
+imports ``guards``, ``shapes``, ``options`` and ``sources``. Begin with ``state``.
 """

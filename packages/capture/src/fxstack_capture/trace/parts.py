@@ -15,15 +15,15 @@ from fxstack_capture.sources import Source
 
 
 class AppendOnly(Protocol):
-    """Lists of the program that the trace has not read yet: the program only adds to them."""
+    """Append-only lists: lists from outside whose existing items the trace has not read."""
 
     def __contains__(self, proxy: object) -> bool: ...
 
     def added(self, proxy: Any) -> tuple[Any, ...]:
-        """Return what the program has added to an unread list."""
+        """Return the items that the program has appended to an append-only list."""
 
     def enter(self, obj: object, source: Source) -> list[Any] | None:
-        """Return the proxy of a list, unread where possible; None for any other object."""
+        """Return the proxy of a list, append-only if possible. Return None if ``obj`` is not a list."""
 
     def in_attribute(self, obj: object, name: str) -> list[Any] | None: ...
 
@@ -32,16 +32,16 @@ class AppendOnly(Protocol):
     def in_globals(self, namespace: dict[str, object], name: str) -> list[Any] | None: ...
 
     def item(self, proxy: list[Any], key: object) -> Any:
-        """Read one item alone. Return NULL, and read the whole list, where one item cannot be read alone."""
+        """Read one item. If one item cannot be read alone, read the whole list and return NULL."""
 
     def lazily(self, value: object) -> list[Any] | None:
-        """Return the unread list that a slot or cell holds."""
+        """Return the append-only list that a slot or cell holds."""
 
     def length(self, proxy: list[Any]) -> Any:
-        """Return the length: a symbol once the length has changed between calls."""
+        """Return the length. A length that has changed between calls is a symbol."""
 
     def expand(self, proxy: list[Any]) -> None:
-        """Read the list: put its items in front of the added ones."""
+        """Read the whole list: insert the original items before the appended items."""
 
 
 class Iterators(Protocol):
@@ -52,35 +52,38 @@ class Iterators(Protocol):
     def __len__(self) -> int: ...
 
     def add(self, obj: object, source: Source) -> None:
-        """Enter ``obj`` as itself. Iterators of known types can be read without advancing them."""
+        """Register ``obj`` as its own proxy. Iterators of known types can be read without advancing them."""
 
     def advances(self) -> Iterator[tuple[Source, int]]:
         """Return the number of items to take from each real iterator; an ``enumerate`` comes first."""
 
     def asked_by(self, obj: object) -> tuple[Any, ...]:
-        """Return the function of a ``map`` or ``filter`` and the iterators that it reads. Raises GraphBreak."""
+        """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
+
+        Raises GraphBreak.
+        """
 
     def enter(self, obj: object, source: Source) -> Any:
-        """Enter an iterator that another iterator reads. Raises GraphBreak if it cannot be read."""
+        """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
 
     def entered(self, item: object) -> Any:
         """Return the proxy of an item."""
 
     def next(self, obj: object) -> Any:
-        """Return the next item, not entered. Raises StopIteration, GraphBreak."""
+        """Return the next item, not wrapped. Raises StopIteration, GraphBreak."""
 
 
 class Classes(Protocol):
-    """What the trace has read of classes."""
+    """The class attributes that the trace has read, with the guards on them."""
 
     def lookup(self, cls: type, name: str) -> Any:
-        """Return the attribute of ``cls`` that is found along its MRO, not bound; ABSENT where there is none."""
+        """Return the attribute of ``cls`` found along its MRO, not bound, or ABSENT."""
 
     def note_bases(self, cls: type) -> None:
-        """The program has asked what ``cls`` derives from."""
+        """Record that the program has asked for the bases of ``cls``."""
 
     def forget(self, cls: type) -> None:
-        """Drop what is known of a class that the program has just made."""
+        """Drop the recorded lookups of a class that the program has just created."""
 
     @property
     def cache(self) -> dict[tuple[type, str], Any]: ...
@@ -89,10 +92,10 @@ class Classes(Protocol):
     def overlays(self) -> dict[type, dict[str, object]]: ...
 
     def store(self, cls: type, name: str, value: object) -> None:
-        """Overlay a class of the outside (``value`` may be ABSENT)."""
+        """Record a write to a class from outside in an overlay. ``value`` is ABSENT for a deletion."""
 
     def note_special_methods(self, cls: type) -> None:
-        """C code is about to use instances of ``cls``: guard the methods that it finds on the type"""
+        """Guard the special methods of ``cls``: C code is about to look up these methods on the type."""
 
 
 class Contexts(Protocol):
@@ -103,18 +106,24 @@ class Contexts(Protocol):
     def changes(self, obj: object, source: Source) -> Iterator[Effect]: ...
 
     def load(self, raw: object, obj: object) -> Any:
-        """A C attribute. Raises GraphBreak for one whose reading has effects."""
+        """Load an attribute implemented in C. Raises GraphBreak if loading the attribute has side effects."""
 
     def store(self, raw: object, obj: object, value: object) -> None:
-        """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
+        """Write an attribute implemented in C.
+
+        ABSENT as ``value`` deletes the attribute. Raises GraphBreak.
+        """
 
 
 class Distinctions(Protocol):
     def note_compared(self, left: object, right: object) -> None:
-        """The program asked whether two objects are the same (``is``, or ``==`` which may start"""
+        """Record that the program compared the identity of two objects.
+
+        ``is`` compares the identity. ``==`` may compare the identity first.
+        """
 
     def note_identified(self, obj: object) -> None:
-        """The program used the identity of an object: its ``id``, or its place in a hash table."""
+        """Record that the program used the identity of ``obj``: its ``id`` or its place in a hash table."""
 
     def note_written(self, entry: Entry) -> None: ...
 
@@ -123,17 +132,17 @@ class Recreated(Protocol):
     def __contains__(self, obj: object) -> bool: ...
 
     def enter(self, fn: FunctionType, source: Source) -> bool:
-        """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
+        """Guard ``fn`` by its code if ``fn`` is a recreated function. Return whether ``fn`` is guarded so."""
 
     def pin(self, values: tuple[Any, ...]) -> None:
-        """The trace depends on the identity of those of ``values`` that are such functions."""
+        """Guard the identity of each recreated function in ``values``: the trace depends on it."""
 
 
 class Addresses(Protocol):
-    """Numbers and texts that hold the address of an object, which differs from call to call."""
+    """Numbers and texts that hold the address of an object. Addresses differ from call to call."""
 
     def number(self, function: Callable[[Any], int], obj: object, number: int) -> int:
-        """Return what ``function(obj)`` is to the program; ``number`` is the result for the proxy."""
+        """Return the value of ``function(obj)`` for the program. ``number`` is the result for the proxy."""
 
     def demand_none(self, text: str) -> None:
         """Raise GraphBreak if ``text`` holds the address of a proxy."""
@@ -151,7 +160,7 @@ class Draws(Protocol):
     def add(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Note a draw. Return the source of its result."""
+        """Record a draw. Return the source of its result."""
 
     def draw(
         self,
@@ -160,23 +169,26 @@ class Draws(Protocol):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """The result of a call in terms of the trace: symbolic numbers, a list of these, or None. Raises GraphBreak."""
+        """Return the result of a draw: symbolic numbers, a list of symbolic numbers, or None.
+
+        Raises GraphBreak.
+        """
 
 
 class Arrays(Protocol):
     """NumPy arrays of the trace."""
 
     has_scalars: bool
-    """Whether there are NumPy scalars that change from call to call."""
+    """Whether the trace has NumPy scalars whose number is dynamic."""
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what NumPy says about the types of its arguments; raises NumPy's exceptions."""
+        """Call a NumPy function that reads only the types of its arguments. Raises NumPy's exceptions."""
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of NumPy, or an operator on arrays."""
+        """Call a NumPy function, or apply an operator to arrays."""
 
     def from_tensor(self, tensor: torch.Tensor) -> Any:
-        """Return the array over the memory of a dense CPU tensor of the trace, of a dtype that NumPy has."""
+        """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype."""
 
     def iterate(self, array: Any) -> Iterator[Any]: ...
 
@@ -184,10 +196,10 @@ class Arrays(Protocol):
 
 
 class TorchNames(Protocol):
-    """The functions of torch whose meaning the trace relies on."""
+    """Functions of torch that the trace assumes to be unchanged."""
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Whether a Python function of torch is unchanged since import; guards what the function reads."""
+        """Return whether a Python function of torch is unchanged since import. Guard the names it reads."""
 
 
 class AssumedTruths(Protocol):
@@ -195,21 +207,21 @@ class AssumedTruths(Protocol):
 
     allowed: bool
     ends_at_handlers: bool
-    """Whether the graph ends at calls that may raise for their data where the program handles errors."""
+    """Whether the graph ends at a call that may raise for tensor data where the program handles errors."""
 
     handled: bool
-    """Whether the graph has a call that may raise where the program handles errors."""
+    """Whether the graph has a call that may raise for tensor data where the program handles errors."""
 
     @property
     def passed(self) -> torch.Tensor | None: ...
 
     @property
     def retractable(self) -> bool:
-        """Whether a graph that has run or raised leaves no traces once torch's state is restored."""
+        """Whether a graph that ran or raised leaves no side effects once torch's state is restored."""
 
     @property
     def draws(self) -> bool:
-        """Whether the graph draws random numbers. Known when the trace is done."""
+        """Whether the graph draws random numbers. The value is final only when the trace is complete."""
 
     def demand_retractable(self) -> None:
-        """Raise RefusedError where running the graph leaves traces."""
+        """Raise RefusedError if running the graph has side effects that cannot be undone."""

@@ -1,4 +1,4 @@
-"""Records that the parts of a trace hand to each other."""
+"""Records that the parts of a trace exchange."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from fxstack_capture.sources import Source
 
 
 class DeferredLocal:
-    """A pre-existing value that has not been looked at: it enters the world (and is guarded) when first loaded.
+    """A pre-existing value that no instruction has loaded. The first load wraps and guards the value.
 
-    Lives only in local slots and cells of interpreted frames, never on the stack or inside containers.
+    A ``DeferredLocal`` is only in local slots and cells of interpreted frames, never on the stack or in a
+    container.
     """
 
     __slots__ = ("source", "value")
@@ -28,7 +29,7 @@ class DeferredLocal:
 
 
 class DeferredTuple:
-    """A tuple of values that have not been looked at, or not all. Lives where ``DeferredLocal`` does."""
+    """A tuple with items that no instruction has loaded. The tuple is only in local slots and cells."""
 
     __slots__ = ("parts",)
 
@@ -38,7 +39,7 @@ class DeferredTuple:
 
 @dataclass(frozen=True, slots=True)
 class AttributeWrite:
-    """``tensor.name = value``, or ``del tensor.name`` where ``deleted``, that the program did."""
+    """An assignment ``tensor.name = value`` of the program, or ``del tensor.name`` if ``deleted``."""
 
     tensor: torch.Tensor
     name: str
@@ -48,7 +49,7 @@ class AttributeWrite:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """The call that made a wrapper subclass without its attributes."""
+    """The call that constructed a tensor of a wrapper subclass, without the attributes set afterwards."""
 
     made: torch.Tensor
     function: Callable[..., Any]
@@ -58,19 +59,28 @@ class Construction:
 
 @dataclass(frozen=True, slots=True)
 class CapturedCode:
-    """A finished graph: placeholders correspond to ``inputs``; ``example_inputs`` are fakes and SymInts."""
+    """A finished graph. Placeholders correspond to ``inputs``; ``example_inputs`` are fakes and SymInts."""
 
     graph_module: GraphModule
     inputs: tuple[Source, ...]
     example_inputs: tuple[Any, ...]
     overrides_classes: bool = False
-    """Whether tensors of classes with a ``__torch_function__`` take part, which must not see the graph's operators."""
+    """Whether inputs or values have classes with ``__torch_function__``.
+
+    The ``__torch_function__`` must not see the operators of the graph.
+    """
     redefined: tuple[int, ...] = ()
-    """Inputs whose classes have methods in place of torch's: the graph gets plain views of them."""
+    """Indices of inputs whose classes replace methods of torch. The graph gets plain views of them."""
     overrides_modes: bool = False
-    """Whether modes of the program are on around the call, which must not see them either."""
+    """Whether torch-function modes of the program are active around the call.
+
+    The modes must not see the operators of the graph.
+    """
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
-    """What is demanded of symbolic sizes by now; a backend that traces the graph again may demand more than capture."""
+    """Returns the present guards on symbolic sizes.
+
+    A backend that traces the graph again may add guards.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +90,15 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class StoppedFrame:
-    """A frame just before instruction ``offset``, or in the middle of it when that calls the next inlined frame.
+    """A frame before instruction ``offset``, or inside of an instruction that calls the next inlined frame.
 
-    ``stack`` may hold ``interpreter.values.NULL``; what the instruction that calls has taken is gone from it.
-    ``local_values`` maps names to values (Lazy where never loaded; unbound names are absent). ``cells`` maps the
-    names of cell and free variables to cells. ``handling`` is the number of exceptions being handled in this frame
-    (0 outside of ``except`` blocks), ``handled`` the innermost exception being handled, ``handled_outside`` that
-    of its callers. ``made``: the instruction's result is not what the callee returns but lies on the stack already.
+    ``stack`` may hold ``interpreter.values.NULL``. A call instruction has already popped its operands from
+    ``stack``. ``local_values`` maps names to values; a variable that was never loaded has a
+    ``DeferredLocal``, an unbound variable has no key. ``cells`` maps the names of cell variables and free
+    variables to cells. ``handling`` is the number of exceptions that this frame is handling (0 outside of
+    ``except`` blocks). ``handled`` is the innermost of these exceptions, ``handled_outside`` is the exception
+    that its callers are handling. ``made`` says that the result of the instruction is already on the stack,
+    and that the return value of the callee is not the result.
     """
 
     code: CodeType
@@ -103,14 +115,14 @@ class StoppedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The trace stands before an instruction of the last of ``frames``; the others, from the root on, are its callers."""
+    """The trace stopped before an instruction of the last frame. ``frames`` starts at the root frame."""
 
     frames: tuple[StoppedFrame, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The program raised out of the root frame."""
+    """The program raised an exception out of the root frame."""
 
     exception: BaseException
 
@@ -122,7 +134,7 @@ NOTHING = object()
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How the result of a resumable call comes to be: the callee's, or ``made`` where the callee returned None."""
+    """The result of a resumable call: the callee's return value, or ``made`` if the callee returned None."""
 
     made: Any = NOTHING
 

@@ -1,4 +1,4 @@
-"""Protocols of the torch side and of the interpreter: what they offer to the other parts of a trace."""
+"""Protocols that the torch side and the interpreter offer to the other parts of a trace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fxstack_capture.trace.records import (
 
 
 class TorchSide(Protocol):
-    """Tensors, symbolic numbers, the FX graph (subpackage ``torch_side``)."""
+    """Tensors, symbolic numbers and the FX graph (subpackage ``torch_side``)."""
 
     @property
     def arrays(self) -> Arrays:
@@ -32,22 +32,28 @@ class TorchSide(Protocol):
 
     @property
     def names(self) -> TorchNames:
-        """What of torch's own names the trace relies on."""
+        """The torch functions that the trace assumes to be unchanged."""
 
     attribute_writes: list[AttributeWrite]
-    """What the program assigned to attributes of tensors, in order."""
+    """Assignments of the program to attributes of tensors, in order."""
 
     mutated_storages: set[int]
-    """Addresses of the memory that tensor operators have written to."""
+    """Addresses of the storages to which tensor operators have written."""
 
     outer_modes: Sequence[Any]
-    """Torch-function modes of the program that were on outside and are set aside while tracing."""
+    """Torch-function modes of the program that were active outside. They are suspended while tracing."""
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """Fake of a real tensor, guarded; its placeholder is made when an operation first uses it."""
+        """Return the fake of a real tensor and guard the tensor.
+
+        The first operation creates the placeholder.
+        """
 
     def enter_number(self, value: float, source: Source) -> Any:
-        """An int or float argument or attribute: itself (guarded by value), or a SymInt/SymFloat if dynamic."""
+        """Wrap an int or float input.
+
+        A dynamic input becomes a SymInt or SymFloat, any other is guarded by value.
+        """
 
     @property
     def geometry(self) -> Geometry: ...
@@ -57,104 +63,122 @@ class TorchSide(Protocol):
 
     @property
     def overrides(self) -> Any:
-        """The state of torch's overriding (``subclasses.overrides.Overrides``)."""
+        """State of ``__torch_function__`` overrides (``subclasses.overrides.Overrides``)."""
 
     def is_leaf(self, fn: object) -> bool:
-        """Whether calls of ``fn`` are recorded as one node instead of being inlined."""
+        """Whether calls of ``fn`` are recorded as one node. Other functions are inlined."""
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record one torch-level call and return its fake result (in-place operators return the same object)."""
+        """Record one torch call as a node and return its fake result.
+
+        In-place operators return their argument.
+        """
 
     def accessed(self, accessor: Any, args: tuple[Any, ...]) -> Any:
-        """A call of ``Tensor.attr.__get__``, ``__set__`` or ``__delete__``."""
-
-    def made_of(
-        self, tensor: torch.Tensor
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
-        """For a tensor of a user's class made in the trace: of which one, and how plain code makes it."""
+        """Call ``__get__``, ``__set__`` or ``__delete__`` of an attribute descriptor of ``Tensor``."""
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
-        """For a wrapper subclass that the program made in the trace: the call that made it."""
+        """Return the call that constructed a wrapper subclass tensor in the trace, or None."""
 
     def load_attr(self, tensor: torch.Tensor, name: str) -> Any:
-        """Attribute of a tensor: metadata is read off the fake tensor, tensors are recorded, methods are bound methods."""
+        """Load an attribute of a tensor.
+
+        Metadata comes from the fake, a load that computes a tensor is recorded as a node, and a method
+        becomes a bound method.
+        """
 
     def store_attr(self, tensor: torch.Tensor, name: str, value: object) -> None: ...
 
     def is_symbolic(self, value: object) -> bool:
-        """SymInt, SymFloat or SymBool."""
+        """Whether ``value`` is a SymInt, SymFloat or SymBool."""
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-        """Guard what ``getter``, a C function, gives."""
+        """Guard the result of ``getter(*args)``. ``getter`` is a C function."""
 
     def drawn_at(self, value: object) -> Source | None:
-        """Where a symbolic number is found that the frame draws anew in every call; None for others."""
+        """Return the source of a symbolic number that the frame draws anew in each call, or None."""
 
     def number_in(self, tensor: torch.Tensor) -> Any:
-        """``tensor.item()`` as an unbacked symbol, whether or not the options ask for these."""
+        """Return ``tensor.item()`` as an unbacked symbol, regardless of the options."""
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
-        """``torch.nn.Parameter(data, requires_grad)``."""
+        """Call ``torch.nn.Parameter(data, requires_grad)``."""
 
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """``fn`` of a symbolic number that an input holds, as another input; None where that cannot be."""
+        """Make ``fn(number)`` a further input if an input holds ``number``. Return None if not possible."""
 
     def place_of(self, number: Any) -> Source | None:
-        """Where a symbolic number is found, or computed of one that is, before the frame runs; None where that cannot be."""
+        """Return the source of a symbolic number that is an input or computed from inputs, or None.
+
+        The replacement code can read such a source before the graph runs.
+        """
 
     def open_truth(self, value: object) -> Any:
-        """``bool(value)`` as a symbol, where tracing does not know it and may leave it open; else None."""
+        """Return ``bool(value)`` as a SymBool if the options allow that and its value is unknown, else
+        None.
+        """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """``min`` or ``max`` of two numbers, at least one of which is symbolic."""
+        """Call ``min`` or ``max`` of two numbers. At least one of them is symbolic."""
 
     def counted(self, tensor: torch.Tensor) -> Any:
-        """As ``number_in``; what a small tensor of the host held at first is read by guards."""
+        """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""
 
     def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
-        """Inside, every node that is recorded has ``meta[key] = tag``."""
+        """Set ``meta[key] = tag`` on every node that is recorded inside the block."""
 
     def untag(self, key: str, values: object) -> None:
-        """Take the tag off the nodes that compute ``values`` (a tensor, or a container of such)."""
+        """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors."""
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Go on as if ``bool(value)`` were ``truth``, to be checked when the graph has run; False if that is impossible."""
+        """Assume that ``bool(value)`` is ``truth``. Return False if the assumption is impossible.
+
+        The replacement code checks the assumption after the graph has run.
+        """
 
     @property
     def assumptions(self) -> AssumedTruths:
-        """What was assumed so."""
+        """Truth values that ``assume`` has assumed."""
 
     def decided(self, truth: torch.SymBool) -> Any:
-        """``truth`` as a bool, guarded, where tracing knows it: what asks for a bool, in C or by identity, takes no other."""
+        """Return ``truth`` as a bool, guarded, if the trace knows it.
+
+        C code that requires a bool, and identity comparisons, do not accept a SymBool.
+        """
 
     def specialize(self, value: object) -> Any:
-        """The plain number behind a symbolic one, with the guard that this needs."""
+        """Return the plain number of a symbolic number and add the guard."""
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """While C code runs: torch calls made by it on trace tensors are recorded."""
+        """Record the torch calls that C code makes on fakes of the trace while the block runs."""
 
     def python_type(self, tensor: torch.Tensor) -> type:
-        """The type a user sees for a proxy tensor (Tensor, Parameter, ...)."""
+        """Return the type that the program sees for a fake (Tensor, Parameter, ...)."""
 
     def source_of(self, tensor: torch.Tensor) -> Source | None:
-        """Where the real tensor behind a proxy was found; None for results of operations."""
+        """Return the source of the real tensor that a fake represents.
+
+        Return None for results of operations.
+        """
 
     def session(self) -> AbstractContextManager[object]:
-        """Around the whole trace: torch state that the program changes is put back at the end."""
+        """Surround the whole trace: restore at the end the torch state that the program changed."""
 
     def state_delta(self) -> Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Calls that bring torch's state from what it was when the trace began to what it is now."""
+        """Return the calls that change torch's state at the start of the trace into the present state."""
 
     def leaving(
         self, tensor: torch.Tensor
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        """What the graph gives for a tensor of the trace, and what plain code must then do to it."""
+        """Return the graph output for ``tensor``, and a function that replacement code applies to the
+        output.
+        """
 
     def finish(self, outputs: Sequence[Any]) -> CapturedCode:
-        """Close the graph: ``outputs`` are trace tensors and symbolic numbers, in order."""
+        """Finish the graph. ``outputs`` are fakes and symbolic numbers, in order."""
 
     def unrecorded(self) -> AbstractContextManager[None]:
-        """Torch calls inside are the tracer's own, though C code of the program may be running."""
+        """Do not record torch calls inside the block: the tracer makes the calls, even while C code runs."""
 
     @property
     def mode(self) -> AbstractContextManager[Any]:
@@ -165,16 +189,22 @@ class Interpreter(Protocol):
     """The bytecode interpreter (subpackage ``interpreter``)."""
 
     tracing: bool
-    """Whether the trace is running, not being wound up."""
+    """Whether the trace is running. False while the trace is being finished or abandoned."""
 
     def current_frame(self) -> Any:
         """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""
 
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Bind arguments and interpret a Python function's body (generators give a trace generator)."""
+        """Bind arguments and interpret the body of a Python function.
+
+        A generator function gives a trace generator.
+        """
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
-        """As ``call_function``, for a call whose result is that of the current step."""
+        """Call ``fn`` as ``call_function`` does.
+
+        The callee's result is the result of the current instruction.
+        """
 
     def run_root(
         self,
@@ -183,33 +213,36 @@ class Interpreter(Protocol):
         local_values: dict[str, DeferredLocal],
         stop_at: tuple[int, ...] | None,
     ) -> RootOutcome:
-        """Interpret the root frame; ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
+        """Interpret the root frame. ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
     def catches(self) -> bool:
-        """Whether code of the program receives what the current step raises."""
+        """Whether the program can catch an exception that the current instruction raises."""
 
     def raises(self, error: BaseException) -> bool:
-        """Whether ``error`` has come out of a frame of the program."""
+        """Whether ``error`` has left a frame of the program."""
 
     def demand_program(self, error: BaseException) -> None:
-        """Raise GraphBreak if ``error`` is not the program's."""
+        """Raise GraphBreak if the program did not raise ``error``."""
 
     def dealt_with(self, error: BaseException) -> None:
-        """Say that a rule takes ``error`` for an answer. Raises GraphBreak if it is not the program's."""
+        """Record that a rule handles ``error``. Raises GraphBreak if the program did not raise ``error``."""
 
     @property
     def handles(self) -> bool:
-        """Whether code that ran so far may handle exceptions."""
+        """Whether the code that ran so far may handle exceptions."""
 
     @property
     def root_step(self) -> int:
-        """Number of the step of the root frame that is being executed."""
+        """Index of the step that the root frame is executing."""
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
-        """(file, line, function) of the interpreted frames, innermost last."""
+        """Return (file, line, function) of the interpreted frames, innermost last."""
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """Path and class of the modules whose ``forward`` runs, by expressions for them, innermost last."""
+        """Return path and class of each module whose ``forward`` is running, innermost last.
+
+        The keys are expressions for the modules.
+        """
 
     def run_body(self, fn: FunctionType, namespace: object) -> Any:
         """Run the body of a class statement in ``namespace``."""

@@ -1,6 +1,6 @@
-"""``Trace``: the state of one attempt to trace one frame; what its object model and its dispatcher offer.
+"""The state of one attempt to trace one frame, and the protocols of its object model and its call dispatcher.
 
-The three refer to each other, so their definitions stand in one module.
+``Trace``, ``Objects`` and ``Calls`` refer to each other, so one module defines all three.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from fxstack_capture.trace.parts import (
 )
 from fxstack_capture.trace.seams import Interpreter, TorchSide
 
-Kwargs = dict[str, Any]
-
 Args = tuple[Any, ...]
-
+Kwargs = dict[str, Any]
 Request = tuple[Any, tuple[Any, ...]]
 
 
 @dataclass(slots=True)
 class Trace:
-    """One attempt. Parts are set by the driver; everything reaches its siblings through this record."""
+    """One attempt. The driver sets the parts. Each part reaches the other parts through this record."""
 
     options: CaptureOptions
     guards: GuardSet
@@ -51,19 +49,19 @@ class Trace:
     torch: TorchSide
     interp: Interpreter
     for_entry: bool = True
-    """Whether the replacement runs as an entry, whose guards hand the graph's inputs over."""
+    """Whether the replacement becomes an entry. The guards of an entry read the graph's inputs for it."""
     contract: Bound | None = None
-    """What was agreed on about the sizes of the arguments."""
+    """The shape contract of the arguments, or None."""
     choices: Choices = NOTHING_CHOSEN
-    """Sizes and numbers that are symbolic because the program says so."""
+    """The sizes and numbers that the program has made symbolic."""
     exporting: bool = False
-    """Whether the graph is for somebody else than this call (``export``)."""
+    """Whether the graph is the result of ``export`` instead of code for this call."""
     may_defer: bool = False
-    """Whether the frame may run in plain Python this time."""
+    """Whether this call of the frame may run in plain Python."""
     may_fall_back: bool = False
-    """Whether the replacement can run its frame in plain Python after all."""
+    """Whether the replacement may fall back to eager."""
     polyfills: bool = False
-    """Whether C code that calls functions of the program is interpreted as Python, so that the graph can break in them."""
+    """Whether polyfills replace C code that calls the program's functions, so that the graph can break."""
 
     def guard(self, source: Source, check: Check) -> None:
         self.guards.add(source, check, self.interp.user_stack())
@@ -73,24 +71,24 @@ class Objects(Protocol):
     """The object model: proxies of the program's objects (folder ``objects``)."""
 
     opaque: set[int]
-    """Ids of pre-existing objects that may be handed on but not looked into (iterators, for one)."""
+    """Ids of pre-existing objects that the program may pass on but not read, for example iterators."""
 
     context: dict[ContextVar[Any], Any]
-    """Values that the program wrote to context variables."""
+    """The values that the program wrote to context variables."""
 
     tokens: dict[int, tuple[Token[Any], Any]]
-    """Results of ``ContextVar.set``, and the value before; by the id of the token."""
+    """The result of ``ContextVar.set`` and the value before, by the id of the result."""
 
     set_orders: dict[int, tuple[Any, ...]]
-    """Members of sets of objects in the order of the original; by the id of the proxy."""
+    """The members of sets of objects in the order of the original, by the id of the proxy."""
 
     @property
     def append_only(self) -> AppendOnly:
-        """Lists that the program only adds to."""
+        """Append-only lists."""
 
     @property
     def iterators(self) -> Iterators:
-        """Iterators that were begun outside."""
+        """Partially consumed iterators."""
 
     @property
     def registry(self) -> Registry: ...
@@ -133,8 +131,9 @@ class Objects(Protocol):
 
     @property
     def slots(self) -> dict[int, dict[Any, Any]]:
-        """What slots of proxy instances held when first read: by id of the instance, then by
-        descriptor.
+        """The original contents of the slots of proxies: by id of the proxy, then by descriptor.
+
+        The contents are those of the first read.
         """
 
     @property
@@ -154,41 +153,56 @@ class Objects(Protocol):
 
     @property
     def contents(self) -> dict[int, tuple[Any, ...]]:
-        """What eagerly entered containers held at entry, by id of the proxy."""
+        """The items that eagerly copied containers held when they were wrapped, by id of the proxy."""
 
     deferred: list[Effect]
-    """Calls to make when the frame is left."""
+    """Calls that the replacement code makes when the frame ends."""
 
     def namespace(self, namespace: dict[str, object]) -> Any:
         """Return the ``LazyDict`` of a module's namespace."""
 
     def enter_as_itself(self, obj: object, source: Source) -> Any:
-        """Enter an object whose identity follows from what is guarded already."""
+        """Register ``obj`` as its own proxy. Existing guards already imply the identity of ``obj``."""
 
     def enter(self, obj: object, source: Source) -> Any:
-        """Bring a pre-existing object in: guard what is looked at, return its proxy (idempotent by identity)."""
+        """Wrap a pre-existing object: guard what the trace reads, return the proxy.
+
+        One object has one proxy.
+        """
 
     def source_of(self, obj: object) -> Source | None:
-        """Source of a proxy (or of a pre-existing function, class, module that entered as itself)."""
+        """Return the source of a proxy, or of a function, class or module that is its own proxy."""
 
     def original_of(self, obj: object) -> Any:
-        """The pre-existing object behind a proxy; the object itself when it entered as itself or is new."""
+        """Return the pre-existing object of a proxy. Return ``obj`` if it is its own proxy or new."""
 
     def is_preexisting(self, obj: object) -> bool:
-        """True when ``obj`` is a proxy or entered as itself; False for objects made during the trace."""
+        """Return whether ``obj`` is a proxy or its own proxy.
+
+        Return False for objects made during the trace.
+        """
 
     def load_attr(self, obj: object, name: str) -> Any:
-        """CPython's full attribute protocol on a object of the trace; raises the real AttributeError."""
+        """Follow CPython's full attribute protocol on an object of the trace.
+
+        Raises the real AttributeError.
+        """
 
     def load_special(self, obj: object, name: str) -> Any:
-        """A special method as CPython finds it: on the type, past the instance, bound; AttributeError if missing."""
+        """Load a special method as CPython does: from the type, not the instance, and bound.
+
+        Raises AttributeError if the type has no such method.
+        """
 
     def store_attr(self, obj: object, name: str, value: object) -> None: ...
 
     def delete_attr(self, obj: object, name: str) -> None: ...
 
     def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
-        """LOAD_GLOBAL; raises the real NameError. ``namespace`` is a function's real ``__globals__``."""
+        """Run LOAD_GLOBAL.
+
+        ``namespace`` is the real ``__globals__`` of a function. Raises the real NameError.
+        """
 
     def store_global(self, namespace: dict[str, object], name: str, value: object) -> None: ...
 
@@ -197,42 +211,42 @@ class Objects(Protocol):
     def function_parts(
         self, fn: FunctionType
     ) -> tuple[tuple[object, ...], dict[str, object], tuple[CellType, ...]]:
-        """(defaults, keyword defaults, closure) of a function in terms of the trace: entered and proxied when pre-existing."""
+        """Return defaults, keyword defaults and closure of a function.
+
+        The parts of a pre-existing function are wrapped.
+        """
 
     def load_cell(self, cell: CellType) -> Any:
-        """Content of a proxied or new cell; raises ValueError when empty."""
+        """Return the content of a proxied or new cell. Raises ValueError if the cell is empty."""
 
     def store_cell(self, cell: CellType, value: object) -> None: ...
 
     def note_new(self, obj: object) -> None:
-        """Say that ``obj`` (a function, class, cell, ...) was made during the trace."""
-
-    def note_compared(self, left: object, right: object) -> None:
-        """Say that the program asked whether two different objects are the same (they must stay different)."""
+        """Record that the program made ``obj`` (a function, class, cell, ...) during the trace."""
 
     def note_answers(self, kind: type, classes: Any) -> None:
-        """Say that the program was told whether ``kind`` is a subclass of ``classes``, the second argument of ``issubclass``."""
+        """Record that the program called ``issubclass(kind, classes)`` and received the answer."""
 
     def is_new(self, obj: object) -> bool:
-        """Whether ``obj`` was announced by ``note_new``."""
+        """Whether the program made ``obj`` during the trace."""
 
     def made_at(self, obj: object) -> int | None:
-        """The step of the root frame during which a new class was made."""
+        """Return the step of the root frame in which the program made a class."""
 
     def has_other_keys(self, mapping: dict[Any, Any]) -> bool:
-        """Whether a dictionary of the outside will have other keys, or another order of them, when the frame is left."""
+        """Whether a dictionary from outside will have other keys, or another key order, after the frame."""
 
     def close(self) -> None:
-        """Record the guards that are collected until the end of a trace."""
+        """Record the guards that depend on the whole trace."""
 
     def expand(self, obj: object) -> None:
-        """Materialise a lazy proxy (dict, object) so that C code may look inside it."""
+        """Fill a lazy proxy (of a dictionary or object) completely, so that C code may read it."""
 
     def enter_constant(self, obj: object, source: Source) -> Any:
-        """Enter a number that is never dynamic."""
+        """Wrap a number as a constant. Such a number never becomes dynamic."""
 
     def enter_from(self, obj: object, source: Source, stable: bool) -> Any:
-        """Enter a member of a namespace; definitions of trusted ones are found again by themselves."""
+        """Wrap a member of a namespace. A definition of a stable module gets a source of its own."""
 
     def expanded(self, state: LazyDict) -> None: ...
 
@@ -241,23 +255,26 @@ class Objects(Protocol):
     def add_instance(self, proxy: object, original_dict: dict[str, Any], source: Source) -> None: ...
 
     def bind(self, raw: object, obj: object) -> Any:
-        """The attribute that a raw class attribute becomes on an instance."""
+        """Bind a raw class attribute to ``obj``, as an attribute load does."""
 
     def set_order(self, proxy: Any) -> tuple[Any, ...] | None:
-        """The members of an entered set in the order in which the original iterates; None when any"""
+        """Return the members of a wrapped set in the iteration order of the original set.
+
+        Return None if any order is correct.
+        """
 
     def dict_get(self, mapping: dict[Any, Any], key: object) -> Any:
-        """Value of a string key of a dict of the trace, or ABSENT."""
+        """Return the value of a string key of a dictionary of the trace, or ABSENT."""
 
     def own_dict(self, obj: object) -> Callable[[str], Any]:
-        """Reader of an object's instance dictionary: name to value or ABSENT."""
+        """Return a reader of an object's instance dictionary. The reader maps a name to a value or ABSENT."""
 
 
 class Calls(Protocol):
-    """Who runs a call: a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
+    """Dispatch of calls to a rule, the interpreter, torch's recorder or CPython (subpackage ``calls``)."""
 
     scanned: dict[type, int]
-    """What ``calls.scan`` knows of classes."""
+    """Maps each class to the flags and the walk that ``calls.scan`` uses."""
 
     @property
     def objects(self) -> Objects: ...
@@ -272,48 +289,62 @@ class Calls(Protocol):
     def rules(self) -> dict[int, Any]: ...
 
     def call(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call any callable of the trace. Raises what the program raises, or GraphBreak."""
+        """Call any callable of the trace. Raises the program's exceptions and GraphBreak."""
 
     def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As ``call``, for C code, which may take an exception for an answer: only the program's come out."""
+        """Call ``fn`` as ``call`` does, on behalf of C code. Only exceptions of the program come out.
+
+        C code may treat an exception as an answer, so exceptions of the tracer must not pass through C code.
+        """
 
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As ``call``, where the result is that of the step of the current frame: the graph may break inside of it."""
+        """Call ``fn`` as ``call`` does, as a resumable call: the graph may break inside of the callee.
+
+        The result of the call is the result of the frame's current instruction.
+        """
 
     def request(self, what: str, *operands: Any) -> Request | None:
-        """The Python function, with its arguments, that does what C code would do (``calls.polyfills``); None to leave it."""
+        """Return the polyfill of a C function, with its arguments (``calls.polyfills``), or None."""
 
     def native(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a C function for real on objects of the trace; Python frames that it starts come back to the interpreter."""
+        """Run a C function on objects of the trace.
+
+        The interpreter runs Python frames that the C function starts.
+        """
 
     def watched(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run a C function; Python frames that it starts (``__hash__`` of an item) are interpreted."""
+        """Run a C function.
+
+        The interpreter runs Python frames that the C function starts (``__hash__`` of an item).
+        """
 
     def without_effects(self, keys: Iterable[object]) -> AbstractContextManager[None]:
-        """Ends the graph where hashing or comparing ``keys``, which the block does, has effects (``calls.rehashing``)."""
+        """Break the graph if hashing or comparing ``keys`` in the block has effects (``calls.rehashing``)."""
 
     def special_method(self, obj: object, name: str) -> Any:
-        """The Python function that does what ``obj[...]`` or ``obj.name = ...`` asks of the class of ``obj``, or None."""
+        """Return the Python function that implements ``obj[...]`` or ``obj.name = ...``, or None."""
 
     def binary(self, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-        """A function of module ``operator`` of two operands (add, iadd, lt, is_not excluded, contains, getitem, ...)."""
+        """Call a binary function of module ``operator``: add, iadd, lt, contains, getitem, but not
+        ``is_not``.
+        """
 
     def unary(self, op: Callable[[Any], Any], value: object) -> Any: ...
 
     def truth(self, value: object) -> bool:
-        """``bool(value)`` as a jump sees it; GraphBreak for tensors."""
+        """Return ``bool(value)`` for a conditional jump. Raises GraphBreak for tensors."""
 
     def iterate(self, value: object) -> Any:
-        """``iter(value)``: a real iterator object of the trace."""
+        """Return ``iter(value)``: a real iterator over objects of the trace."""
 
     def next(self, iterator: object) -> Any:
-        """``next(iterator)``; raises StopIteration."""
+        """Return ``next(iterator)``. Raises StopIteration."""
 
     def is_leaf(self, fn: Callable[..., Any]) -> bool:
-        """``trace.torch.is_leaf``, asked once per callable."""
+        """Return ``trace.torch.is_leaf(fn)``, cached per callable."""
 
     def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:
-        """The rule of a callable; of a function written in Python, as long as it has its code."""
+        """Return the rule of a callable. A Python function has a rule only while it has its original code."""
 
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]: ...

@@ -1,9 +1,9 @@
-"""The instruction set of the running Python, and tables of programs decoded with it."""
+"""TODO"""
 
 from __future__ import annotations
 
-import dis
 import sys
+from functools import cache
 from types import CodeType, MappingProxyType
 
 from fxstack_capture.bytecode.decode import InstructionSet, decode
@@ -25,18 +25,18 @@ def refuse_free_threading(*, disabled: bool) -> None:
         )
 
 
+@cache
 def instruction_set(version: tuple[int, int] = sys.version_info[:2]) -> InstructionSet:
     """How this Python's bytecode is executed; RuntimeError for a version that is not supported."""
-    lowerings = _SUPPORTED.get(version)
-    if lowerings is None:
+    opcodes = _SUPPORTED.get(version)
+    if opcodes is None:
         known = ", ".join(f"{major}.{minor}" for major, minor in _SUPPORTED)
         raise RuntimeError(
             f"Python {version[0]}.{version[1]} is not supported: its bytecode is not known to"
             f" fxstack_capture. Use one of {known}."
         )
     return InstructionSet(
-        opnames=tuple(dis.opname),
-        lowerings=lowerings,
+        opcodes=opcodes,
         throw_leaves_send=version < (3, 12),
         throw_warns=version >= (3, 12),
         close_returns_value=version >= (3, 13),

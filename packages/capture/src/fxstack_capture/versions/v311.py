@@ -17,6 +17,7 @@ from fxstack_capture.interpreter.handlers import (
     raising,
 )
 from fxstack_capture.interpreter.handlers.variables import names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     backward,
@@ -24,45 +25,45 @@ from fxstack_capture.versions.lowering import (
     chosen,
     fixed,
     forward,
+    into,
     name,
     name_or_method,
     plain,
     refused,
 )
-from fxstack_capture.versions.operations import COMPARISONS
 
 _COMPARE = {number: fixed(operators.binary_op, op) for number, op in enumerate(COMPARISONS)}
 
 OPCODES = MappingProxyType(
     {
         **common.OPCODES,
-        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below),
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below, 0),
         "LOAD_CLASSDEREF": plain(names.load_classderef),
-        "LOAD_ATTR": name(attributes.load_attr),
-        "LOAD_METHOD": name(attributes.load_method_null_below),
-        "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos),
-        "COMPARE_OP": chosen(_COMPARE, "comparison"),
-        "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple),
-        "DICT_MERGE": plain(containers.dict_merge_below(2)),
+        "LOAD_ATTR": name(attributes.load_attr, (1, 1)),
+        "LOAD_METHOD": name(attributes.load_method_null_below, (1, 2)),
+        "UNARY_POSITIVE": fixed(operators.unary_op, operator.pos, (1, 1)),
+        "COMPARE_OP": chosen(_COMPARE, "comparison", (2, 1)),
+        "LIST_TO_TUPLE": plain(intrinsics.list_to_tuple, (1, 1)),
+        "DICT_MERGE": plain(containers.dict_merge_below(2), into, looks=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
-        "MATCH_CLASS": plain(patterns.match_class_called("type")),
-        "POP_JUMP_FORWARD_IF_TRUE": forward(flow.pop_jump_if_true),
-        "POP_JUMP_FORWARD_IF_FALSE": forward(flow.pop_jump_if_false),
-        "POP_JUMP_FORWARD_IF_NONE": forward(flow.pop_jump_if_none),
-        "POP_JUMP_FORWARD_IF_NOT_NONE": forward(flow.pop_jump_if_not_none),
-        "POP_JUMP_BACKWARD_IF_TRUE": backward(flow.pop_jump_if_true),
-        "POP_JUMP_BACKWARD_IF_FALSE": backward(flow.pop_jump_if_false),
-        "POP_JUMP_BACKWARD_IF_NONE": backward(flow.pop_jump_if_none),
-        "POP_JUMP_BACKWARD_IF_NOT_NONE": backward(flow.pop_jump_if_not_none),
-        "JUMP_IF_TRUE_OR_POP": forward(flow.jump_if_true_or_pop),
-        "JUMP_IF_FALSE_OR_POP": forward(flow.jump_if_false_or_pop),
-        "FOR_ITER": forward(flow.for_iter),
+        "MATCH_CLASS": plain(patterns.match_class_called("type"), (3, 1)),
+        "POP_JUMP_FORWARD_IF_TRUE": forward(flow.pop_jump_if_true, (1, 0)),
+        "POP_JUMP_FORWARD_IF_FALSE": forward(flow.pop_jump_if_false, (1, 0)),
+        "POP_JUMP_FORWARD_IF_NONE": forward(flow.pop_jump_if_none, (1, 0)),
+        "POP_JUMP_FORWARD_IF_NOT_NONE": forward(flow.pop_jump_if_not_none, (1, 0)),
+        "POP_JUMP_BACKWARD_IF_TRUE": backward(flow.pop_jump_if_true, (1, 0)),
+        "POP_JUMP_BACKWARD_IF_FALSE": backward(flow.pop_jump_if_false, (1, 0)),
+        "POP_JUMP_BACKWARD_IF_NONE": backward(flow.pop_jump_if_none, (1, 0)),
+        "POP_JUMP_BACKWARD_IF_NOT_NONE": backward(flow.pop_jump_if_not_none, (1, 0)),
+        "JUMP_IF_TRUE_OR_POP": forward(flow.jump_if_true_or_pop, (1, 0), leaves_jumping=1),
+        "JUMP_IF_FALSE_OR_POP": forward(flow.jump_if_false_or_pop, (1, 0), leaves_jumping=1),
+        "FOR_ITER": forward(flow.for_iter, (1, 2)),
         "CALL": call(calling.call, calling.call_with_names),
-        "MAKE_FUNCTION": plain(calling.make_function),
+        "MAKE_FUNCTION": plain(calling.make_function, (1, 1)),
         "PREP_RERAISE_STAR": plain(raising.prep_reraise_star),
         "SEND": forward(generating.send_and_drop_receiver),
         "ASYNC_GEN_WRAP": refused("async generators"),
         "IMPORT_STAR": refused("import *"),
-        "PRINT_EXPR": refused("printing of expression statements"),
+        "PRINT_EXPR": refused("printing of expression statements", (1, 0)),
     }
 )

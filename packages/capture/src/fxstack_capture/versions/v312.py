@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from types import MappingProxyType
 
+from fxstack_capture.bytecode.opcode import Opcode
 from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import (
     attributes,
@@ -19,6 +20,7 @@ from fxstack_capture.interpreter.handlers import (
     stack,
 )
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
 from fxstack_capture.versions.lowering import (
     call,
@@ -26,13 +28,13 @@ from fxstack_capture.versions.lowering import (
     constant,
     fixed,
     forward,
+    into,
     name,
     name_or_method,
     plain,
     refused,
     super_name,
 )
-from fxstack_capture.versions.operations import COMPARISONS
 
 INTRINSICS_1 = MappingProxyType(
     {
@@ -70,18 +72,18 @@ SINCE_312 = MappingProxyType(
         "LOAD_FROM_DICT_OR_DEREF": plain(names.load_from_dict_or_deref),
         "LOAD_FROM_DICT_OR_GLOBALS": name(names.load_from_dict_or_globals),
         "RETURN_CONST": constant(flow.return_const),
-        "POP_JUMP_IF_TRUE": forward(flow.pop_jump_if_true),
-        "POP_JUMP_IF_FALSE": forward(flow.pop_jump_if_false),
-        "POP_JUMP_IF_NONE": forward(flow.pop_jump_if_none),
-        "POP_JUMP_IF_NOT_NONE": forward(flow.pop_jump_if_not_none),
-        "BINARY_SLICE": plain(operators.binary_slice),
-        "STORE_SLICE": plain(operators.store_slice),
+        "POP_JUMP_IF_TRUE": forward(flow.pop_jump_if_true, (1, 0)),
+        "POP_JUMP_IF_FALSE": forward(flow.pop_jump_if_false, (1, 0)),
+        "POP_JUMP_IF_NONE": forward(flow.pop_jump_if_none, (1, 0)),
+        "POP_JUMP_IF_NOT_NONE": forward(flow.pop_jump_if_not_none, (1, 0)),
+        "BINARY_SLICE": plain(operators.binary_slice, (3, 1)),
+        "STORE_SLICE": plain(operators.store_slice, (4, 0)),
         "SEND": forward(generating.send),
-        "MATCH_CLASS": plain(patterns.match_class_called("class")),
+        "MATCH_CLASS": plain(patterns.match_class_called("class"), (3, 1)),
         "END_SEND": plain(stack.pop_second),
         "CLEANUP_THROW": plain(generating.cleanup_throw),
-        "CALL_INTRINSIC_1": chosen(INTRINSICS_1, "intrinsic function"),
-        "CALL_INTRINSIC_2": chosen(INTRINSICS_2, "intrinsic function of two arguments"),
+        "CALL_INTRINSIC_1": chosen(INTRINSICS_1, "intrinsic function", (1, 1)),
+        "CALL_INTRINSIC_2": chosen(INTRINSICS_2, "intrinsic function of two arguments", (2, 1)),
     }
 )
 """New in 3.12 and the same in 3.13."""
@@ -96,16 +98,16 @@ OPCODES = MappingProxyType(
     {
         **common.OPCODES,
         **SINCE_312,
-        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below),
-        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_below),
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_below, 0),
+        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_below, 1),
         "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_below),
-        "COMPARE_OP": _compare,
-        "DICT_MERGE": plain(containers.dict_merge_below(2)),
+        "COMPARE_OP": Opcode(_compare, (2, 1)),
+        "DICT_MERGE": plain(containers.dict_merge_below(2), into, looks=2),
         "FORMAT_VALUE": common.FORMAT_VALUE,
         # On exhaustion CPython passes over the END_FOR at the target.
-        "FOR_ITER": forward(flow.for_iter, skip=1),
+        "FOR_ITER": forward(flow.for_iter, (1, 2), skip=1),
         "END_FOR": plain(stack.pop_two),
         "CALL": call(calling.call, calling.call_with_names),
-        "MAKE_FUNCTION": plain(calling.make_function),
+        "MAKE_FUNCTION": plain(calling.make_function, (1, 1)),
     }
 )

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from fxstack_capture.bytecode.opcode import Opcode
 from fxstack_capture.bytecode.program import Instruction, Step
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.deferred import formatting
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
+from fxstack_capture.operator_protocol import COMPARISONS
 from fxstack_capture.versions import common
-from fxstack_capture.versions.lowering import forward, name_or_method, plain, super_name, two_locals
-from fxstack_capture.versions.operations import COMPARISONS
+from fxstack_capture.versions.lowering import (
+    call_effect,
+    forward,
+    into,
+    name_or_method,
+    plain,
+    super_name,
+    two_locals,
+)
 from fxstack_capture.versions.v312 import SINCE_312
 
 
@@ -28,21 +37,21 @@ OPCODES = MappingProxyType(
         "LOAD_FAST_LOAD_FAST": two_locals(local_slots.load_fast_load_fast),
         "STORE_FAST_LOAD_FAST": two_locals(local_slots.store_fast_load_fast),
         "STORE_FAST_STORE_FAST": two_locals(local_slots.store_fast_store_fast),
-        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_above),
-        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_above),
+        "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_above, 0),
+        "LOAD_ATTR": name_or_method(attributes.load_attr, attributes.load_method_null_above, 1),
         "LOAD_SUPER_ATTR": super_name(attributes.load_super_attr, attributes.load_super_method_null_above),
-        "TO_BOOL": plain(operators.to_bool),
-        "COMPARE_OP": _compare,
-        "DICT_MERGE": plain(containers.dict_merge_below(3)),
-        "CONVERT_VALUE": plain(formatting.convert_value),
-        "FORMAT_SIMPLE": plain(formatting.format_simple),
-        "FORMAT_WITH_SPEC": plain(formatting.format_with_spec),
+        "TO_BOOL": plain(operators.to_bool, (1, 1)),
+        "COMPARE_OP": Opcode(_compare, (2, 1)),
+        "DICT_MERGE": plain(containers.dict_merge_below(3), into, looks=3),
+        "CONVERT_VALUE": plain(formatting.convert_value, (1, 1)),
+        "FORMAT_SIMPLE": plain(formatting.format_simple, (1, 1)),
+        "FORMAT_WITH_SPEC": plain(formatting.format_with_spec, (2, 1)),
         # On exhaustion CPython passes over END_FOR and the POP_TOP after it.
-        "FOR_ITER": forward(flow.for_iter, skip=2),
+        "FOR_ITER": forward(flow.for_iter, (1, 2), skip=2),
         "END_FOR": plain(stack.pop_top),
-        "CALL": plain(calling.call),
-        "CALL_KW": plain(calling.call_kw),
-        "MAKE_FUNCTION": plain(calling.make_plain_function),
-        "SET_FUNCTION_ATTRIBUTE": plain(calling.set_function_attribute),
+        "CALL": plain(calling.call, call_effect),
+        "CALL_KW": plain(calling.call_kw, lambda count: (count + 3, 1)),
+        "MAKE_FUNCTION": plain(calling.make_plain_function, (1, 1)),
+        "SET_FUNCTION_ATTRIBUTE": plain(calling.set_function_attribute, (2, 1)),
     }
 )

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from fxstack_capture.interpreter.handlers import calling, contexts, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots
 from fxstack_capture.versions import v313
+from fxstack_capture.versions.common import BINARY_OPS
 from fxstack_capture.versions.lowering import chosen, fixed, forward, plain, refused, selected, two_locals
-from fxstack_capture.versions.operations import BINARY_OPS
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 """LOAD_COMMON_CONSTANT (``pycore_opcode_utils.h``)."""
@@ -40,15 +40,17 @@ OPCODES = MappingProxyType(
         # The compiler has seen that the variable outlives its use on the stack.
         "LOAD_FAST_BORROW": plain(local_slots.load_fast),
         "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast),
-        "BINARY_OP": chosen({**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator"),
+        "BINARY_OP": chosen(
+            {**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator", (2, 1)
+        ),
         # On exhaustion CPython passes over END_FOR, and POP_ITER drops the iterator.
-        "FOR_ITER": forward(flow.for_iter, skip=2),
-        "POP_ITER": plain(stack.pop_top),
-        "CALL_FUNCTION_EX": plain(calling.call_function_ex_above_null),
+        "FOR_ITER": forward(flow.for_iter, (1, 2), skip=2),
+        "POP_ITER": plain(stack.pop_top, (1, 0)),
+        "CALL_FUNCTION_EX": plain(calling.call_function_ex_above_null, (4, 1)),
         "LOAD_SPECIAL": selected(contexts.load_special, SPECIAL_METHODS),
-        "WITH_EXCEPT_START": plain(contexts.with_except_start_above_null),
+        "WITH_EXCEPT_START": plain(contexts.with_except_start_above_null, (0, 1), looks=5),
         # not interpreted
-        "BUILD_INTERPOLATION": refused("template strings"),
-        "BUILD_TEMPLATE": refused("template strings"),
+        "BUILD_INTERPOLATION": refused("template strings", lambda flags: (2 + (flags & 1), 1)),
+        "BUILD_TEMPLATE": refused("template strings", (2, 1)),
     }
 )

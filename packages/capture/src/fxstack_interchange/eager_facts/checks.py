@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fxstack_interchange import torch_compat
-from fxstack_interchange.eager_facts.dtypes import without_autocast
+from fxstack_interchange.eager_facts.dtypes import SKIPPED_TAGS, ZEROS, size_in_call, without_autocast
 from fxstack_interchange.eager_facts.raising import DATA_CHECKS
 from fxstack_interchange.torch_compat import OpOverload, tree_leaves, tree_map
 from fxstack_interchange.torch_compat import disable_current_modes as _disable_current_modes
@@ -26,9 +26,6 @@ from fxstack_interchange.torch_compat import disable_current_modes as _disable_c
 # Limits: kernels of operators that only backward passes call (aten.max_pool2d_with_indices_backward) do not
 # check their arguments. A program that calls such an operator by name gets fewer errors than in eager.
 
-_SKIPPED_TAGS = frozenset(
-    {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
-)
 _SKIPPED_NAMES = ("backward", "lstm", "rnn", "gru", "miopen", "cudnn", "mkldnn", "_foreach", "_fused")
 """Kernels that do not check their arguments, or that are expensive."""
 _CHECKING = frozenset({"_softmax_backward_data", "_log_softmax_backward_data"})
@@ -100,7 +97,7 @@ def _may_be_asked(func: object) -> bool:
         isinstance(func, OpOverload)
         and func.namespace == "aten"
         and not func.is_view
-        and not _SKIPPED_TAGS.intersection(func.tags)
+        and not SKIPPED_TAGS.intersection(func.tags)
         and (func._opname in _CHECKING or not any(name in func._opname for name in _SKIPPED_NAMES))
         and func._opname not in _UNANSWERABLE
         and len(func._schema.returns) > 0
@@ -122,8 +119,8 @@ def _elements(tensor: Tensor) -> int:
 
 
 def _as_it_is(size: Any) -> int:
-    known = size if type(size) is int else size.node.hint
-    if type(known) is not int:
+    known = size_in_call(size)
+    if known is None:
         raise _UnknownSizeError
     return known
 
@@ -171,15 +168,13 @@ def _attempt(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Except
 
 def _identity(sizes: list[int], dtype: torch.dtype) -> Tensor:
     """Return matrices with ones on their diagonals."""
-    made = _ZEROS(sizes, dtype=dtype)
+    made = ZEROS(sizes, dtype=dtype)
     if len(sizes) > 1:
         made.diagonal(dim1=-2, dim2=-1).fill_(1)
     return made
 
 
-_ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, because the program may have replaced it."""
-_FILLS: tuple[Callable[..., Tensor], ...] = (_ZEROS, torch.ops.aten.ones.default, _identity)
+_FILLS: tuple[Callable[..., Tensor], ...] = (ZEROS, torch.ops.aten.ones.default, _identity)
 """The functions that make the elements of the test calls."""
 
 

@@ -27,7 +27,7 @@ _ABOUT_DTYPES = re.compile(
     r"dtype|scalar type|data ?type|can't be cast|not (yet )?(implemented|supported) for|bool|same type"
     r"|Integer division|[Cc]omplex|more than one element of the written-to tensor"
 )
-_SKIPPED_TAGS = frozenset(
+SKIPPED_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.memory_format)
@@ -182,7 +182,7 @@ def _may_be_asked(func: object) -> bool:
         and func.namespace == "aten"
         and not func.is_view
         and _checks_sizes(func)
-        and not _SKIPPED_TAGS.intersection(func.tags)
+        and not SKIPPED_TAGS.intersection(func.tags)
         and (torch.Tag.nondeterministic_seeded not in func.tags or _takes_generator(func))
         and len(func._schema.returns) > 0
         and all(isinstance(r.type, torch.TensorType) for r in func._schema.returns)
@@ -247,12 +247,12 @@ def _ask(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Answer:
         answer = _call(func, args, kwargs, _Small().size)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     ordinary = {tensor.dtype for tensor in tensors} in _ORDINARY
-    if answer is None and not ordinary and _elements(tensors) <= _ENOUGH:
+    if answer is None and not ordinary and _total_elements(tensors) <= _ENOUGH:
         answer = _call(func, args, kwargs, _itself)
     return answer
 
 
-def _elements(tensors: Sequence[Tensor]) -> int:
+def _total_elements(tensors: Sequence[Tensor]) -> int:
     """Return the total number of elements of ``tensors``; a number above ``_ENOUGH`` if a size is unknown."""
     sizes = [[_itself(n) for n in tensor.shape] for tensor in tensors]
     return sum(map(math.prod, sizes))
@@ -287,8 +287,8 @@ def _call(
     return tuple([None if x is None else x.dtype for x in results])
 
 
-_ZEROS = torch.ops.aten.zeros.default
-"""Not ``torch.zeros``, because the program may have replaced it and ``_ANSWERS`` keeps the result."""
+ZEROS = torch.ops.aten.zeros.default
+"""Not ``torch.zeros``, because the program may have replaced that function. ``_ANSWERS`` keeps the result."""
 
 
 def _replica(value: object, size: Callable[[Any], int]) -> Any:
@@ -296,7 +296,7 @@ def _replica(value: object, size: Callable[[Any], int]) -> Any:
         sizes = [size(n) for n in value.shape]
         kinds = _shape_class(value)
         held = [1 if kind == "expanded" else n for n, kind in zip(sizes, kinds, strict=True)]
-        return _ZEROS(held, dtype=value.dtype).expand(sizes)
+        return ZEROS(held, dtype=value.dtype).expand(sizes)
     if isinstance(value, (list, tuple)):
         return type(value)([size(x) if _is_size(x) else _replica(x, size) for x in value])
     return _replaced(value)
@@ -326,7 +326,13 @@ class _Small:
         return self._given.setdefault(known, 3 + len(self._given))
 
 
+def size_in_call(size: int | torch.SymInt) -> int | None:
+    """Return the size in the present call, or None if it is unknown."""
+    known = size.node.hint if isinstance(size, torch.SymInt) else size
+    return known if type(known) is int else None
+
+
 def _itself(size: int | torch.SymInt) -> int:
     """Return the size in the present call; a size above ``_ENOUGH`` if it is unknown."""
-    known = size.node.hint if isinstance(size, torch.SymInt) else size
-    return known if type(known) is int else _ENOUGH + 1
+    known = size_in_call(size)
+    return _ENOUGH + 1 if known is None else known

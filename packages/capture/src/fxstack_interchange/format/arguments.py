@@ -32,7 +32,9 @@ class Reading:
     @property
     def symbols(self) -> SymbolTable:
         if self.table is None:
-            raise LoadError("a symbolic number where there are no symbols")
+            raise LoadError(
+                "the argument is a symbolic number, but only arguments of a graph may be symbolic"
+            )
         return self.table
 
 

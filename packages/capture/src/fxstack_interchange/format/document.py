@@ -214,7 +214,7 @@ def _decode_node(
     kwargs = {_identifier(k, "keyword"): decode(value, reading) for k, value in record["kwargs"]}
     node = graph.create_node(op, _decode_target(op, target, root), args, kwargs, name)
     if node.name != name:
-        raise LoadError(f"torch.fx does not accept this name, it would become {node.name!r}")
+        raise LoadError(f"torch.fx does not accept this name and would change it to {node.name!r}")
     node.meta = decode_meta(record["meta"], table)
     nodes[name] = node
 

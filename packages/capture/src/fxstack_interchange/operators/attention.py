@@ -19,6 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fxstack_interchange.operators.flex import POSITIONS
 from fxstack_interchange.torch_compat import FakeTensorMode
 
 Modifier = Callable[..., torch.Tensor]
@@ -34,7 +35,6 @@ PUTS = frozenset(
     }
 )
 NOTHING = frozenset({aten.new_zeros.default, aten.zeros.default, aten.zeros_like.default})
-POSITIONS = 4
 
 
 class NotSingleError(Exception):
@@ -209,7 +209,7 @@ def _checked(module: GraphModule) -> GraphModule:
     for node in module.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and not _is_number(value):
-            raise NotSingleError(f"{node.target} gives more than a number")
+            raise NotSingleError(f"{node.target} returns a value that is not a 0-d tensor")
     return module
 
 
@@ -251,4 +251,6 @@ def _parts(gradient: Any, rank: int) -> list[tuple[list[Node], Node]]:
         indices = [index for index in args[1] if index is not None]
         if len(indices) == rank:
             return [(indices, args[2])]
-    raise NotSingleError(f"a gradient of a tensor that is read in {gradient.target}")
+    raise NotSingleError(
+        f"the gradient of a buffer is computed by {gradient.target}, not by additions to single elements"
+    )

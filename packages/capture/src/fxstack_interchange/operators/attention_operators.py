@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from fxstack_interchange.operators.attention import POSITIONS, Attention
+from fxstack_interchange.operators.attention import Attention
 from fxstack_interchange.operators.dense_attention import (
     dense_attention,
     dense_scores,
@@ -24,6 +24,7 @@ from fxstack_interchange.operators.dense_attention import (
     over_all,
     ranges,
 )
+from fxstack_interchange.operators.flex import POSITIONS
 from fxstack_interchange.torch_compat import OpOverload
 
 NAMESPACE = "fxstack_attention"

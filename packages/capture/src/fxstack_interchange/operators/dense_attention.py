@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 
 from fxstack_interchange import torch_compat
-from fxstack_interchange.operators.flex import attention_strides
+from fxstack_interchange.operators.flex import POSITIONS, attention_strides
 
 Modifier = Callable[..., Tensor]
-
-POSITIONS = 4
-"""The number of position arguments: batch, head, query and key, in this order."""
 
 
 def dense_attention(  # noqa: PLR0917 - the operator's own order

@@ -1,8 +1,11 @@
-"""The strides of ``flex_attention`` results, for capture and for ``dense_attention``."""
+"""The arguments and the result strides of ``flex_attention``, for capture and for ``dense_attention``."""
 
 from __future__ import annotations
 
 from typing import Any
+
+POSITIONS = 4
+"""The number of position arguments: batch, head, query and key, in this order."""
 
 
 def attention_strides(shape: tuple[Any, ...], like: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -229,7 +229,7 @@ def _shared(args: Sequence[Any], places: tuple[int, ...]) -> Same:
     for place in places:
         if _is_functional(args[place]) and len(storages[args[place].untyped_storage()._cdata]) > 1:
             raise NotImplementedError(
-                f"argument {place} of a Triton kernel, which writes to it, is a view of another argument's memory"
+                f"a Triton kernel writes to its argument {place}, which is a view of another argument's memory"
             )
     found = groups.values()
     return tuple(tuple(g) for g in found if len(g) > 1 and not set(places).isdisjoint(g))

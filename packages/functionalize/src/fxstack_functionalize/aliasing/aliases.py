@@ -70,8 +70,11 @@ class AliasPlan:
                 if traced.base is None:
                     self._owner[storage_key(traced.argument)] = traced.argument
 
-    def is_of_input(self, tensor: torch.Tensor) -> bool:
+    def has_owner(self, tensor: torch.Tensor) -> bool:
         return storage_key(tensor) in self._owner
+
+    def is_placed(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._places
 
     def add_base(self, base: torch.Tensor, position: int | None) -> None:
         """Make ``base`` the owner of its memory: flat output ``position``, or a new flat output."""
@@ -107,7 +110,7 @@ class AliasPlan:
 
     def truth(self, tensor: torch.Tensor) -> Truth:
         """Return whether a view of its owner would have the gradient that ``tensor`` has."""
-        if id(tensor) in self._places:
+        if self.is_placed(tensor):
             return Truth.VIEW
         base = tensor._base
         if base is None:

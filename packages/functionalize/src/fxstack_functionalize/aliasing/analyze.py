@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from fxstack_functionalize.aliasing.aliases import AliasPlan, Truth, choose_base
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.metamutation import relayouts_of
 from fxstack_functionalize.aliasing.new_leaves import set_aside
-from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, groups_to_merge
+from fxstack_functionalize.aliasing.synthetic_bases import groups_to_merge, needs_bases
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
 from fxstack_functionalize.tracing.engine import storage_key, version_of
-from fxstack_functionalize.tracing.inputs import SYMBOLIC, CapturedInput
+from fxstack_functionalize.tracing.inputs import SYMBOLIC, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.session import Session, TracedInput
 
 
@@ -55,7 +55,7 @@ def _input_info(session: Session, spec: CapturedInput, traced: TracedInput) -> I
     gains_history = argument.requires_grad and not spec.fake.requires_grad
     viewed = spec.fake._base is not None and traced.base is None
     if viewed and gains_history and not session.captured.keep_views:
-        raise NeedsViewsError
+        raise RestartTraceError(lambda captured: replace(captured, keep_views=True))
     mutates_data = traced.base is None and torch_compat.functionalize_has_data_mutation(core)
     relayouts = relayouts_of(session, spec, traced)
     return InputInfo(
@@ -83,7 +83,7 @@ def _merge_if_aliased(session: Session, infos: Sequence[InputInfo]) -> None:
     relaid = {index for index in changed if any(step.moves for step in infos[index].relayouts)}
     groups = groups_to_merge(session.captured, changed, relaid)
     if groups:
-        raise NeedsBasesError(groups)
+        raise needs_bases(groups)
 
 
 class _Outputs:
@@ -127,7 +127,7 @@ class _Outputs:
         groups: dict[int, list[torch.Tensor]] = {}
         for position in self.first.values():
             value = self.outputs[position]
-            if not self.plan.is_of_input(value):
+            if not self.plan.has_owner(value):
                 groups.setdefault(storage_key(value), []).append(value)
         for members in groups.values():
             if len(members) == 1 and not (replay_views and members[0]._base is not None):
@@ -148,7 +148,7 @@ class _Outputs:
         truth = self._truth(value)
         if truth is Truth.UNCLEAR:
             raise _own_gradient()
-        if truth is Truth.CUSTOM or not (self._has_owner(value) or self._is_placed(value)):
+        if truth is Truth.CUSTOM or not (self.plan.has_owner(value) or self.plan.is_placed(value)):
             self.analysis.values[position] = value
             if truth is Truth.CUSTOM:
                 self.analysis.custom_views[position] = self.plan.custom_view(value)
@@ -159,15 +159,9 @@ class _Outputs:
         return OutputInfo(_SOURCES[source], index, requires_grad=grad, is_leaf=leaf)
 
     def _truth(self, value: torch.Tensor) -> Truth:
-        if self._is_placed(value) or not self._has_owner(value):
+        if self.plan.is_placed(value) or not self.plan.has_owner(value):
             return Truth.VIEW
         return self.plan.truth(value)
-
-    def _is_placed(self, value: torch.Tensor) -> bool:
-        return id(value) in self.plan._places
-
-    def _has_owner(self, value: torch.Tensor) -> bool:
-        return storage_key(value) in self.plan._owner
 
     def _other(self, position: int, value: object) -> OutputInfo:
         if isinstance(value, SYMBOLIC):

@@ -23,13 +23,8 @@ from torch.overrides import TorchFunctionMode
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import root_of
 from fxstack_functionalize.aliasing.inverses import check_inverses, flattened, overlaps_itself
-from fxstack_functionalize.aliasing.non_dense_strides import (
-    plain_only,
-    replace_value,
-    same_strides,
-    with_non_dense_strides,
-)
-from fxstack_functionalize.aliasing.overlap import check_lists, check_reads
+from fxstack_functionalize.aliasing.non_dense_strides import lay_out, plain_only, replace_value, same_strides
+from fxstack_functionalize.aliasing.overlap import OPERATORS, check_lists, check_reads
 from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offset, note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
@@ -40,23 +35,7 @@ from fxstack_functionalize.runtime.backward.tangents import dense_like
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracing.engine import Engine, storage_key, version_of
 
-IN_PLACE_FUNCTIONS = frozenset(
-    {
-        operator.iadd,
-        operator.isub,
-        operator.imul,
-        operator.itruediv,
-        operator.ifloordiv,
-        operator.imod,
-        operator.ipow,
-        operator.iand,
-        operator.ior,
-        operator.ixor,
-        operator.ilshift,
-        operator.irshift,
-        operator.setitem,
-    }
-)
+IN_PLACE_FUNCTIONS = frozenset({operator.setitem, *(getattr(operator, f"i{name}") for name in OPERATORS)})
 IN_PLACE_METHODS = frozenset(f"__{function.__name__.strip('_')}__" for function in IN_PLACE_FUNCTIONS)
 """The in-place functions as methods of tensors."""
 RELAYOUTS = frozenset({"as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"})
@@ -78,40 +57,44 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     Raises:
         UnsupportedGraphError: if the changed tensor overlaps itself, or overlaps a read tensor in part.
     """
-    target = args[0] if args else None
-    asking = ASKING | REPEATING if engine.flat_views else ASKING
-    if engine.gapped and isinstance(target, torch.Tensor) and _name(function) in asking:
-        _restore_non_dense_strides(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) in NAMES:
-        check_reach(target, args[1:], kwargs)
-        note_view(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) == "storage_offset":
-        note_view(engine, target)
-    if isinstance(target, torch.Tensor) and _name(function) in METADATA_METHODS:
-        if _name(function) != "requires_grad_":
-            _check_leaf(engine, _name(function), target)
-        return _change_metadata(engine, function, args, kwargs)
-    if isinstance(target, (list, tuple)) and _changes_first(function, args, kwargs):
+    name, target = _name(function), args[0] if args else None
+    changes = _changes_first(function, args, kwargs)
+    if isinstance(target, torch.Tensor):
+        if engine.gapped and name in (ASKING | REPEATING if engine.flat_views else ASKING):
+            _restore_non_dense_strides(engine, target)
+        if name in NAMES:
+            check_reach(target, args[1:], kwargs)
+        if name in NAMES or name == "storage_offset":
+            note_view(engine, target)
+        if name in METADATA_METHODS:
+            return _change_metadata(engine, function, args, kwargs)
+        if changes:
+            return _run_on_tensor(engine, function, args, kwargs)
+    elif isinstance(target, (list, tuple)) and changes:
         return _run_on_list(engine, function, args, kwargs)
-    if not isinstance(target, torch.Tensor) or not _changes_first(function, args, kwargs):
-        outs = _outs(kwargs)
-        for out in outs:
-            check_reads(engine, _name(function), out, args, {})
-            _check_overlaps(engine, _name(function), out)
-            check_inverses(engine, _name(function), out)
-        with _keeping_strides(engine, _with_owners(engine, outs)):
-            found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
-            result = _functional(engine, function(*args, **kwargs)) if found is None else found
-        if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
-            _note_detached(engine, target, result)
-        return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+    outs = _outs(kwargs)
+    for out in outs:
+        check_reads(engine, name, out, args, {})
+        _check_change(engine, name, out)
+    with _keeping_strides(engine, _with_owners(engine, outs)):
+        found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
+        result = _functional(engine, function(*args, **kwargs)) if found is None else found
+    if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
+        _note_detached(engine, target, result)
+    return flattened(engine, result, (args, kwargs)) if engine.flat_views else result
+
+
+def _run_on_tensor(
+    engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Call an operator that changes the values of its first argument."""
+    name, target = _name(function), args[0]
     if target.layout is not torch.strided:
         return function(*args, **kwargs)
-    _check_leaf(engine, _name(function), target)
-    _check_overlaps(engine, _name(function), target)
-    _check_draws(_name(function), target)
-    check_reads(engine, _name(function), target, args[1:], kwargs)
-    check_inverses(engine, _name(function), target)
+    _check_leaf(engine, name, target)
+    _check_draws(name, target)
+    check_reads(engine, name, target, args[1:], kwargs)
+    _check_change(engine, name, target)
     changed = _with_owners(engine, [target])
     with _keeping_strides(engine, changed):
         result = function(*args, **kwargs)
@@ -170,8 +153,7 @@ def _check_views(engine: Engine, target: torch.Tensor) -> None:
 
 def _check_leaf(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Refuse to change a view of a leaf that is itself an input: eager raises."""
-    root = target if target._base is None else target._base
-    if id(root) in engine.views_of_leaves and torch.is_grad_enabled():
+    if id(root_of(target)) in engine.views_of_leaves and torch.is_grad_enabled():
         raise UnsupportedGraphError(
             f"{name!r} changes a view of a leaf that requires a gradient",
             why="eager has an error for it",
@@ -191,8 +173,7 @@ def _note_detached(engine: Engine, source: torch.Tensor, result: torch.Tensor) -
         return
     keys = _storage_of(engine, source), _storage_of(engine, result)
     if keys[0] is not None and keys[0] == keys[1]:
-        root = source if source._base is None else source._base
-        engine.cut_off_from.setdefault(keys[0], root)
+        engine.cut_off_from.setdefault(keys[0], root_of(source))
 
 
 def _detached_from(engine: Engine, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -213,11 +194,7 @@ def _restore_non_dense_strides(engine: Engine, target: torch.Tensor) -> None:
     owner, strides = engine.gapped.pop(key, (None, ())) if key is not None else (None, ())
     if owner is None:
         return
-    torch_compat.functional_sync(owner)
-    core = engine.core(owner)
-    value = torch_compat.from_functional_tensor(core)
-    with plain_only():
-        replace_value(core, with_non_dense_strides(value, strides))
+    lay_out(engine, owner, strides)
     torch_compat.functional_sync(target)
 
 
@@ -225,23 +202,25 @@ def _change_metadata(
     engine: Engine, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call an operator that changes the metadata of its first argument, and record the call for replay."""
-    target = args[0]
-    if _name(function) in RESIZES and _keeps_sizes(target, args, kwargs):
+    name, target = _name(function), args[0]
+    if name != "requires_grad_":
+        _check_leaf(engine, name, target)
+    if name in RESIZES and _keeps_sizes(target, args, kwargs):
         return target  # functionalisation would write the values
     grad_mode, before = torch.is_grad_enabled(), version_of(target)
-    if _name(function) == "set_" and len(args) == 1 and not kwargs:
+    if name == "set_" and len(args) == 1 and not kwargs:
         # torch's functionalisation of ``set_`` without arguments sometimes fails.
         source = target.new_empty(0)
         result = target.set_(source)
     else:
         source = args[1] if len(args) > 1 else None
         result = function(*args, **kwargs)
-    if _name(function) == "set_" and isinstance(source, torch.Tensor):
+    if name == "set_" and isinstance(source, torch.Tensor):
         engine.set_outside(target, source)
-    if _name(function) in RESIZES:
+    if name in RESIZES:
         _lay_out(target, args, kwargs)
     bumps = version_of(target) - before
-    step = Relayout(_name(function), tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
+    step = Relayout(name, tuple(args[1:]), tuple(kwargs.items()), grad_mode, bumps)
     engine.relayouts.append((target, step))
     return result
 
@@ -271,8 +250,7 @@ def _run_on_list(
     tensors = [target for target in args[0] if isinstance(target, torch.Tensor)]
     check_lists(engine, _name(function), tensors, args[1:], kwargs)
     for tensor in tensors:
-        _check_overlaps(engine, _name(function), tensor)
-        check_inverses(engine, _name(function), tensor)
+        _check_change(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
     with _keeping_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
@@ -332,16 +310,16 @@ def _name(function: object) -> str:
     return name.partition(".")[0] if isinstance(function, torch_compat.OpOverload) else name
 
 
-def _check_overlaps(engine: Engine, name: str, target: torch.Tensor) -> None:
+def _check_change(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Refuse to change a tensor whose elements share memory, or a view or detached view of such a tensor."""
-    owners = _with_owners(engine, [target, root_of(target)])
-    strided = [t for t in owners if t.layout is torch.strided]
+    strided = [t for t in _with_owners(engine, [target]) if t.layout is torch.strided]
     if any(map(overlaps_itself, strided)):
         raise UnsupportedGraphError(
             f"{name!r} changes a tensor in place of which several elements share memory",
             why="eager has an error for most such calls, and a functional graph would give a value",
             fix="clone the tensor first",
         )
+    check_inverses(engine, name, target)
 
 
 def _check_draws(name: str, target: torch.Tensor) -> None:

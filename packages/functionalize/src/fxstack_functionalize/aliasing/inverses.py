@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,27 +28,24 @@ from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import Engine, current_value, storage_key
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 
 EXPAND, UNFOLD, AS_STRIDED = (
     getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
 )
 
 
-class NeedsFlatViewsError(Exception):
-    """The trace restarts with ``Engine.flat_views``: the graph changes a view without an exact inverse."""
-
-
 def check_inverses(engine: Engine, name: str, target: torch.Tensor) -> None:
     """Check the views that lead to ``target``, which the operator ``name`` is about to change.
 
     Raises:
-        NeedsFlatViewsError: if a view has no exact inverse, and the trace may restart.
+        RestartTraceError: if a view has no exact inverse, and the trace may restart.
         UnsupportedGraphError: if the trace has restarted, and this view cannot be made in one step.
     """
     if not _is_lossy(engine, target):
         return
     if not engine.flat_views:
-        raise NeedsFlatViewsError
+        raise RestartTraceError(lambda captured: replace(captured, flat_views=True))
     raise UnsupportedGraphError(
         f"{name!r} changes a tensor through a view of overlapping elements, or one with gaps",
         why="the view cannot be made in one step of the tensor that owns the memory",

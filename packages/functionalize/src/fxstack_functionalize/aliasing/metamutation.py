@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.inplace import RELAYOUTS
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.aliasing.synthetic_bases import needs_root
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
@@ -78,10 +79,7 @@ def _looks_as_after(
 
 def _example(fake: torch.Tensor, relayouts: tuple[Relayout, ...]) -> torch.Tensor:
     """Return a tensor that has the metadata of ``fake`` after ``relayouts``."""
-    plain_only = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+    with disable_proxy_modes_tracing(), plain_only():
         made = fake.data  # with a version counter of its own
         for relayout in relayouts:
             getattr(made, relayout.method)(*relayout.arguments, **dict(relayout.keywords))

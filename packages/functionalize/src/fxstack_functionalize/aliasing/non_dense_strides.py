@@ -14,6 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.tracing.engine import Engine, current_value
 
 # Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
 # on such a tensor of 16 elements or more draws other numbers than eager.
@@ -33,6 +34,14 @@ def with_non_dense_strides(value: torch.Tensor, strides: Sequence[Any], offset: 
     memory = value.new_zeros((offset + reach,))
     filled = torch.ops.aten.as_strided_scatter.default(memory, value, value.shape, strides, offset)
     return filled.as_strided(value.shape, strides, offset)
+
+
+def lay_out(engine: Engine, owner: torch.Tensor, strides: Sequence[Any] | None, offset: object = 0) -> None:
+    """Give the value of ``owner`` these strides (None: its own) and this storage ``offset``."""
+    value = current_value(engine, owner)
+    with plain_only():
+        laid_out = with_non_dense_strides(value, strides or value.stride(), offset)
+        replace_value(engine.core(owner), laid_out)
 
 
 @contextmanager

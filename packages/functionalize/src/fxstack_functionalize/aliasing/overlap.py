@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import Engine, current_value
@@ -171,10 +171,7 @@ def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
     whole = place_of(target)
     if index is None or any(isinstance(part, (torch.Tensor, list)) for part in parts):
         return whole
-    plain_only = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+    with disable_proxy_modes_tracing(), plain_only():
         like = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype, device=target.device)
         part = place_of(like[index])
     return part._replace(offset=part.offset + whole.offset)

@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only, replace_value, with_non_dense_strides
+from fxstack_functionalize.aliasing.non_dense_strides import lay_out
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import view_steps
 from fxstack_functionalize.tracing.engine import Engine, storage_key
@@ -77,7 +77,7 @@ def note_view(engine: Engine, target: torch.Tensor) -> None:
     engine.has_absolute_views.add(key)
     owner, offset = engine.moved.pop(key, (None, 0))
     if owner is not None:
-        _move(engine, owner, offset)
+        lay_out(engine, owner, None, offset)
         torch_compat.functional_sync(target)
 
 
@@ -91,14 +91,6 @@ def keep_offset(engine: Engine, target: torch.Tensor, offset: object) -> None:
         return
     key = storage_key(target)
     if key in engine.has_absolute_views:
-        _move(engine, target, offset)
+        lay_out(engine, target, None, offset)
     else:
         engine.moved[key] = target, offset
-
-
-def _move(engine: Engine, owner: torch.Tensor, offset: object) -> None:
-    torch_compat.functional_sync(owner)
-    core = engine.core(owner)
-    value = torch_compat.from_functional_tensor(core)
-    with plain_only():
-        replace_value(core, with_non_dense_strides(value, value.stride(), offset))

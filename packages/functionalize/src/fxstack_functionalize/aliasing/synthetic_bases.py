@@ -17,25 +17,11 @@ import torch
 
 from fxstack_functionalize.aliasing.differentiable_bases import find_root, related
 from fxstack_functionalize.errors import UnsupportedGraphError
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput, RestartTraceError
 from fxstack_functionalize.tracing.symbols import evaluable
 from fxstack_interchange import InputKind
 
 Group = tuple[int, ...]
-
-
-class NeedsBasesError(Exception):
-    """The trace has to restart with these groups of inputs merged."""
-
-    def __init__(self, groups: tuple[Group, ...], rooted: tuple[Group, ...] = ()) -> None:
-        self.groups = groups
-        self.rooted = rooted
-        """The groups that gain an autograd history."""
-        super().__init__(groups, rooted)
-
-
-class NeedsViewsError(Exception):
-    """The trace has to restart with inputs that keep their ``_base``: one of them gained a history."""
 
 
 def overlapping_groups(captured: Captured) -> list[tuple[int, ...]]:
@@ -150,6 +136,11 @@ def with_bases(captured: Captured, groups: Sequence[Group], rooted: Sequence[Gro
     return replace(captured, inputs=tuple(inputs))
 
 
+def needs_bases(groups: Sequence[Group], rooted: Sequence[Group] = ()) -> RestartTraceError:
+    """Return the error that restarts the trace with these groups merged (``with_bases``)."""
+    return RestartTraceError(lambda captured: with_bases(captured, groups, rooted))
+
+
 def _check(captured: Captured, group: Group) -> None:
     members = [captured.inputs[index] for index in group]
     reason = None
@@ -181,14 +172,14 @@ def _shared(captured: Captured, group: Group, reason: str) -> UnsupportedGraphEr
     )
 
 
-def needs_root(captured: Captured, index: int) -> NeedsBasesError | None:
+def needs_root(captured: Captured, index: int) -> RestartTraceError | None:
     """Return the error that restarts the trace with the root of input ``index``; None if it has no root."""
     groups = tuple(spec.members for spec in captured.inputs if spec.members is not None)
     rooted = tuple(spec.members for spec in captured.inputs if spec.members and spec.is_root)
     own = next(group for group in groups if index in group)
     if len(own) == 1 or isinstance(find_root(captured, own), str):
         return None
-    return NeedsBasesError(groups, (*rooted, own))
+    return needs_bases(groups, (*rooted, own))
 
 
 def _is_strided(value: object) -> bool:

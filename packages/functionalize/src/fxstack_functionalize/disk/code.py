@@ -12,7 +12,7 @@ import builtins
 import dis
 import operator
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial, reduce
@@ -96,7 +96,8 @@ class CodeReader:
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, partial):
-            return ["partial", *(self.describe(v, name) for v in _parts_of_partial(value))]
+            parts = (value.func, value.args, value.keywords)
+            return ["partial", *(self.describe(part, name) for part in parts)]
         if isinstance(value, Enum):
             return [self.describe(type(value), name), value.name]
         if is_dataclass(value):
@@ -197,12 +198,6 @@ class CodeReader:
         described = [self.describe(function, str(op)) for function in functions]
         tags = sorted(map(str, op.tags))
         return ["operator", str(op._schema), tags, str(_get_effect(op)), described]
-
-
-def _parts_of_partial(value: partial[Any]) -> Iterator[Any]:
-    yield value.func
-    yield value.args
-    yield value.keywords
 
 
 def _is_plain(op: OpOverload[..., Any]) -> bool:

@@ -15,6 +15,7 @@ import torch
 from fxstack_functionalize.metadata.records import GraphInfo, InputInfo, OutputInfo, OutputSource, Relayout
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource, Detachment
 from fxstack_functionalize.runtime.backward.backwards import Variant
+from fxstack_functionalize.runtime.backward.output_edges import Refusals
 from fxstack_functionalize.runtime.backward.saved import SavedTensor
 from fxstack_functionalize.runtime.examples import TensorMeta
 from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
@@ -31,6 +32,7 @@ RECORDS: dict[str, Any] = {
         GraphInfo,
         InputInfo,
         OutputInfo,
+        Refusals,
         Relayout,
         SavedTensor,
         TangentPlan,

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -138,9 +139,7 @@ def _function(target: Any) -> Any:
 
 def _attribute(module: GraphModule, path: str, *, inner: bool) -> Any:
     """Describe an attribute of a graph's module: a path for a tensor, which is an input described before."""
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
+    value: Any = attrgetter(path)(module)
     if isinstance(value, torch.Tensor) and not inner:
         return path
     if isinstance(value, GraphModule):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dis
 import re
-from collections.abc import Collection, Hashable
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Sequence
 from functools import partial
 from types import CodeType, FunctionType
 
@@ -50,19 +49,11 @@ class NotTraceableError(Exception):
     """The hook must run in eager. The text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """The reads from outside of a code object, or the reason for a refusal."""
-
-    reads: tuple[Read, ...]
-    refusal: str | None
-
-
 class HookReader:
     """Computes the identity of hooks. Caches the scan of each code object."""
 
     def __init__(self) -> None:
-        self._scans: dict[CodeType, _Scan] = {}
+        self._scans: dict[CodeType, Sequence[Read]] = {}
 
     def identity(self, hook: object) -> Hashable:
         """Return a key that is equal for hooks with equal behaviour.
@@ -86,14 +77,11 @@ class HookReader:
         code = function.__code__
         if code in active:
             return ("again", code)
-        scan = self._scans.get(code)
-        if scan is None:
-            scan = self._scans[code] = _scan(code)
-        if scan.refusal is not None:
-            raise NotTraceableError(scan.refusal)
+        if code not in self._scans:
+            self._scans[code] = tuple(dict.fromkeys(reads_of(code, _check)))
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items())
         found: list[Hashable] = [_constant(value, "a default argument") for value in defaults]
-        for read in scan.reads:
+        for read in self._scans[code]:
             value, name, _ = load(function, read, BUILTINS, NotTraceableError)
             found.append(self._value(value, name, (*active, code)))
         return (code, tuple(found))
@@ -117,13 +105,6 @@ def _constant(value: object, name: str) -> Hashable:
 def _as_key(value: object) -> Hashable:
     key: Hashable = value
     return key
-
-
-def _scan(code: CodeType) -> _Scan:
-    try:
-        return _Scan(tuple(dict.fromkeys(reads_of(code, _check))), None)
-    except NotTraceableError as error:
-        return _Scan((), str(error))
 
 
 def _check(instruction: dis.Instruction, outside: Collection[str]) -> None:

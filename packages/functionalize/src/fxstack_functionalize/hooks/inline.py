@@ -15,16 +15,8 @@ from torch.fx import Graph, Node
 
 from fxstack_functionalize.hooks.pair import HookPair, TracedHook, parameter_memory
 from fxstack_functionalize.random.rng import is_generator_state
-from fxstack_functionalize.tracing.finalize import remove_dead_code
-from fxstack_interchange import (
-    GraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    Partition,
-    StageGraph,
-)
+from fxstack_functionalize.tracing.finalize import remove_dead_code, with_graph
+from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Partition, StageGraph
 from fxstack_interchange.modules import make_graph_module
 
 
@@ -79,7 +71,8 @@ def _forward(stage: StageGraph, packed: Sequence[_Packed]) -> StageGraph:
     remove_dead_code(graph)
     specs = tuple(OutputSpec(OutputKind.SAVED, node.name) for node in saved)
     outputs = stage.signature.outputs[:count] + specs
-    return _stage(stage, graph, replace(stage.signature, outputs=outputs))
+    signature = replace(stage.signature, outputs=outputs)
+    return StageGraph(make_graph_module(stage.graph_module, graph), signature)
 
 
 def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]) -> StageGraph:
@@ -105,20 +98,7 @@ def _backward(stage: StageGraph, packed: Sequence[_Packed], names: Sequence[str]
         if node.op != "placeholder":
             env[node] = graph.node_copy(node, env.__getitem__)
     remove_dead_code(graph)
-    return _stage(stage, graph, replace(stage.signature, inputs=tuple(specs)), env)
-
-
-def _stage(
-    stage: StageGraph, graph: Graph, signature: GraphSignature, env: dict[Node, Node] | None = None
-) -> StageGraph:
-    """Make a stage from a graph. Names of output specs follow the names of copied nodes."""
-    if env is not None:
-        names = {old.name: new.name for old, new in env.items()}
-        outputs = tuple(
-            replace(spec, name=names.get(str(spec.name), spec.name)) for spec in signature.outputs
-        )
-        signature = replace(signature, outputs=outputs)
-    return StageGraph(make_graph_module(stage.graph_module, graph), signature)
+    return with_graph(stage, graph, specs, env)
 
 
 def _outputs(graph: Graph) -> list[Any]:

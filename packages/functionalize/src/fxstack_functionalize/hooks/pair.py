@@ -8,7 +8,7 @@ strides of the saved tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,12 @@ from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine
 from fxstack_functionalize.tracing.finalize import remove_dead_code
 from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracing.session import Decompositions, Session
+from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import InputKind, StageGraph
 from fxstack_interchange.modules import make_graph_module
+
+Decompositions = Mapping[Any, Callable[..., Any]]
 
 DYNAMIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -98,7 +98,7 @@ class GraphInfo:
     autocast: bool
     """Whether autocast was on. The graph contains the casts, so it must run with autocast off."""
     sequential: tuple[tuple[int, ...], ...] = ()
-    """Sets of flat outputs that share saved tensors; empty if all do (``sequential_backward.Runs.atoms``)."""
+    """Sets of flat outputs that share saved tensors (``sequential_backward.Runs.atoms``)."""
     components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     """Groups of flat outputs that share only leaves, each with its inputs (``Runs.components``); or empty."""
     sources: tuple[tuple[int, tuple[int, ...]], ...] = ()

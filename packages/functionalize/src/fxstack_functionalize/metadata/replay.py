@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final, cast
 
 import sympy
@@ -80,24 +81,36 @@ class AliasInfo:
         numbers = tuple((symbol, position + by) for symbol, position in self.numbers)
         return replace(self, index=index, numbers=numbers)
 
-    def maker(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return the function from the base to the alias, for a chain without symbolic numbers."""
+    def maker(
+        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]] | None
+    ) -> Callable[..., torch.Tensor]:
+        """Return the function from the base to the alias.
+
+        If steps have symbolic numbers, the function also takes the call's arguments, from which ``filled``
+        makes the arguments of the steps.
+        """
         kinds, given = zip(*self.steps, strict=True) if self.steps else ((), ())
+        if filled is not None:
+            return self.detached(lambda base, args: applied(base, kinds, filled(args)))
         if any(kind in PARTS for kind in kinds):
-            return self._made(lambda base: applied(base, kinds, given))
+            return self.detached(lambda base: applied(base, kinds, given))
         sequence = [make(arguments) for make, arguments in self.steps]
-        return self._made(lambda base: views.apply_view_meta_sequence(base, sequence))
+        return self.detached(lambda base: views.apply_view_meta_sequence(base, sequence))
 
-    def maker_with(
-        self, filled: Callable[[Sequence[Any]], Sequence[tuple[Any, ...]]]
-    ) -> Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]:
-        """Return the function from base and call arguments to the alias. ``filled``: arguments of steps."""
-        kinds = [make for make, _ in self.steps]
+    def detached(self, replay: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``replay``, which makes a tensor or a tuple of tensors, with ``detachment`` applied."""
+        if self.detachment is Detachment.NONE:
+            return replay
+        if self.detachment is Detachment.NO_GRAD:
+            without: Callable[..., Any] = torch.no_grad()(replay)
+            return without
+        cut = attrgetter("data") if self.detachment is Detachment.DATA else torch.Tensor.detach
 
-        return self._made(lambda base, args: applied(base, kinds, filled(args)))
+        def make(*given: object) -> Any:
+            made = replay(*given)
+            return tuple(map(cut, made)) if isinstance(made, tuple) else cut(made)
 
-    def _made(self, replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        return _DETACHMENTS[self.detachment](replay)
+        return make
 
 
 def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any, ...]]) -> torch.Tensor:
@@ -114,22 +127,6 @@ def applied(base: torch.Tensor, kinds: Sequence[Any], given: Sequence[tuple[Any,
         else:
             rest.append(kind(arguments))
     return cast("torch.Tensor", views.apply_view_meta_sequence(base, rest) if rest else base)
-
-
-def _no_grad(replay: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def make(*given: object) -> torch.Tensor:
-        with torch.no_grad():
-            return replay(*given)
-
-    return make
-
-
-_DETACHMENTS: dict[Detachment, Callable[[Any], Callable[..., torch.Tensor]]] = {
-    Detachment.NONE: lambda replay: replay,
-    Detachment.DATA: lambda replay: lambda *given: replay(*given).data,
-    Detachment.DETACH: lambda replay: lambda *given: replay(*given).detach(),
-    Detachment.NO_GRAD: _no_grad,
-}
 
 
 def view_steps(core: torch.Tensor) -> tuple[Step, ...]:

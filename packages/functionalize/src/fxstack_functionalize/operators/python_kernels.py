@@ -21,29 +21,12 @@ _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.Comp
 def _resampled(operator: Callable[..., Any]) -> Kernel:
     """Compute the output size from scale factors, and call the operator with this size."""
 
-    def kernel(
-        x: torch.Tensor,
-        output_size: Sequence[int] | None,
-        align_corners: bool,
-        scale_factors: Sequence[float] | None = None,
-    ) -> torch.Tensor:
+    def kernel(x: torch.Tensor, output_size: Sequence[int] | None, *rest: Any) -> torch.Tensor:
+        """``rest``: ``align_corners`` if the operator has this parameter, and ``scale_factors``."""
+        *aligned, scale_factors = rest
         size = upsample_compute_output_size(x.size(), output_size, scale_factors)
         scales: Sequence[float | None] = scale_factors or [None] * len(size)
-        result: torch.Tensor = operator(x, size, align_corners, *scales)
-        return result
-
-    return kernel
-
-
-def _nearest(operator: Callable[..., Any]) -> Kernel:
-    """As ``_resampled``, for operators without ``align_corners``."""
-
-    def kernel(
-        x: torch.Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None = None
-    ) -> torch.Tensor:
-        size = upsample_compute_output_size(x.size(), output_size, scale_factors)
-        scales: Sequence[float | None] = scale_factors or [None] * len(size)
-        result: torch.Tensor = operator(x, size, *scales)
+        result: torch.Tensor = operator(x, size, *aligned, *scales)
         return result
 
     return kernel
@@ -85,10 +68,10 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     **{operator.default: None for operator in _NEAREST},
     _aten.dropout.default: _dropout,
     _aten.matmul.default: _matmul,
-    **{operator.vec: _nearest(operator.default) for operator in _NEAREST},
     **{
         operator.vec: _resampled(operator.default)
         for operator in (
+            *_NEAREST,
             _aten.upsample_linear1d,
             _aten.upsample_bilinear2d,
             _aten.upsample_bicubic2d,

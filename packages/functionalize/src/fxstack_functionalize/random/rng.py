@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from fxstack_functionalize.torch_compat import (
     has_effects,
     run_and_save_rng_state,
 )
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 from fxstack_functionalize.tracing.tracer import AtenTracer
 
 FRESH = frozenset(
@@ -48,10 +50,6 @@ def is_generator_state(node: object) -> bool:
 RANDOM_BETWEEN = getattr(torch.ops.aten.random, "from")
 
 
-class NeedsModesError(Exception):
-    """The fast functionalisation cannot distinguish two operators: the trace restarts with ``ModeEngine``."""
-
-
 def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that keep in-place random fills bit-identical.
 
@@ -66,7 +64,8 @@ def random_rules(tracer: AtenTracer, *, exact: bool) -> dict[Any, Callable[..., 
             return NotImplemented
         node = tracer.unwrap_proxy(self).node
         if node.target not in FRESH:
-            raise NeedsModesError
+            # The fast functionalisation cannot distinguish the two operators.
+            raise RestartTraceError(lambda captured: replace(captured, needs_modes=True))
         return fill_in_memory_order(self, p, generator)
 
     return rules | {torch.ops.aten.bernoulli.p: bernoulli}

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import batched_backward
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
-from fxstack_functionalize.runtime.backward.components import in_components
-from fxstack_functionalize.runtime.backward.double_backward import NOTHING_KEPT, SecondOrder, are_special
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, watch_hooks
+from fxstack_functionalize.runtime.backward.held import Holding, add_holding
+from fxstack_functionalize.runtime.backward.nodes import in_components, without_history
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
+from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import (
-    SavedTensor,
+    KeptTensor,
     Saving,
     add_saving,
     add_unsaving,
     saved_inputs,
-    saved_places,
 )
-from fxstack_functionalize.runtime.backward.sequential_backward import SequentialBackward, add_holding
-from fxstack_functionalize.runtime.backward.tangents import sizes_keeper
-from fxstack_functionalize.runtime.backward.unreadable import demand_readable
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
 from fxstack_functionalize.runtime.forward.modes import without_views
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
@@ -47,10 +47,11 @@ class _Case:
     shell: Shell
     plan: TrainingPlan
     saving: Saving
-    saved: tuple[SavedTensor, ...]
-    second: SecondOrder
+    saved: list[KeptTensor]
+    replay: Replay
     linked: EdgeGradients | None
-    sequential: SequentialBackward | None
+    holding: Holding | None
+    """Keeps the saved tensors; None if autograd does."""
     later: Components
     """The components of results that get their own autograd nodes."""
 
@@ -60,26 +61,26 @@ def make_function(
     plan: TrainingPlan,
     compiled: tuple[Compiled, Backwards],
     saving: Saving,
-    linked: EdgeGradients | None,
+    edges: OutputEdges | None,
 ) -> Callable[..., Any]:
     """Return a function from the call's arguments to the flat outputs of the compiled forward.
 
-    Its gradient is the compiled backward. ``linked``: the edges between results that are computed from
-    others.
+    Its gradient is the compiled backward. ``edges``: those between results that are computed from others.
     """
     forward, backwards = compiled
-    saved = plan.saved(saving)
+    saved = [each.kept(saving) for each in plan.saved]
     info = shell.info
-    # Linked results have their own nodes. Hooks that run in eager need autograd to keep the saved tensors.
-    parted = bool(info.components) and linked is None and saving is not Saving.HOOKED
-    in_turn = parted or (bool(info.sequential) and saving is not Saving.HOOKED)
-    sequential = SequentialBackward(info, plan) if in_turn else None
-    by_autograd = () if sequential is not None else saved
-    held = saved_inputs(by_autograd, len(shell.info.inputs)) if saving is Saving.PLAIN else None
-    second = SecondOrder(shell, plan.refusal, held)
-    case = _Case(
-        shell, plan, saving, saved, second, linked, sequential, info.components[1:] if parted else ()
-    )
+    # Hooks that run in eager need autograd to keep the saved tensors.
+    holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
+    holding = Holding(info, plan) if holds else None
+    # Linked results have their own nodes.
+    parted = bool(info.components) and edges is None and holds
+    by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
+    refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
+    replay = Replay(shell, refusal, saved_inputs(by_autograd, len(info.inputs)))
+    linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
+    later = info.components[1:] if parted else ()
+    case = _Case(shell, plan, saving, saved, replay, linked, holding, later)
 
     class Compiled(torch.autograd.Function):
         pass
@@ -92,7 +93,7 @@ def make_function(
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
     if parted:
-        apply = in_components(apply, info, differentiate, second)
+        apply = in_components(apply, info, differentiate, replay)
     return _cutting(apply, info.cut) if info.cut else apply
 
 
@@ -101,14 +102,7 @@ def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., 
 
     Without the detach, autograd would make their history part of the outputs' history and run it.
     """
-
-    def call(*args: Any) -> Any:
-        given = [*args]
-        for place in places:
-            given[place] = given[place].detach()
-        return apply(*given)
-
-    return call
+    return lambda *args: apply(*without_history(args, places))
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
@@ -130,17 +124,14 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     share = _custom_views(case.shell)
     if share is not None:
         source.add("results = share(args, results)", share=share)
-    if case.sequential is None:
-        add_saving(source, case.saved)
-    else:
-        add_holding(source, case.saved)
+    (add_saving if case.holding is None else add_holding)(source, case.saved)
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
-    keep_sizes = sizes_keeper(info, symbolic=case.plan.symbolic)
-    if keep_sizes is not None:
-        source.add("ctx.sizes = keep_sizes(results)", keep_sizes=keep_sizes)
-    if case.second.keeps:
-        source.add("ctx.inputs = keep(args)", keep=case.second.keep)
+    if case.plan.symbolic:
+        sizes = ", ".join(f"{position}: results[{position}].shape" for position in info.differentiable)
+        source.add(f"ctx.sizes = {{{sizes}}}")
+    if case.replay.keeps and case.linked is None:
+        source.add("ctx.inputs = keep(args)", keep=case.replay.keep)
     source.add("ctx.set_materialize_grads(False)")
     constant = [*case.plan.constant, *(at for part, _ in case.later for at in part)]
     if constant:
@@ -154,45 +145,38 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     info, saved = case.shell.info, case.saved
     source = Source()
     _add_nothing(source, info, linked=case.linked)
-    source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
-    few = bool(saved) and case.sequential is None and len(info.differentiable) > 1
-    arguments = add_unsaving(source, () if case.sequential is not None else saved, may_need_few=few)
+    arguments = add_unsaving(source, () if case.holding is not None else saved)
+    source.add(f"missing = {_missing(info)}")
     if case.linked is not None:
         source.add("if linked.is_in_pieces(ctx.linked):")
+        if case.holding is not None:
+            source.add("    holding.take(ctx.held, missing, ())")
         source.add("    return linked.gradients(ctx.linked, grads)")
         source.add("ctx.linked.release()")
-    source.add(f"missing = {_missing(info)}")
-    if few:
-        source.add("if unreadable is not None:")
-        source.add("    whole = twice or are_special(grads) or anomaly()", are_special=are_special)
-        source.add("    needed = None if whole else backwards.arguments(missing)")
-        source.add(
-            "    demand_readable(unreadable, places, needed)",
-            anomaly=anomaly.is_on,
-            demand_readable=demand_readable,
-            places=saved_places(saved),
-        )
-    _add_twice(source, case.second)
-    if case.sequential is not None:
+    if case.holding is not None:
         source.add("takes = backwards.arguments(missing)")
-        source.add("arguments = sequential.take(ctx.held, missing, takes)", sequential=case.sequential)
+        source.add("arguments = holding.take(ctx.held, missing, takes)", holding=case.holding)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
+    _add_fallback(source, case)
     if arguments:
         source.add("saved = kept = None")
     if case.saving is Saving.HOOKED and saved:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
         source.add("arguments += ctx.symbols")
-    sizes = "ctx.sizes" if sizes_keeper(info, symbolic=case.plan.symbolic) is not None else "None"
+    sizes = "ctx.sizes" if case.plan.symbolic else "None"
     source.add("with no_grad():", no_grad=torch.no_grad)
     call = f"backwards(missing, arguments, grads, {sizes})"
-    if case.second.refusal is not None:
+    if case.replay.refusal is not None:
         # A backward empties its list of arguments, so each run needs its own list.
         each = f"lambda given: backwards(missing, [*arguments], given, {sizes})"
         call = f"one_by_one({each}, grads) if several else {call}"
     source.add(f"    gradients = {call}", backwards=backwards, one_by_one=one_by_one)
-    source.add("return once(gradients, grads) if twice else tuple(gradients)")
+    if case.replay.refusal is not None:
+        source.add("if twice:")
+        source.add("    return refused(gradients, grads)", partial=partial)
+    source.add("return tuple(gradients)")
     return source.build("ctx, *grads")
 
 
@@ -212,26 +196,26 @@ def _missing(info: GraphInfo) -> str:
     return f"({', '.join(f'grads[{position}] is None' for position in info.differentiable)})"
 
 
-def _add_twice(source: Source, second: SecondOrder) -> None:
-    """Add the start of a backward that autograd records, to be differentiated again."""
-    kept = "ctx.inputs" if second.keeps else "nothing_kept"
-    source.add("once = None", nothing_kept=NOTHING_KEPT)
-    unless = ""
-    if second.refusal is not None:
-        # The compiled backward can run once for each of several gradients, but is not differentiable.
-        source.add("several = are_batched(grads)", are_batched=are_batched)
-        unless = " and (twice or not several)"
-    source.add(f"if are_special(grads){unless}:", are_special=are_special)
-    source.add(f"    return special({kept}, saved, grads)", special=second.special)
-    source.add("if twice:")
-    if second.refusal is None:
-        source.add(f"    return again({kept}, saved, grads)", again=second.gradients)
+def _add_fallback(source: Source, case: _Case) -> None:
+    """Add the gradients that the compiled backward does not have: the captured graph runs again for them."""
+    replay = case.replay
+    source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
+    source.add("special = are_special(grads)", are_special=are_special)
+    kept = "ctx.linked.kept" if case.linked else "ctx.inputs" if replay.keeps else "nothing_kept"
+    source.names["nothing_kept"] = NOTHING_KEPT
+    if replay.refusal is None:
+        source.add("if twice or special:")
+        source.add(f"    return again({kept}, saved, grads)", again=replay.gradients)
         source.add("if anomaly():", anomaly=anomaly.is_on)
-        source.add(f"    checked = by_operators({kept}, saved, grads)", by_operators=second.checked)
+        source.add(f"    checked = by_operators({kept}, saved, grads)", by_operators=replay.checked)
         source.add("    if checked is not None:")
         source.add("        return checked")
-    else:
-        source.add(f"    once = refuse({kept}, saved)", refuse=second.refuse)
+        return
+    # The compiled backward can run once for each of several gradients, but is not differentiable.
+    source.add("several = special and are_batched(grads)", are_batched=are_batched)
+    source.add("if special and (twice or not several):")
+    source.add("    raise RuntimeError(refusal)", refusal=batched_backward(replay.refusal))
+    source.add(f"refused = partial(refuse, {kept}, saved) if twice else None", refuse=replay.refuse)
 
 
 def _custom_views(shell: Shell) -> Share | None:

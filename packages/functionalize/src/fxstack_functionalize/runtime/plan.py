@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.runtime.backward.double_backward import own_names, refusal
-from fxstack_functionalize.runtime.backward.output_edges import draws, linking_refusal
-from fxstack_functionalize.runtime.backward.saved import SavedTensor, Saving, saved_tensors
+from fxstack_functionalize.runtime.backward.output_edges import Refusals, refusals
+from fxstack_functionalize.runtime.backward.saved import SavedTensor, saved_tensors
 from fxstack_functionalize.runtime.examples import Example, TensorMeta
 from fxstack_functionalize.sequential_backward import needs
 from fxstack_functionalize.torch_compat import is_contiguous_or_false
@@ -38,10 +37,7 @@ class TrainingPlan:
     tensors: range
     """Forward results that are saved tensors, and those that are saved symbols."""
     symbols: range
-    plain: tuple[SavedTensor, ...]
-    packed: tuple[SavedTensor, ...]
-    hooked: tuple[SavedTensor, ...]
-    """How the saved tensors are kept in each case of ``Saving``."""
+    saved: tuple[SavedTensor, ...]
     examples: tuple[Example, ...]
     """The metadata of the saved tensors."""
     constant: tuple[int, ...]
@@ -49,23 +45,12 @@ class TrainingPlan:
     tangents: tuple[TangentPlan, ...]
     targets: tuple[int, ...]
     """For each result of the backward the input whose gradient it is."""
-    shapes: tuple[tuple[int, tuple[Any, ...]], ...]
-    """The size of each differentiable flat output."""
     symbolic: bool
     """Whether a tangent has symbolic sizes."""
-    sources: tuple[tuple[int, tuple[int, ...]], ...]
-    """For each input with a gradient, the differentiable outputs on which the gradient depends."""
     needs: tuple[tuple[int, ...], ...]
-    """For each saved tensor the outputs whose gradients need it; empty unless outputs can go in sequence."""
-    refusal: str | None
-    """The reason why the captured graph cannot be differentiated again in eager, or None."""
-    linking: str | None
-    """The reason why the graph cannot run again for gradients between its results, or None."""
-    draws: bool
-    """Whether the graph draws random numbers."""
-
-    def saved(self, saving: Saving) -> tuple[SavedTensor, ...]:
-        return {Saving.PLAIN: self.plain, Saving.PACKED: self.packed}.get(saving, self.hooked)
+    """For each saved tensor the outputs whose gradients need it; empty if there is one such output."""
+    refusals: Refusals
+    """The reasons why the captured graph cannot run again in eager."""
 
 
 def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
@@ -74,10 +59,6 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
     forward, backward = partition.forward.signature, partition.backward.signature
     tensors, symbols = _saved_layout(partition, info.output_count)
     names = [spec.name for spec in traced.stage_graph.signature.inputs]
-    plain, packed, hooked = (
-        tuple(saved_tensors(partition, info, tensors, names, saving))
-        for saving in (Saving.PLAIN, Saving.PACKED, Saving.HOOKED)
-    )
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
     number = {name: index for index, name in enumerate(names)}
     tangents = _tangents(traced)
@@ -87,9 +68,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         backward_results=len(backward.outputs),
         tensors=tensors,
         symbols=symbols,
-        plain=plain,
-        packed=packed,
-        hooked=hooked,
+        saved=saved_tensors(partition, info, tensors, names),
         examples=tuple(described(results[position].meta["val"]) for position in tensors),
         constant=_constant_tensors(traced),
         tangents=tuple(
@@ -97,15 +76,9 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
             for spec in backward.inputs_of(InputKind.TANGENT)
         ),
         targets=tuple(number[str(spec.target)] for spec in backward.outputs),
-        shapes=tuple((position_of[name], tuple(t.shape)) for name, t in tangents.items()),
         symbolic=any(example._has_symbolic_sizes_strides for example in tangents.values()),
-        sources=_sources(traced, position_of),
-        needs=needs(partition.backward, position_of)[: len(tensors)]
-        if info.sequential or info.components
-        else (),
-        refusal=refusal(traced),
-        linking=linking_refusal(traced, own_names),
-        draws=draws(traced),
+        needs=needs(partition.backward, position_of)[: len(tensors)] if len(position_of) > 1 else (),
+        refusals=refusals(traced),
     )
 
 
@@ -149,30 +122,4 @@ def _constant_tensors(traced: Traced) -> tuple[int, ...]:
         if position not in differentiable
         and isinstance(node, torch.fx.Node)
         and isinstance(node.meta.get("val"), torch.Tensor)
-    )
-
-
-def _sources(traced: Traced, position_of: dict[str, int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return for each input's gradient the differentiable outputs on which it depends in the joint graph.
-
-    A gradient that does not depend on tangents (zeros for ``copysign``, the input itself for ``cummax`` of an
-    empty tensor), or has such a summand, does not show its outputs: use reachability in the autograd graph
-    instead.
-    """
-    own = {name: frozenset({position}) for name, position in position_of.items()}
-    reach: dict[torch.fx.Node, frozenset[int]] = {}
-    partly: set[torch.fx.Node] = set()
-    graph = traced.stage_graph.graph_module.graph
-    for node in graph.nodes:
-        before = [used for used in node.all_input_nodes if reach[used]]
-        reach[node] = own.get(node.name) or frozenset().union(*(reach[used] for used in before))
-        added = node.target is torch.ops.aten.add.Tensor and len(before) < len(node.args)
-        if not reach[node] or added or partly.intersection(before):
-            partly.add(node)
-    values: Any = graph.output_node().args[0]
-    nodes = traced.info.sources
-    return tuple(
-        (index, leading if value in partly else tuple(sorted(reach[value])))
-        for (index, leading), value in zip(nodes, values[traced.info.output_count :], strict=True)
-        if isinstance(value, torch.fx.Node)
     )

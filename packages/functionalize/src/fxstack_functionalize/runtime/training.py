@@ -15,7 +15,7 @@ from fxstack_functionalize.hooks.joint import hooks_in_joint
 from fxstack_functionalize.hooks.pair import HookPair
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
+from fxstack_functionalize.runtime.backward.output_edges import plan_links
 from fxstack_functionalize.runtime.backward.saved import Saving
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled
 from fxstack_functionalize.runtime.forward.hooked import HookedCalls, top_hooks
@@ -109,16 +109,18 @@ class _Training:
         self._lock = RLock()
         self._pair: Pair | None = None
         self._apply: dict[Saving, Apply] = {}
-        self.linked = EdgeGradients.of(program.shell)
+        self.edges = plan_links(program.shell)
         self._mode = program.shell.captured.fake_mode
         self.guards_are_made = False
         """Whether the caller has taken the guards on symbolic sizes: then no guard may be added."""
 
-    def plain(self, *args: object) -> Sequence[Any]:
-        return self.function(Saving.PLAIN)(*args)
+    def lazily(self, saving: Saving) -> Apply:
+        """Return ``function(saving)``, made at the first call."""
 
-    def eager_hooks(self, *args: object) -> Sequence[Any]:
-        return self.function(Saving.HOOKED)(*args)
+        def run(*args: object) -> Sequence[Any]:
+            return self.function(saving)(*args)
+
+        return run
 
     def function(self, saving: Saving) -> Apply:
         """Return the function without inlined hooks. Its graphs are compiled once."""
@@ -130,20 +132,25 @@ class _Training:
         return self._apply[saving]
 
     def _function(self, pair: Pair, saving: Saving) -> Apply:
-        if self.linked is not None:
-            self.linked.plan = pair.plan
         compiled = (pair.forward, pair.backwards)
-        return make_function(self.program.shell, pair.plan, compiled, saving, self.linked)
+        return make_function(self.program.shell, pair.plan, compiled, saving, self.edges)
 
-    def inlined(self, pair: HookPair) -> Apply:
-        """Compile the graphs with ``pair`` inlined.
+    def inlined(self, hooks: tuple[Any, Any]) -> Apply:
+        """Compile the graphs with a pair of ``hooks`` inlined.
 
         Raises:
             NotTraceableError: if a hook cannot be traced, or needs a guard on a symbolic size after the
                 guards were taken.
         """
         before = self._guard_count()
-        made = self._inlined(pair)
+        pair = HookPair(*hooks, self._mode, self.stages.decompositions)
+        traced = self.program.traced()
+        if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
+            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
+            partition = self.stages.partition(joint)
+        else:
+            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
+        made = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
         if self.guards_are_made and self._guard_count() != before:
             raise NotTraceableError("it decides by a size that the compiled graph keeps symbolic")
         return made
@@ -152,18 +159,6 @@ class _Training:
         shapes = self._mode.shape_env
         return 0 if shapes is None else len(shapes.guards)
 
-    def _inlined(self, pair: HookPair) -> Apply:
-        traced = self.program.traced()
-        if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
-            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
-            partition = self.stages.partition(joint)
-        else:
-            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
-        return self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
-
-    def pair(self, hooks: tuple[Any, Any]) -> HookPair:
-        return HookPair(*hooks, self._mode, self.stages.decompositions)
-
 
 def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any]:
     """Return the callable with the captured graph's own signature.
@@ -171,9 +166,9 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
     The graphs for the present saved-tensor hooks (usually none) are compiled now, others at their first use.
     """
     training = _Training(program, options)
-    hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.eager_hooks, training.pair)
+    hooked = HookedCalls(options.saved_tensor_hooks, training.inlined, training.lazily(Saving.HOOKED))
     hooks = top_hooks(False)
-    plain: Apply = training.plain
+    plain = training.lazily(Saving.PLAIN)
     if hooks is None or hooked.find(hooks) is None:
         plain = training.function(Saving.PLAIN)
     training.guards_are_made = True
@@ -184,5 +179,5 @@ def training_wrapper(program: Program, options: AotOptions) -> Callable[..., Any
             "flat = plain(*args) if hooks is None else hooked(hooks, args)", plain=plain, hooked=hooked
         )
 
-    made = wrapper(program.shell, options, FORWARD, compute, training.linked)
+    made = wrapper(program.shell, options, FORWARD, compute, training.edges)
     return made if program.shell.info.grad_mode else torch.enable_grad()(made)

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.backward import anomaly
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.calling import FORWARD
 from fxstack_functionalize.runtime.forward.first_call import FirstCall
 from fxstack_functionalize.runtime.forward.mutation import early_rises, raise_version, write_back
@@ -31,7 +31,7 @@ def wrapper(
     options: AotOptions,
     role: str,
     compute: Callable[[Source], None],
-    linked: EdgeGradients | None = None,
+    edges: OutputEdges | None = None,
 ) -> Callable[..., Any]:
     """Generate the callable. ``compute`` adds the statement that computes ``flat`` from ``args``."""
     source = Source()
@@ -45,7 +45,7 @@ def wrapper(
     write = write_back(shell)
     if write is not None:
         source.add("write(args, flat)", write=write)
-    *aliases, result = output_lines(shell, source.names, linked)
+    *aliases, result = output_lines(shell, source.names, edges)
     for line in aliases:
         source.add(line)
     relayout = relayout_inputs(shell)
@@ -69,7 +69,7 @@ def _errors(source: Source, shell: Shell, options: AotOptions, undone: Sequence[
     source.add("if failure is not None:")
     for line in undone:
         source.add(f"    {line}")
-    given = f"args[:{_own_count(shell)}]"
+    given = f"args[:{shell.captured.own_count}]"
     source.add(f"    return on_error(failure, eager.forward, {given})", on_error=options.on_error)
 
 
@@ -82,11 +82,6 @@ def _add_changes_before(source: Source, shell: Shell) -> list[str]:
         source.add(f"raise_version(args[{index}], {rise})", raise_version=raise_version)
     undone = [f"args[{index}].requires_grad_(False)" for index in leaves]
     return undone + [f"raise_version(args[{index}], {-rise})" for index, rise in rises.items()]
-
-
-def _own_count(shell: Shell) -> int:
-    """Return the number of the captured graph's own arguments."""
-    return len(shell.captured.graph_module.graph.find_nodes(op="placeholder"))
 
 
 def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
@@ -110,19 +105,6 @@ def _add_arguments(source: Source, shell: Shell, *, trains: bool) -> None:
         source.add(f"args = (*args, {items})")
     if guard is not None:
         source.add("if not same_sharing(args):", same_sharing=guard)
-        source.add(f"    return eager(*args[:{_own_count(shell)}])")
+        source.add(f"    return eager(*args[:{shell.captured.own_count}])")
     if bases is not None:
         source.add("args = (*args, *bases(args))", bases=bases)
-
-
-def add_without_grad(source: Source) -> None:
-    """Open a block in which grad mode is off. ``end_without_grad`` closes the block."""
-    source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
-    source.add("try:")
-    source.depth += 1
-
-
-def end_without_grad(source: Source) -> None:
-    source.depth -= 1
-    source.add("finally:")
-    source.add("    set_grad(True)")

@@ -16,7 +16,7 @@ from fxstack_functionalize.metadata.records import OutputSource
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared, flat_module
-from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_of, rebuild_all
+from fxstack_functionalize.subclasses.layout import Layout, flatten_all, layout_of, leaves_all, rebuild_all
 from fxstack_functionalize.subclasses.training import trained_callable
 from fxstack_functionalize.torch_compat import FakeTensorMode, pytree
 from fxstack_functionalize.tracing.inputs import mode_of, prepare, to_fake
@@ -91,10 +91,6 @@ def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple
     )
 
 
-def _width(graph: Desugared) -> int:
-    return sum(len(layout.leaves) for layout in graph.outputs)
-
-
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
 
@@ -113,7 +109,7 @@ def _training(
     graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode, how: Compiling
 ) -> Callable[..., Any]:
     with mode, torch.no_grad():
-        tangents = [leaf.zeros(leaf.size, leaf.stride) for layout in graph.tangents for leaf in layout.leaves]
+        tangents = [leaf.zeros(leaf.size, leaf.stride) for leaf in leaves_all(graph.tangents)]
     with torch.no_grad():
         module = flat_module(graph.joint, len(flat) + len(tangents))
         captured = prepare(module, [*flat, *tangents])
@@ -127,20 +123,14 @@ def _training(
 def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     """Return the functional graph of values and gradients with the signature of a joint graph."""
     stage = traced.stage_graph
-    count = _width(graph)
+    count = len(leaves_all(graph.outputs))
     if traced.info.mutated or any(
         seen.source not in (OutputSource.VALUE, OutputSource.CONSTANT) for seen in traced.info.outputs
     ):
         raise _not_supported("a training graph over wrapper subclasses changes or returns its inputs")
     names = [spec.name for spec in stage.signature.outputs]
-    leaves = [leaf for layout in graph.tangents for leaf in layout.leaves]
-    starts = _starts([layout.leaves for layout in graph.outputs])
-    owners = [
-        starts[place] + offset
-        for place in graph.differentiable
-        for offset in range(len(graph.outputs[place].leaves))
-    ]
-    assert len(owners) == len(leaves)
+    spans = _spans(graph.outputs)
+    owners = [position for place in graph.differentiable for position in spans[place]]
     given = stage.signature.inputs
     new_inputs = (
         *given[:inputs],
@@ -149,7 +139,7 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
             for spec, owner in zip(given[inputs:], owners, strict=True)
         ),
     )
-    tensors = _tensors(graph.inputs)
+    tensors = _spans(graph.inputs)
     # A gradient may have another class and more tensors than its input: extra ones belong to the last tensor.
     targets = [
         given[tensors[place][min(offset, len(tensors[place]) - 1)]].name
@@ -169,18 +159,10 @@ def _as_joint(graph: Desugared, traced: Traced, inputs: int) -> Traced:
     return replace(traced, stage_graph=joint)
 
 
-def _starts(parts: Sequence[Sequence[Any]]) -> list[int]:
-    """Return the position of each value's first part among the parts of all values."""
-    return list(accumulate(map(len, parts), initial=0))[:-1]
-
-
-def _tensors(layouts: Sequence[Layout]) -> list[list[int]]:
-    """Return for each value the positions of its plain tensors among the parts of all values."""
-    starts = _starts([layout.holds for layout in layouts])
-    return [
-        [start + offset for offset, is_tensor in enumerate(layout.holds) if is_tensor]
-        for start, layout in zip(starts, layouts, strict=True)
-    ]
+def _spans(layouts: Sequence[Layout]) -> list[range]:
+    """Return for each value the positions of its plain tensors among those of all values."""
+    ends = list(accumulate(len(layout.leaves) for layout in layouts))
+    return [range(end - len(layout.leaves), end) for end, layout in zip(ends, layouts, strict=True)]
 
 
 def guarded_by_eager(run: Callable[..., Any], module: GraphModule, options: AotOptions) -> Callable[..., Any]:

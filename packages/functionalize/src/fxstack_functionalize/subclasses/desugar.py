@@ -21,6 +21,8 @@ from fxstack_functionalize.subclasses.layout import (
     assemble_all,
     flatten_all,
     layout_of,
+    leaves_all,
+    numbers_all,
     rebuild_all,
     tensors_all,
 )
@@ -68,11 +70,11 @@ class Desugared:
 
     def joint(self, *flat: object) -> tuple[Any, ...]:
         """Map inputs and tangents to outputs and gradients, all as plain tensors."""
-        count = sum(len(layout.holds) for layout in self.inputs)
+        count = len(leaves_all(self.inputs)) + len(numbers_all(self.inputs))
         arguments = self._leaves(rebuild_all(self.inputs, flat[:count]))
         values = self.run(arguments)
         wanted = [values[place] for place in self.differentiable]
-        tangents = assemble_all(self.tangents, flat[count:])
+        tangents = assemble_all(self.tangents, flat[count:], numbers_all(self.tangents))
         leaves = [arguments[place] for place in self.trained]
         with torch_compat.DisableAutocast():  # eager's backward runs outside the autocast region
             found = torch.autograd.grad(wanted, leaves, tangents, allow_unused=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,6 @@ class Plain:
     stride: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
     device: torch.device | None = None
-
-    def flatten(self, value: object) -> Iterator[Any]:
-        yield value
 
     def tensors(self, value: object) -> Iterator[Any]:
         yield value
@@ -56,17 +53,13 @@ class Plain:
     def numbers(self) -> tuple[torch.SymInt, ...]:
         return ()
 
-    @property
-    def holds(self) -> tuple[bool, ...]:
-        return (True,)
+    def sizes(self, _value: object) -> Iterator[Any]:
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A tensor of class ``cls``: inner tensors by attribute, and context.
-
-    Symbolic numbers in its own size and strides are parts too, behind the inner tensors.
-    """
+    """A tensor of class ``cls``: inner tensors by attribute, and context."""
 
     cls: Any
     parts: tuple[tuple[str, Layout], ...]
@@ -74,10 +67,10 @@ class Wrapper:
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
-    def flatten(self, value: Any) -> Iterator[Any]:
-        """Yield all parts of a value: those of its inner tensors, then its symbolic numbers."""
+    def sizes(self, value: Any) -> Iterator[Any]:
+        """Yield the numbers of a value that are symbolic here: those of inner tensors, then its own."""
         for name, layout in self.parts:
-            yield from layout.flatten(getattr(value, name))
+            yield from layout.sizes(getattr(value, name))
         given = (*value.size(), *value.stride())
         known = (*self.size, *self.stride)
         yield from (new for new, old in zip(given, known, strict=True) if _is_symbolic(old))
@@ -119,15 +112,10 @@ class Wrapper:
     @property
     def numbers(self) -> tuple[torch.SymInt, ...]:
         """Return the symbolic sizes and strides in the order in which ``assemble`` takes them."""
-        inner = (number for _, layout in self.parts for number in layout.numbers)
-        own = (number for number in (*self.size, *self.stride) if _is_symbolic(number))
-        return (*inner, *own)
-
-    @property
-    def holds(self) -> tuple[bool, ...]:
-        """Return for each part of ``flatten`` whether it is a tensor (and not a number)."""
-        inner = (is_tensor for _, layout in self.parts for is_tensor in layout.holds)
-        return (*inner, *(False for n in (*self.size, *self.stride) if _is_symbolic(n)))
+        return (
+            *numbers_all(layout for _, layout in self.parts),
+            *filter(_is_symbolic, (*self.size, *self.stride)),
+        )
 
 
 Layout = Plain | Wrapper
@@ -155,26 +143,34 @@ def layout_of(value: object) -> Layout:
     return Wrapper(type(value), parts, context, tuple(value.size()), tuple(value.stride()))
 
 
-def flatten_all(layouts: tuple[Layout, ...], values: Any) -> list[Any]:
-    """Return the parts of several values, in order."""
-    return [part for layout, value in zip(layouts, values, strict=True) for part in layout.flatten(value)]
+def flatten_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
+    """Return the parts of several values: the plain tensors of all, then the symbolic numbers of all."""
+    sizes = [size for layout, value in zip(layouts, values, strict=True) for size in layout.sizes(value)]
+    return tensors_all(layouts, values) + sizes
 
 
-def rebuild_all(layouts: tuple[Layout, ...], parts: Any) -> list[Any]:
+def rebuild_all(layouts: Sequence[Layout], parts: Sequence[Any]) -> list[Any]:
     """Return the values whose parts ``flatten_all`` gave."""
-    remaining = iter(parts)
-    return [layout.assemble(remaining, remaining) for layout in layouts]
+    count = len(leaves_all(layouts))
+    return assemble_all(layouts, parts[:count], parts[count:])
 
 
-def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any = None) -> list[Any]:
-    """Return the values of these plain tensors. Without ``numbers`` use the symbols of the layouts."""
-    remaining = iter(tensors)
-    if numbers is not None:
-        given = iter(numbers)
-        return [layout.assemble(remaining, given) for layout in layouts]
-    return [layout.assemble(remaining, iter(layout.numbers)) for layout in layouts]
+def assemble_all(layouts: Iterable[Layout], tensors: Any, numbers: Any) -> list[Any]:
+    """Return the values of these plain tensors and symbolic numbers."""
+    remaining, given = iter(tensors), iter(numbers)
+    return [layout.assemble(remaining, given) for layout in layouts]
 
 
 def tensors_all(layouts: Iterable[Layout], values: Any) -> list[Any]:
     """Return the plain tensors (and values that are no tensors) without symbolic numbers."""
     return [part for layout, value in zip(layouts, values, strict=True) for part in layout.tensors(value)]
+
+
+def leaves_all(layouts: Iterable[Layout]) -> list[Plain]:
+    """Return the layouts of the plain tensors of several values."""
+    return [leaf for layout in layouts for leaf in layout.leaves]
+
+
+def numbers_all(layouts: Iterable[Layout]) -> tuple[Any, ...]:
+    """Return the symbolic numbers of several layouts in the order of ``flatten_all``."""
+    return tuple(number for layout in layouts for number in layout.numbers)

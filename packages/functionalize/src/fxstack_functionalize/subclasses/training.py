@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +14,15 @@ from fxstack_functionalize.runtime.calling import FORWARD, check_results, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast
 from fxstack_functionalize.runtime.training import Stages
 from fxstack_functionalize.subclasses.desugar import Desugared
-from fxstack_functionalize.subclasses.layout import Layout, Plain, assemble_all, flatten_all, tensors_all
+from fxstack_functionalize.subclasses.layout import (
+    Layout,
+    Plain,
+    assemble_all,
+    flatten_all,
+    leaves_all,
+    numbers_all,
+    tensors_all,
+)
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import evaluable, filler
@@ -40,7 +47,7 @@ def trained_callable(
     count = len(partition.backward.signature.outputs)
     backward = LazyBackward(stages.now_or_later(partition.backward), count)
     expected = len(partition.forward.signature.outputs)
-    compiled = _function(graph, forward, backward, _Sizes.of(graph, captured), expected)
+    compiled = _function(graph, forward, backward, _sizes(graph, captured), expected)
     spec = graph.spec
 
     def run(*args: object) -> Any:
@@ -49,56 +56,45 @@ def trained_callable(
     return run if graph.grad_mode else torch.enable_grad()(run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """Numbers of results that depend on sizes: constants for static sizes, else functions of arguments."""
+def _sizes(graph: Desugared, captured: Captured) -> Callable[[Sequence[Any]], Any]:
+    """Return a function from the arguments to the numbers of results that depend on sizes.
 
-    strides: Callable[[Sequence[Any]], Any]
-    """The strides of the plain tensors of outputs."""
-    outputs: Callable[[Sequence[Any]], Any]
-    """The symbolic numbers of outputs."""
-    gradients: Callable[[Sequence[Any]], Any]
-    tangents: Callable[[Sequence[Any]], Any]
-    """For each differentiable output: its symbolic numbers, and sizes and strides of its plain tensors."""
-
-    @classmethod
-    def of(cls, graph: Desugared, captured: Captured) -> _Sizes:
-        leaves = [leaf for layout in graph.outputs for leaf in layout.leaves]
-        gradients = [layout for layout in graph.gradients if layout is not None]
-        nests = (
-            tuple(leaf.stride for leaf in leaves),
-            tuple(number for layout in graph.outputs for number in layout.numbers),
-            tuple(number for layout in gradients for number in layout.numbers),
-            tuple(
-                (layout.numbers, tuple((leaf.size, leaf.stride) for leaf in layout.leaves))
-                for layout in graph.tangents
-            ),
+    The strides of the plain tensors of outputs; the symbolic numbers of outputs, and of gradients; for each
+    differentiable output its symbolic numbers, and sizes and strides of its plain tensors.
+    """
+    nests = (
+        tuple(leaf.stride for leaf in leaves_all(graph.outputs)),
+        numbers_all(graph.outputs),
+        numbers_all(layout for layout in graph.gradients if layout is not None),
+        tuple(
+            (layout.numbers, tuple((leaf.size, leaf.stride) for leaf in layout.leaves))
+            for layout in graph.tangents
+        ),
+    )
+    if not evaluable(captured, pytree.tree_leaves(nests)):
+        raise UnsupportedGraphError(
+            "a training graph over wrapper subclasses has results whose sizes depend on data",
+            why="their wrappers are made of sizes that follow from the arguments",
+            fix="compute them outside of the compiled function",
         )
-        if not evaluable(captured, pytree.tree_leaves(nests)):
-            raise UnsupportedGraphError(
-                "a training graph over wrapper subclasses has results whose sizes depend on data",
-                why="their wrappers are made of sizes that follow from the arguments",
-                fix="compute them outside of the compiled function",
-            )
-        return cls(*(filler(captured, nest) for nest in nests))
+    return filler(captured, nests)
 
 
 def _function(
     graph: Desugared,
     forward: Callable[[list[Any]], Sequence[Any]],
     backward: Callable[[list[Any]], Sequence[Any]],
-    sizes: _Sizes,
+    sizes: Callable[[Sequence[Any]], Any],
     expected: int,
 ) -> type[torch.autograd.Function]:
-    leaves = [leaf for layout in graph.outputs for leaf in layout.leaves]
+    leaves = leaves_all(graph.outputs)
     constant = set(range(len(graph.outputs))) - set(graph.differentiable)
 
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
             given = flatten_all(graph.inputs, args)
-            ctx.gradients, ctx.tangents = sizes.gradients(given), sizes.tangents(given)
-            strides, numbers = sizes.strides(given), sizes.outputs(given)
+            strides, numbers, ctx.gradients, ctx.tangents = sizes(given)
             flat = check_results(forward(given), expected, FORWARD)
             parts = map(Plain.restride, leaves, flat, strides)
             values = assemble_all(graph.outputs, parts, numbers)

@@ -9,8 +9,8 @@ both, autograd is on top, so it records gradients on the functional tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import torch
 
@@ -20,54 +20,51 @@ from fxstack_functionalize.random.rng import ExactRandomMode
 from fxstack_functionalize.torch_compat import FunctionalTensor, FunctionalTensorMode, no_dispatch
 
 
-class Engine(Protocol):
+class Engine:
     """Wraps tensors so that operators on them are functional, and unwraps the results."""
 
-    relayouts: list[tuple[torch.Tensor, Relayout]]
-    """The in-place changes of tensors' metadata, in order."""
-    cut_off_from: dict[int, torch.Tensor]
-    """By storage: the tensor from which other tensors on it were detached."""
-    views_of_leaves: set[int]
-    """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
-    gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]]
-    """By storage: its owner and eager's strides, if these have gaps that the present value lacks."""
-    moved: dict[int, tuple[torch.Tensor, Any]]
-    """By storage: its owner and eager's storage offset, if the present value has another offset."""
-    has_absolute_views: set[int]
-    """The storages with ``as_strided`` views, whose offsets count from the start of the storage."""
-    flat_views: bool
-    """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
+    def __init__(self, *, flat_views: bool = False) -> None:
+        self.flat_views = flat_views
+        """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
+        self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
+        """The in-place changes of tensors' metadata, in order."""
+        self.cut_off_from: dict[int, torch.Tensor] = {}
+        """By storage: the tensor from which other tensors on it were detached."""
+        self.views_of_leaves: set[int] = set()
+        """The ids of inputs that are views of leaves with a gradient: autograd forbids to change them."""
+        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
+        """By storage: its owner and eager's strides, if these have gaps that the present value lacks."""
+        self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
+        """By storage: its owner and eager's storage offset, if the present value has another offset."""
+        self.has_absolute_views: set[int] = set()
+        """The storages with ``as_strided`` views, whose offsets count from the start of the storage."""
 
-    def active(self) -> Any:
+    def active(self) -> AbstractContextManager[Any]:
         """Return the context in which wrapped tensors can be used."""
+        raise NotImplementedError
 
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
         """Return a functional tensor over ``inner`` that requires no gradient."""
+        raise NotImplementedError
 
     def core(self, wrapped: torch.Tensor) -> torch.Tensor:
         """Return the C++ functional tensor, which records mutations and views."""
+        return wrapped
 
     def is_functional(self, value: object) -> bool:
         """Return whether ``value`` is wrapped."""
+        raise NotImplementedError
 
     def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
         """Return ``wrapped`` with its own version counter."""
+        return wrapped.data
 
     def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
         """Update the wrapper around the core of ``wrapped`` after ``wrapped.set_(source)`` was called."""
 
 
-class DispatcherEngine:
+class DispatcherEngine(Engine):
     """Uses the C++ functionalisation kernels directly below autograd."""
-
-    def __init__(self, *, flat_views: bool = False) -> None:
-        self.flat_views = flat_views
-        self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
-        self.cut_off_from: dict[int, torch.Tensor] = {}
-        self.views_of_leaves: set[int] = set()
-        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
-        self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
-        self.has_absolute_views: set[int] = set()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -80,31 +77,16 @@ class DispatcherEngine:
     def wrap(self, inner: torch.Tensor) -> torch.Tensor:
         return cast("torch.Tensor", torch_compat.to_functional_tensor(inner))
 
-    def core(self, wrapped: torch.Tensor) -> torch.Tensor:
-        return wrapped
-
     def is_functional(self, value: object) -> bool:
         return isinstance(value, torch.Tensor) and torch_compat.is_functional_tensor(value)
 
-    def apart(self, wrapped: torch.Tensor) -> torch.Tensor:
-        return wrapped.data
 
-    def set_outside(self, wrapped: torch.Tensor, source: torch.Tensor) -> None:
-        pass
-
-
-class ModeEngine:
+class ModeEngine(Engine):
     """Uses the same kernels through ``FunctionalTensorMode``."""
 
     def __init__(self, *, flat_views: bool = False) -> None:
-        self.flat_views = flat_views
+        super().__init__(flat_views=flat_views)
         self.mode = ExactRandomMode(_allow_token_discovery=True)
-        self.relayouts: list[tuple[torch.Tensor, Relayout]] = []
-        self.cut_off_from: dict[int, torch.Tensor] = {}
-        self.views_of_leaves: set[int] = set()
-        self.gapped: dict[int, tuple[torch.Tensor, Sequence[Any]]] = {}
-        self.moved: dict[int, tuple[torch.Tensor, Any]] = {}
-        self.has_absolute_views: set[int] = set()
 
     def active(self) -> FunctionalTensorMode:
         return self.mode
@@ -144,6 +126,5 @@ def storage_key(wrapped: torch.Tensor) -> int:
     """Return the identity of the functional storage. Unwrap vmap levels, which have none on torch 2.11."""
     while torch_compat.is_batchedtensor(wrapped):
         wrapped = torch_compat.get_unwrapped(wrapped)
-    return int(
-        torch_compat.storage_address(wrapped)
-    )  # reading the storage itself would prevent it from growing
+    # Reading the storage itself would prevent it from growing.
+    return int(torch_compat.storage_address(wrapped))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -118,6 +118,16 @@ def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> Non
     graph.eliminate_dead_code(
         is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
     )
+
+
+def with_graph(
+    stage: StageGraph, graph: torch.fx.Graph, inputs: Sequence[InputSpec], copies: Mapping[Node, Node]
+) -> StageGraph:
+    """Return ``stage`` with another graph and its ``inputs``. Names of outputs follow ``copies`` of nodes."""
+    names = {old.name: new.name for old, new in copies.items()}
+    outputs = tuple(replace(spec, name=names.get(str(spec.name))) for spec in stage.signature.outputs)
+    signature = replace(stage.signature, inputs=tuple(inputs), outputs=outputs)
+    return StageGraph(make_graph_module(stage.graph_module, graph), signature)
 
 
 def has_effect(node: Node) -> bool:

@@ -7,8 +7,9 @@ tensors keep their mode and symbols.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, cast
 
 import sympy
@@ -55,12 +56,27 @@ class Captured:
     fake_mode: FakeTensorMode
     keep_views: bool = False
     """Whether an input that is a view and gains a history is also a view in the trace."""
+    needs_modes: bool = False
+    """Whether only the general functionalisation can trace the graph (``ModeEngine``)."""
     flat_views: bool = False
     """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
 
     @property
+    def own_count(self) -> int:
+        """Return the number of the captured graph's own inputs. Lifted tensors, symbols and bases follow."""
+        return len(self.graph_module.graph.find_nodes(op="placeholder"))
+
+    @property
     def lifted(self) -> tuple[torch.Tensor, ...]:
         return tuple(spec.real for spec in self.inputs if spec.real is not None)
+
+
+class RestartTraceError(Exception):
+    """The trace has to restart with the inputs or views that ``change`` returns, represented differently."""
+
+    def __init__(self, change: Callable[[Captured], Captured]) -> None:
+        self.change = change
+        super().__init__()
 
 
 def find_fake_mode(values: Sequence[Any]) -> FakeTensorMode | None:
@@ -114,7 +130,9 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
     ]
     position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
     inputs += [
-        CapturedInput(path.replace(".", "_"), _owned_kind(tensor), to_fake(mode, tensor), path, tensor)
+        CapturedInput(
+            path.replace(".", "_"), _kind_of(tensor, InputKind.BUFFER), to_fake(mode, tensor), path, tensor
+        )
         for path, tensor in lifted
     ]
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}
@@ -189,14 +207,10 @@ def _not_supported(what: str) -> UnsupportedGraphError:
     )
 
 
-def _kind_of(value: object) -> InputKind:
+def _kind_of(value: object, otherwise: InputKind = InputKind.USER_INPUT) -> InputKind:
     if isinstance(value, torch.SymInt):
         return InputKind.SYMBOL
-    return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else InputKind.USER_INPUT
-
-
-def _owned_kind(tensor: torch.Tensor) -> InputKind:
-    return InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
+    return InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else otherwise
 
 
 def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
@@ -204,7 +218,7 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(graph_module, node.target)
+            value = attrgetter(node.target)(graph_module)
             if isinstance(value, torch.Tensor):
                 found.setdefault(node.target, value)
         elif node.op == "call_module":
@@ -216,10 +230,3 @@ def _owned_tensors(graph_module: GraphModule) -> dict[str, torch.Tensor]:
             for path, tensor in named:
                 found.setdefault(path, tensor)
     return found
-
-
-def _attribute(root: torch.nn.Module, path: str) -> Any:
-    value: Any = root
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value

@@ -19,7 +19,7 @@ from fxstack_functionalize.operators.recurrent import steps_in, steps_of
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
 from fxstack_functionalize.tracing.engine import Engine, current_value
-from fxstack_functionalize.tracing.regions import region_of
+from fxstack_functionalize.tracing.regions import REGIONS
 from fxstack_functionalize.tracing.tracer import AtenTracer
 
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {**ONE_HOT, **FUSED}
@@ -57,7 +57,7 @@ class CapturedRun:
                 return self._load(node.args[0])
             self.tracer.enter_origin(node.meta, node.name)
             try:
-                self.env[node] = _RUNNERS[node.op](self, node)
+                self.env[node] = getattr(self, node.op)(node)
             except Exception as error:
                 error.add_note(_where(node))
                 raise
@@ -71,13 +71,12 @@ class CapturedRun:
         if node.target is torch_compat.set_grad_enabled and not self.differentiable:
             return None
         demand_unchanged(node.target, args, node.kwargs)
-        region = region_of(node.target)
-        if region is None:
-            if isinstance(node.target, HigherOrderOperator):
-                _forget_values(self.engine, args)
-            target = FUNCTIONS.get(node.target, node.target)
-            return self._call(target, args, self._load(node.kwargs))
-        return region(self.tracer, *args, **self._load(node.kwargs))
+        if node.target in REGIONS:
+            return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
+        if isinstance(node.target, HigherOrderOperator):
+            _forget_values(self.engine, args)
+        target = FUNCTIONS.get(node.target, node.target)
+        return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
@@ -111,14 +110,6 @@ class CapturedRun:
         if path in self.owned:
             return self.owned[path]
         return operator.attrgetter(path)(self.module)
-
-
-_RUNNERS: dict[str, Callable[[CapturedRun, Node], Any]] = {
-    "call_function": CapturedRun.call_function,
-    "call_method": CapturedRun.call_method,
-    "call_module": CapturedRun.call_module,
-    "get_attr": CapturedRun.get_attr,
-}
 
 
 def _forget_values(engine: Engine, args: object) -> None:

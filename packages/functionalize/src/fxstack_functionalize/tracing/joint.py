@@ -14,11 +14,12 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.new_leaves import leaves_behind
+from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.errors import FunctionalizeError, UnsupportedGraphError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.operators.size_independent import either_way
-from fxstack_functionalize.random.rng import NeedsModesError
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 from fxstack_functionalize.tracing.session import Session
 
 
@@ -49,11 +50,12 @@ def _gradients(
     outputs: list[Any], leaves: list[Any], tangents: list[Any], shapes: ShapeEnv | None
 ) -> Sequence[Any]:
     try:
-        with _backward_autocast_off(), _no_checks_for_nan(), either_way(shapes):
+        # Eager's backward runs outside the autocast region of its forward.
+        with torch_compat.DisableAutocast(), _no_checks_for_nan(), either_way(shapes):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
             gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
             return gradients[: len(leaves)]
-    except (FunctionalizeError, NeedsModesError):
+    except (FunctionalizeError, RestartTraceError):
         raise
     except Exception as error:
         raise UnsupportedGraphError(
@@ -79,10 +81,7 @@ class _Tangent:
 def _tangent(session: Session, number: int, output: torch.Tensor) -> _Tangent:
     """Make the gradient of ``output`` an input: same size, dense in the output's dimension order."""
     plain = session.value(output)
-    plain_only = torch_compat.ExcludeDispatchKeyGuard(
-        torch_compat.DispatchKeySet(torch_compat.DispatchKey.Functionalize)
-    )
-    with disable_proxy_modes_tracing(), torch.no_grad(), plain_only:
+    with disable_proxy_modes_tracing(), plain_only():
         inner = torch.empty_like(plain, memory_format=torch.preserve_format)
     node = session.new_placeholder(f"tangents_{number + 1}", inner)
     return _Tangent(node, session.engine.wrap(inner))
@@ -101,8 +100,3 @@ def _no_checks_for_nan() -> AbstractContextManager[Any]:
     if not torch.is_anomaly_enabled():
         return nullcontext()
     return cast("AbstractContextManager[Any]", torch.autograd.set_detect_anomaly(mode=True, check_nan=False))
-
-
-def _backward_autocast_off() -> AbstractContextManager[None]:
-    """Disable autocast: eager's backward runs outside the autocast region of its forward."""
-    return cast("AbstractContextManager[None]", torch_compat.DisableAutocast())

@@ -9,7 +9,7 @@ drawn once and saved, so a recomputed region sees the numbers of its forward, li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, cast
 
@@ -24,17 +24,9 @@ from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 
-Region = Callable[..., Any]
-"""Takes the tracer and the node's arguments."""
-
 CHECKPOINT_OPTIONS = frozenset(
     {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"}
 )
-
-
-def region_of(target: object) -> Region | None:
-    """Return the function that runs the region ``target``; None if ``target`` is no region."""
-    return _REGIONS.get(target)
 
 
 def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object, **kwargs: Any) -> Any:
@@ -42,7 +34,8 @@ def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object,
     graph = tracer.graph
     policy = _policy_of(kwargs.get("context_fn"))
     before = next(iter(reversed(graph.nodes)), None)
-    result = function(*args, **_without_options(kwargs))
+    own = {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
+    result = function(*args, **own)
     if policy is not None:
         for node in reversed(graph.nodes):
             if node is before:
@@ -73,7 +66,7 @@ def _tag(node: Node, policy: Callable[..., Any]) -> None:
     """Ask the policy about one operator, as eager does, and keep the answer if partitioners know it."""
     if not isinstance(node.target, OpOverload):
         return
-    args, kwargs = (map_arg(values, _value) for values in (node.args, node.kwargs))
+    args, kwargs = (map_arg(values, lambda used: used.meta.get("val")) for values in (node.args, node.kwargs))
     answer = policy(_context(node.meta.get("val")), node.target, *args, **kwargs)
     if isinstance(answer, bool):
         answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
@@ -82,10 +75,6 @@ def _tag(node: Node, policy: Callable[..., Any]) -> None:
         node.meta["recompute"] = tag
     else:
         node.meta.pop("recompute", None)
-
-
-def _value(node: Node) -> Any:
-    return node.meta.get("val")
 
 
 def _context(output: object) -> SelectiveCheckpointContext:
@@ -98,12 +87,9 @@ _CONTEXT_PARAMETERS = signature(SelectiveCheckpointContext).parameters
 """Newer versions of torch pass the operator's result to the policy."""
 
 
-def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
-
-
-_REGIONS: dict[Any, Region] = {
+REGIONS: dict[Any, Callable[..., Any]] = {
     checkpoint: _checkpoint,
     torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
     torch.ops.higher_order.flex_attention: flex_attention,
 }
+"""The function that runs each region, of the tracer and the node's arguments."""

@@ -120,13 +120,17 @@ class Session:
             torch_compat.set_grad_enabled(grad_mode)
             stack.callback(torch_compat.set_grad_enabled, grad_mode)
             stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-            stack.enter_context(_no_saved_tensor_hooks())
+            # Saved-tensor hooks apply to saved tensors of the compiled forward, not of the trace.
+            set_tracing = torch_compat.saved_tensors_hooks_set_tracing
+            stack.callback(set_tracing, set_tracing(True))
             stack.enter_context(self.captured.fake_mode)
             self._add_placeholders()
             if self._symbolic():
                 stack.enter_context(enable_python_dispatcher())
                 stack.enter_context(exact_kernels())
-            stack.enter_context(_fresh_autocast_cache())
+            # Casts are shared within a trace, but not with what runs before and after.
+            torch.clear_autocast_cache()
+            stack.callback(torch.clear_autocast_cache)
             stack.enter_context(self._proxy_mode(stack))
             self._wrap_inputs()
             stack.enter_context(self.engine.active())
@@ -274,23 +278,3 @@ class Session:
         if isinstance(found, torch.fx.Proxy):
             return found.node
         return self.tracer.create_arg(found)
-
-
-@contextmanager
-def _fresh_autocast_cache() -> Iterator[None]:
-    """Clear the autocast cache before and after: casts are shared within a trace, but not with others."""
-    torch.clear_autocast_cache()
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
-
-
-@contextmanager
-def _no_saved_tensor_hooks() -> Iterator[None]:
-    """Disable saved-tensor hooks: they apply to saved tensors of the compiled forward, not of the trace."""
-    before = torch_compat.saved_tensors_hooks_set_tracing(True)
-    try:
-        yield
-    finally:
-        torch_compat.saved_tensors_hooks_set_tracing(before)

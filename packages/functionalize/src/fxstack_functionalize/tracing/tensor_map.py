@@ -6,18 +6,11 @@ by identity is several times faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
-
-
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """The function that makes a proxy on demand."""
-
-    make: Callable[[], Any]
 
 
 class TensorMap:
@@ -34,9 +27,9 @@ class TensorMap:
     def __setitem__(self, tensor: torch.Tensor, proxy: object) -> None:
         self._entries[id(tensor)] = (tensor, proxy)
 
-    def set_later(self, tensor: torch.Tensor, make: Callable[[], Any]) -> None:
+    def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
         """Set a function that makes the proxy of ``tensor`` on demand."""
-        self._entries[id(tensor)] = (tensor, _Later(make))
+        self._entries[id(tensor)] = (tensor, make)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._entries
@@ -46,10 +39,10 @@ class TensorMap:
         if entry is None:
             return default
         proxy = entry[1]
-        if type(proxy) is _Later:
-            proxy = proxy.make()
+        if type(proxy) is partial:
+            proxy = proxy()
             self[tensor] = proxy
         return proxy
 
     def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
-        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not _Later)
+        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)

@@ -6,8 +6,7 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,20 +15,17 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
-from fxstack_functionalize.aliasing.inverses import NeedsFlatViewsError
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
-from fxstack_functionalize.aliasing.synthetic_bases import NeedsBasesError, NeedsViewsError, with_bases
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.random.rng import NeedsModesError
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
-from fxstack_functionalize.tracing.inputs import Captured
+from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
@@ -95,18 +91,14 @@ def _trace_inputs(
     """Trace ``captured``. Restart with inputs or views represented differently if the trace requires it."""
     try:
         return _trace_any(captured, request, table)
-    except NeedsBasesError as needed:
-        return _trace_inputs(with_bases(captured, needed.groups, needed.rooted), request, table)
-    except NeedsViewsError:
-        return _trace_inputs(replace(captured, keep_views=True), request, table)
-    except NeedsFlatViewsError:
-        return _trace_inputs(replace(captured, flat_views=True), request, table)
+    except RestartTraceError as needed:
+        changed = needed.change(captured)
+    return _trace_inputs(changed, request, table)
 
 
 def _trace_any(captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]) -> Traced:
-    if not _needs_modes(captured):
-        with suppress(NeedsModesError):
-            return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
+    if not (captured.needs_modes or _needs_modes(captured)):
+        return _trace_with(DispatcherEngine(flat_views=captured.flat_views), captured, request, table)
     if captured.fake_mode.shape_env is None and _has_higher_order(captured):
         captured.fake_mode.shape_env = ShapeEnv()  # loops need symbols, even for static sizes
     return _trace_with(ModeEngine(flat_views=captured.flat_views), captured, request, table)
@@ -191,26 +183,16 @@ def _trace_with(
 
 
 def _run(session: Session) -> Any:
-    placeholders = session.captured.graph_module.graph.find_nodes(op="placeholder")
+    captured = session.captured
     arguments = [traced.argument for traced in session.inputs]
-    owned = {path: arguments[index] for path, index in session.captured.owned.items()}
+    owned = {path: arguments[index] for path, index in captured.owned.items()}
     run = CapturedRun(
-        session.captured.graph_module,
-        owned,
-        session.tracer,
-        session.engine,
-        differentiable=not session.inference,
+        captured.graph_module, owned, session.tracer, session.engine, differentiable=not session.inference
     )
-    with _leaving_transforms():
-        return run.run(arguments[: len(placeholders)])
-
-
-@contextmanager
-def _leaving_transforms() -> Iterator[None]:
-    """Leave the levels of transforms that nodes of the graph have entered, also if a later node raises."""
+    # Nodes of the graph may enter levels of transforms, and a later node may raise.
     depth = torch_compat.get_dynamic_layer_stack_depth()
     try:
-        yield
+        return run.run(arguments[: captured.own_count])
     finally:
         torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
-from fxstack_inductor.ir.kernel import IndexValue, Kernel, Load, Reduce, Scan, Store, Value, operands
+from fxstack_inductor.ir.expr import Var
+from fxstack_inductor.ir.kernel import Kernel, Reduce, Scan, Store, index_variables, operands
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,27 @@ class Analysis:
             s for s in self.kernel.stores if self.stage[s.value] == stage and self.store_inner(s) == inner
         ]
 
+    @cached_property
+    def outer(self) -> frozenset[int]:
+        """The values that do not change along the inner loops."""
+        return frozenset(k for k, varies in enumerate(self.inner) if not varies)
+
+    def ready(self, stage: int) -> list[int]:
+        """Return the values outside the inner loops that pass ``stage`` can use, without reductions."""
+        found = (k for k in sorted(self.outer) if self.stage[k] == stage)
+        return [k for k in found if not isinstance(self.kernel.values[k], Reduce)]
+
+    def roots(self, reduces: Iterable[int], stores: Iterable[Store]) -> list[int]:
+        """Return the values that a pass with these reductions and stores uses."""
+        reduced = [k for position in reduces for k in self.kernel.reduction(position).args]
+        return reduced + [store.value for store in stores]
+
+    def pass_roots(self, stage: int) -> list[int]:
+        """Return the values that pass ``stage`` uses."""
+        return self.roots(self.reduces(stage), self.stores(stage, inner=True))
+
     def store_inner(self, store: Store) -> bool:
-        return self.inner[store.value] or _varies(store.index, self.kernel)
+        return self.inner[store.value] or _varies(store.index.variables, self.kernel)
 
     def needed(self, roots: Iterable[int], *, stop: frozenset[int] = frozenset()) -> list[int]:
         """Return the values that ``roots`` need, in order, without the operands of values in ``stop``."""
@@ -65,23 +86,12 @@ def analyse(kernel: Kernel) -> Analysis:
             inner.append(False)
             stage.append(own + 1)
             continue
-        inner.append(_value_varies(value, kernel) or any(inner[k] for k in sources))
+        own_varies = isinstance(value, Scan) or _varies(index_variables(value), kernel)
+        inner.append(own_varies or any(inner[k] for k in sources))
         stage.append(own)
     return Analysis(kernel, tuple(inner), tuple(stage))
 
 
-def _value_varies(value: Value, kernel: Kernel) -> bool:
-    match value:
-        case Load(_, index):
-            return _varies(index, kernel)
-        case IndexValue(expr):
-            return _varies(expr, kernel)
-        case Scan():
-            return True
-        case _:
-            return False
-
-
-def _varies(expr: object, kernel: Kernel) -> bool:
+def _varies(variables: frozenset[Var], kernel: Kernel) -> bool:
     inner = {loop.var for loop in kernel.inner}
-    return not inner.isdisjoint(expr.variables)  # type: ignore[attr-defined]
+    return not inner.isdisjoint(variables)

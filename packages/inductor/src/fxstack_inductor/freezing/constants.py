@@ -118,28 +118,28 @@ def split(graph_module: GraphModule) -> Split | None:
 def _results(graph_module: GraphModule) -> set[FxNode]:
     """Return the graph's results and their possible bases: each call must return memory of its own."""
     (output,) = graph_module.graph.find_nodes(op="output")
-    found: set[FxNode] = set()
-    stack = list(output.all_input_nodes)
+    found = _reached(output.all_input_nodes, lambda node: node.all_input_nodes if may_alias(node) else ())
+    return {node for node in found if node.op != "placeholder"}
+
+
+def _reached(
+    starts: Iterable[FxNode],
+    sources: Callable[[FxNode], Iterable[FxNode]] = lambda node: node.all_input_nodes,
+) -> set[FxNode]:
+    """Return ``starts`` and all nodes that ``sources`` leads to."""
+    seen: set[FxNode] = set()
+    stack = list(starts)
     while stack:
         node = stack.pop()
-        if node in found or node.op == "placeholder":
-            continue
-        found.add(node)
-        if may_alias(node):
-            stack.extend(node.all_input_nodes)
-    return found
+        if node not in seen:
+            seen.add(node)
+            stack.extend(sources(node))
+    return seen
 
 
 def _behind(nodes: Iterable[FxNode]) -> list[FxNode]:
     """Return ``nodes`` and all nodes that they are computed from, in the graph's order."""
-    seen: dict[FxNode, None] = {}
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen[node] = None
-            stack.extend(node.all_input_nodes)
-    return sorted(seen)
+    return sorted(_reached(nodes))
 
 
 def _grows(node: FxNode) -> bool:
@@ -196,14 +196,7 @@ def _removable(node: FxNode) -> bool:
 def _without(output: FxNode, border: set[FxNode]) -> set[FxNode]:
     """Return the nodes that results and effects need, given the nodes ``border``."""
     effects = [n for n in output.graph.nodes if not _removable(n)]
-    seen: set[FxNode] = set()
-    stack = [output, *effects]
-    while stack:
-        node = stack.pop()
-        if node not in seen and node not in border:
-            seen.add(node)
-            stack.extend(node.all_input_nodes)
-    return seen
+    return _reached([output, *effects], lambda node: (n for n in node.all_input_nodes if n not in border))
 
 
 __all__ = ["PACKED", "Split", "constant_nodes", "is_evaluated_norm", "is_state", "split"]

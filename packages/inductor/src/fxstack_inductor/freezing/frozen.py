@@ -13,9 +13,9 @@ from fxstack_inductor.freezing.constants import Split, constant_nodes, split
 from fxstack_inductor.freezing.norms import fold_norms
 from fxstack_inductor.freezing.packing import pack_products
 from fxstack_inductor.freezing.steps import LAST, watch_optimizers
-from fxstack_inductor.targets.c_artifact import Compiled
 from fxstack_interchange.modules import make_graph_module
 
+Compiled = Callable[..., tuple[Any, ...]]
 Stamp = tuple[object, tuple[tuple[int, int], ...]]
 
 

@@ -14,7 +14,8 @@ float32; stores round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -163,6 +164,12 @@ class Kernel:
         found = (k for k, v in enumerate(self.values) if isinstance(v, Reduce) and v.op == "dot")
         return next(found, None)
 
+    def reduction(self, position: int) -> Reduce:
+        """Return the reduction at ``position``."""
+        value = self.values[position]
+        assert isinstance(value, Reduce)
+        return value
+
     @cached_property
     def ordered(self) -> bool:
         """Whether the inner loops must run in their given order."""
@@ -193,13 +200,31 @@ def operands(value: Value) -> tuple[int, ...]:
             return args
 
 
-def index_variables(value: Value) -> frozenset[Var]:
-    """Return the variables of the index expression in ``value``, if there is one."""
+def expressions(value: Value) -> tuple[Expr, ...]:
+    """Return the index expression or size in ``value``, if there is one."""
     match value:
-        case IndexValue(expr) | Load(_, expr):
-            return expr.variables
+        case IndexValue(expr) | Load(_, expr) | Check(_, expr):
+            return (expr,)
         case _:
-            return frozenset()
+            return ()
+
+
+def with_expressions(value: Value, change: Callable[[Expr], Expr]) -> Value:
+    """Return ``value`` with its index expression or size changed."""
+    match value:
+        case IndexValue(expr):
+            return replace(value, expr=change(expr))
+        case Load(_, index):
+            return replace(value, index=change(index))
+        case Check(_, size):
+            return replace(value, size=change(size))
+        case _:
+            return value
+
+
+def index_variables(value: Value) -> frozenset[Var]:
+    """Return the variables of the index expression or size in ``value``, if there is one."""
+    return frozenset(var for expr in expressions(value) for var in expr.variables)
 
 
 def index_operands(expr: Expr) -> tuple[int, ...]:

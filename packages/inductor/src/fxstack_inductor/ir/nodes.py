@@ -10,16 +10,17 @@ explicit ``round`` operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, loop_var, product
 from fxstack_inductor.ir.expr_forms import contiguous_strides
 
+T = TypeVar("T")
 Shape = tuple[Expr, ...]
 Scalar = bool | int | float
 
@@ -134,8 +135,8 @@ def children(body: Body) -> Iterator[Body]:
             return
 
 
-def walk(body: Body) -> Iterator[Body]:
-    """Yield every part of ``body``; shared parts once."""
+def walk(body: Body, parts: Callable[[Body], Iterable[Body]] = children) -> Iterator[Body]:
+    """Yield every part of ``body`` that ``parts`` leads to; shared parts once."""
     seen: set[int] = set()
     stack = [body]
     while stack:
@@ -143,7 +144,7 @@ def walk(body: Body) -> Iterator[Body]:
         if id(part) not in seen:
             seen.add(id(part))
             yield part
-            stack.extend(reversed(tuple(children(part))))
+            stack.extend(reversed(tuple(parts(part))))
 
 
 # --- nodes --------------------------------------------------------------------------------------------
@@ -267,6 +268,12 @@ class ExternCall:
     outputs: list[Extern] = field(default_factory=list)
     numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     """Names of the numbers among the results, with their paths in the result."""
+
+
+def substitution(index: Iterable[Expr], values: Iterable[T]) -> dict[Var, T]:
+    """Return the values of the coordinates ``index`` by variable; fixed coordinates are left out."""
+    pairs = zip(index, values, strict=True)
+    return {var: value for coord, value in pairs if (var := coord.as_var()) is not None}
 
 
 def resolve(node: Node, coords: Sequence[Coord]) -> tuple[Node, tuple[Coord, ...]]:

@@ -8,14 +8,12 @@ from fxstack_inductor.errors import VerificationError
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
-    Check,
     Compute,
-    IndexValue,
     Kernel,
     Load,
     Reduce,
     Scan,
-    Value,
+    expressions,
     index_operands,
     operands,
 )
@@ -53,7 +51,7 @@ def problems(kernel: Kernel) -> Iterator[str]:
             yield from _reduction(kernel, name, value)
         if isinstance(value, Compute) and not value.args:
             yield f"{name} computes {value.op} of nothing"
-        for expr in _expressions(value):
+        for expr in expressions(value):
             yield from _variables(name, expr, loops)
     for store in kernel.stores:
         if store.buffer not in buffers:
@@ -74,18 +72,6 @@ def _reduction(kernel: Kernel, name: str, value: Reduce | Scan) -> Iterator[str]
         yield f"{name} reduces, but there are no inner loops"
     if len(value.args) != (2 if value.op.startswith("arg") else 1):
         yield f"{name}: {value.op} of {len(value.args)} values"
-
-
-def _expressions(value: Value) -> tuple[Expr, ...]:
-    match value:
-        case Load(_, index):
-            return (index,)
-        case IndexValue(expr):
-            return (expr,)
-        case Check(_, size):
-            return (size,)
-        case _:
-            return ()
 
 
 def _variables(name: str, expr: Expr, loops: set[Var]) -> Iterator[str]:

@@ -37,8 +37,9 @@ from fxstack_inductor.lower.context import Context, read
 from fxstack_inductor.lower.layouts import layout_of
 from fxstack_inductor.lower.program import Program
 from fxstack_inductor.torch_compat import FakeTensorMode
-from fxstack_interchange.operators.attention import POSITIONS, Attention
+from fxstack_interchange.operators.attention import Attention
 from fxstack_interchange.operators.attention_operators import attention_of, changed
+from fxstack_interchange.operators.flex import POSITIONS
 
 F32 = torch.float32
 WIDEST = 256

@@ -54,20 +54,23 @@ def symbolic(value: object) -> Iterator[torch.SymInt]:
             yield from symbolic((*value.stride(), value.storage_offset()))
 
 
-def has_tensor(value: object) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(has_tensor(v) for v in value)
-    return isinstance(value, torch.Tensor)
-
-
-def tensors(value: object) -> list[Node]:
-    if isinstance(value, Node):
-        return [value]
+def leaves(value: object) -> Iterator[object]:
+    """Yield the arguments in nested tuples, lists and dicts."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
-        return [node for v in value for node in tensors(v)]
-    return []
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def has_tensor(value: object) -> bool:
+    return any(isinstance(v, torch.Tensor) for v in leaves(value))
+
+
+def tensors(value: object) -> list[Node]:
+    return [v for v in leaves(value) if isinstance(v, Node)]
 
 
 def _schema(node: FxNode) -> Any:

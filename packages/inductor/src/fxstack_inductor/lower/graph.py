@@ -18,7 +18,7 @@ from torch.fx.node import map_arg
 from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.failures import about
-from fxstack_inductor.ir.expr import ZERO
+from fxstack_inductor.ir.expr import ZERO, Expr
 from fxstack_inductor.ir.nodes import (
     Computed,
     Extern,
@@ -139,11 +139,15 @@ class Lowering:
         if isinstance(value, torch.Tensor):
             self.symbols.bind_sizes(node.name, value)
             return self._input(node.name, value)
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", node.name))
-            return expr
-        return HostValue(node.name)
+        return self._number(node.name, value)
+
+    def _number(self, name: str, value: object) -> Expr | HostValue:
+        """Return the number ``name`` of the host program, as a size expression if it is an integer."""
+        if not isinstance(value, torch.SymInt):
+            return HostValue(name)
+        expr = size_expr(value)
+        self.symbols.bind(expr, SymbolBinding("", name))
+        return expr
 
     def _get_attr(self, node: FxNode) -> Any:
         target = self.module
@@ -349,8 +353,8 @@ class Lowering:
         return self._outputs(call, value, ())
 
     def _outputs(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
+        name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
         if isinstance(value, torch.Tensor):
-            name = call.name if not path else f"{call.name}_out{'_'.join(map(str, path))}"
             made = Extern(
                 name=name,
                 layout=layout_of(value),
@@ -365,17 +369,10 @@ class Lowering:
             return made
         if isinstance(value, (tuple, list)):
             return tuple(self._outputs(call, v, (*path, k)) for k, v in enumerate(value))
-        return self._number(call, value, path) if path and symbolic(value) else value
-
-    def _number(self, call: ExternCall, value: object, path: tuple[int, ...]) -> Any:
-        """Return a number among the results of ``call`` as a size expression or a host value."""
-        made = HostValue(f"{call.name}_out{'_'.join(map(str, path))}")
-        call.numbers.append((made.name, path))
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", made.name))
-            return expr
-        return made
+        if not path or not symbolic(value):
+            return value
+        call.numbers.append((name, path))
+        return self._number(name, value)
 
     def _append_host_call(self, node: FxNode) -> None:
         operands = (node.args, node.kwargs)
@@ -387,12 +384,7 @@ class Lowering:
 
     def _host(self, node: FxNode) -> Any:
         self._append_host_call(node)
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt):
-            expr = size_expr(value)
-            self.symbols.bind(expr, SymbolBinding("", node.name))
-            return expr
-        return HostValue(node.name)
+        return self._number(node.name, node.meta.get("val"))
 
     def _map(self, value: object, tensor: Callable[[Node], Node]) -> Any:
         """Return ``value`` with FX nodes replaced by their lowered values."""

@@ -44,6 +44,12 @@ class SymbolBinding:
         """Return the text behind the size, in Python and in C: the subtraction of ``rest``."""
         return f" - ({self.rest})" if self.rest else ""
 
+    def python(self, source: str) -> str:
+        """Return the Python expression of the symbol; ``source`` is the text of the input."""
+        if self.dim is None:
+            return source
+        return f"{source}.{'stride' if self.stride else 'size'}({self.dim}){self.less}"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutation:

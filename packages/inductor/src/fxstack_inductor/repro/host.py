@@ -8,24 +8,25 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.codegen.host.python_host import HELPERS, HostProgram, HostWriter, identifier
-from fxstack_inductor.ir.nodes import ExternCall
+from fxstack_inductor.codegen.host.names import HELPERS, identifier
+from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.repro.values import foreign, text_of, whole
 from fxstack_inductor.schedule.memory import place
 from fxstack_inductor.schedule.plan import Plan
 
 
 @dataclass
-class ScriptWriter(HostWriter):
+class ScriptPrinter(PythonPrinter):
     """Writes operators and dtypes by name at their use; ``foreign``: operators not registered by torch."""
 
     foreign: set[str] = field(default_factory=set)
 
-    def function(self, target: object) -> Any:
+    def callee(self, target: object) -> str:
         name = foreign(target)
         if name is not None:
             self.foreign.add(name)
-        return target
+        return super().callee(target)
 
     def constant(self, value: object) -> str:
         if isinstance(value, torch.Tensor):
@@ -33,9 +34,6 @@ class ScriptWriter(HostWriter):
         text = text_of(value)
         # Graphs have no input named torch, but may have an input named operator.
         return text if text.startswith("torch.") else super().constant(value)
-
-    def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - a script draws by ATen
-        return False
 
 
 def own_constants(program: HostProgram, plan: Plan) -> dict[str, Any]:

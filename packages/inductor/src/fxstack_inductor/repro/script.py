@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from fxstack_inductor.codegen.host.python_host import identifier
+from fxstack_inductor.codegen.host.build import host_steps
+from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.errors import CompilerFailedError, ReproError
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro import harness
-from fxstack_inductor.repro.host import ScriptWriter, memory_lines, own_constants
+from fxstack_inductor.repro.host import ScriptPrinter, memory_lines, own_constants
 from fxstack_inductor.repro.values import foreign, text_of
 from fxstack_inductor.runtime import layout
 from fxstack_inductor.runtime.toolchain import compiler_flags
@@ -85,8 +86,8 @@ def script(lowered: Lowered, example_inputs: Sequence[Any] = ()) -> str:
     """Return the text of the script."""
     graph = lowered.graph
     inputs = list(example_inputs) or _traced(graph)
-    writer = ScriptWriter(lowered.plan, lowered.functions)
-    program = writer.run()
+    writer = ScriptPrinter(host_steps(lowered.plan, draws=False), lowered.functions)
+    program = writer.program(boxed=False)
     constants = lowered.plan.program.constants
     flags, libraries = compiler_flags(lowered.options.optimization)
     parts = [

@@ -30,6 +30,7 @@ from fxstack_inductor.ir.kernel import (
     Reduce,
     Scan,
     Value,
+    with_expressions,
 )
 from fxstack_inductor.ir.scalar_ops import COMPARISONS
 
@@ -185,16 +186,15 @@ def _moved(value: Value, mapping: Mapping[Var, Expr], same: Mapping[int, int]) -
     def at(position: int | None) -> int | None:
         return None if position is None else same.get(position, position)
 
+    value = with_expressions(value, lambda expr: expr.subs(mapping))
     match value:
-        case IndexValue(expr):
-            return replace(value, expr=expr.subs(mapping))
-        case Load(_, index, _, mask, other):
-            return replace(value, index=index.subs(mapping), mask=at(mask), other=at(other))
+        case Load(_, _, _, mask, other):
+            return replace(value, mask=at(mask), other=at(other))
         case Check(arg, _, _, mask):
             return replace(value, arg=same.get(arg, arg), mask=at(mask))
         case Compute(_, args) | Reduce(_, args) | Scan(_, args):
             return replace(value, args=tuple(same.get(k, k) for k in args))
-        case Constant():
+        case Constant() | IndexValue():
             return value
 
 

@@ -41,6 +41,7 @@ from fxstack_inductor.ir.nodes import (
     Pointwise,
     Read,
     Reduction,
+    substitution,
     value_dtype,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
@@ -96,11 +97,7 @@ class Builder:
         self.stores.append(Store(node.name, address(node, place.coords), value))
 
     def _scatter(self, node: Scatter, place: Placed) -> None:
-        environment: dict[Var, Expr | int] = {
-            var: coord
-            for index, coord in zip(node.reduced, place.reduced, strict=True)
-            if (var := index.as_var()) is not None
-        }
+        environment: dict[Var, Expr | int] = dict(substitution(node.reduced, place.reduced))
         coords = [self._coord(coord, environment, None) for coord in node.target]
         value = self.body(node.body, environment, None)
         self.buffers[node.name] = node
@@ -124,7 +121,7 @@ class Builder:
     def _node(self, node: Node, coords: tuple[Expr | int, ...], mask: int | None) -> int:
         placed = self.group.placed.get(node)  # type: ignore[call-overload]
         if isinstance(node, Pointwise) and (placed is not None or node in self.inlined):
-            return self.body(node.body, _environment(node, coords), mask)
+            return self.body(node.body, substitution(node.index, coords), mask)
         if isinstance(node, Scan) and placed is not None:
             return self._scan(node, placed)
         if placed is not None:
@@ -139,10 +136,8 @@ class Builder:
         return address(node, [c if isinstance(c, Expr) else value_var(f"v{c}") for c in coords])
 
     def _reduce(self, node: Reduction, placed: Placed) -> int:
-        environment = _environment(node, placed.coords)
-        for index, coord in zip(node.reduced, placed.reduced, strict=True):
-            if (var := index.as_var()) is not None:
-                environment[var] = coord
+        index, coords = (*node.index, *node.reduced), (*placed.coords, *placed.reduced)
+        environment: dict[Var, Expr | int] = dict(substitution(index, coords))
         value = self.body(node.body, environment, None)
         dtype = value_dtype(node.dtype)
         if not any(e.variables for e in placed.reduced):
@@ -157,7 +152,7 @@ class Builder:
         return self.emit(Reduce(node.op, (value, position), torch.int64))
 
     def _scan(self, node: Scan, placed: Placed) -> int:
-        value = self.body(node.body, _environment(node, placed.coords), None)
+        value = self.body(node.body, substitution(node.index, placed.coords), None)
         along = placed.coords[node.axis]
         dtype, positional = value_dtype(node.dtype), node.op in ARG_REDUCTIONS
         if not along.variables:
@@ -248,11 +243,6 @@ def _exists(node: Node, coords: Sequence[Expr | int]) -> bool:
         isinstance(coord, Expr) and in_range(coord, size)
         for coord, size in zip(coords, node.shape, strict=True)
     )
-
-
-def _environment(node: Node, coords: Sequence[Expr | int]) -> dict[Var, Expr | int]:
-    pairs = zip(node.index, coords, strict=True)
-    return {var: coord for index, coord in pairs if (var := index.as_var()) is not None}
 
 
 def address(node: Node, coords: Sequence[Expr]) -> Expr:

@@ -60,15 +60,13 @@ def too_large(exprs: Sequence[Expr], program: Program) -> Callable[[Sequence[Any
     """Return a function of the program's inputs: whether one of ``exprs`` exceeds 32 bits."""
     wanted = {v.name for expr in exprs for v in expr.variables}
     places = {name: k for k, name in enumerate(program.parameters)}
-    lines = ["def check(inputs):"]
-    for binding in _early(program):
-        if binding.symbol in wanted:
-            source = f"inputs[{places[binding.source]}]"
-            what = "stride" if binding.stride else "size"
-            value = source if binding.dim is None else f"{source}.{what}({binding.dim}){binding.less}"
-            lines.append(f"    {binding.symbol} = {value}")
+    lines = [
+        f"    {binding.symbol} = {binding.python(f'inputs[{places[binding.source]}]')}"
+        for binding in _early(program)
+        if binding.symbol in wanted
+    ]
     tests = " or ".join(f"{expr} > {INT32}" for expr in exprs)
     namespace: dict[str, Any] = {}
-    exec("\n".join([*lines, f"    return {tests}"]), {}, namespace)  # noqa: S102 - made of integers
+    exec("\n".join(["def check(inputs):", *lines, f"    return {tests}"]), {}, namespace)  # noqa: S102 - made of integers
     check: Callable[[Sequence[Any]], bool] = namespace["check"]
     return check

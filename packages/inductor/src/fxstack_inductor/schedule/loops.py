@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
-from fxstack_inductor.ir.kernel import Check, IndexValue, Kernel, Load, Loop, Store, Value
+from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Store, expressions, with_expressions
 
 
 def normalise(kernel: Kernel) -> Kernel:
@@ -139,31 +139,13 @@ def _fold(expr: Expr, high: Var, low: Var, merged: Var) -> Expr:
 
 def _expressions(kernel: Kernel) -> list[Expr]:
     found = [store.index for store in kernel.stores]
-    for value in kernel.values:
-        match value:
-            case Load(_, index):
-                found.append(index)
-            case IndexValue(expr):
-                found.append(expr)
-            case _:
-                pass
-    return found
+    return found + [expr for value in kernel.values for expr in expressions(value)]
 
 
 def _rewrite(kernel: Kernel, change: Callable[[Expr], Expr]) -> Kernel:
-    values = tuple(_rewrite_value(value, change) for value in kernel.values)
+    values = tuple(with_expressions(value, change) for value in kernel.values)
     stores = tuple(replace(s, index=change(s.index)) for s in kernel.stores)
     return replace(kernel, values=values, stores=stores)
-
-
-def _rewrite_value(value: Value, change: Callable[[Expr], Expr]) -> Value:
-    match value:
-        case Load(_, index):
-            return replace(value, index=change(index))
-        case IndexValue(expr):
-            return replace(value, expr=change(expr))
-        case _:
-            return value
 
 
 def rename_loops(kernel: Kernel) -> Kernel:
@@ -184,12 +166,8 @@ def rename_loops(kernel: Kernel) -> Kernel:
 
 def find_sizes(kernel: Kernel) -> Kernel:
     """List the symbolic sizes that the kernel takes as arguments."""
-    found: set[str] = set()
-    expressions = _expressions(kernel)
-    expressions += [loop.extent for loop in (*kernel.outer, *kernel.inner)]
-    expressions += [v.size for v in kernel.values if isinstance(v, Check)]
-    for expr in expressions:
-        found.update(v.name for v in expr.variables if v.symbolic)
+    exprs = [*_expressions(kernel), *(loop.extent for loop in (*kernel.outer, *kernel.inner))]
+    found = {v.name for expr in exprs for v in expr.variables if v.symbolic}
     return replace(kernel, sizes=tuple(sorted(found)))
 
 

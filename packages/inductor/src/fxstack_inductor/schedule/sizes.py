@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Index, Indirect, Node, Read
+from fxstack_inductor.lower.facts import leaves
 from fxstack_inductor.lower.program import HostCall, HostValue, Program
 
 Call = ExternCall | HostCall
@@ -62,15 +63,13 @@ def size_providers(program: Program, inlined: Collection[Node]) -> SizeProviders
 
 def _mentioned(value: object) -> list[str]:
     """Return the names of host values and symbols in the arguments of a call."""
-    if isinstance(value, HostValue):
-        return [value.name]
-    if isinstance(value, Expr):
-        return [v.name for v in value.variables]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [name for v in value for name in _mentioned(v)]
-    return []
+    names = []
+    for leaf in leaves(value):
+        if isinstance(leaf, HostValue):
+            names.append(leaf.name)
+        elif isinstance(leaf, Expr):
+            names += [v.name for v in leaf.variables]
+    return names
 
 
 def memory_sizes(node: Node) -> set[Var]:

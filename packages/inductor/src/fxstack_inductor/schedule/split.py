@@ -27,6 +27,7 @@ from fxstack_inductor.ir.nodes import (
     Read,
     Reduction,
     contiguous_layout,
+    substitution,
     value_dtype,
     walk,
 )
@@ -162,10 +163,7 @@ def _partial(node: Reduction, op: str, dtype: torch.dtype, parts: int) -> Reduct
     )
     part, own = (partial.index[0], partial.index[1:]) if across else (partial.index[-1], partial.index[:-1])
     flat = part * size + partial.reduced[0]
-    renamed = {
-        var: new for old, new in zip(node.index, own, strict=True) if (var := old.as_var()) is not None
-    }
-    partial.body = _moved(node.body, renamed | _coordinates(node, flat))
+    partial.body = _moved(node.body, substitution(node.index, own) | _coordinates(node, flat))
     if size * parts != count:
         inside = Call("lt", (Index(flat), Index(integer(count))), torch.bool)
         neutral = identity(POSITIONS.get(op, op), node.body.dtype)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from torch.fx import GraphModule
 
@@ -20,8 +22,11 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
 from fxstack_inductor.schedule.plan import KernelStep, plan
-from fxstack_inductor.targets.c_artifact import Compiled, image_of, link
+from fxstack_inductor.targets.c_artifact import image_of, link
 from fxstack_inductor.targets.lowered_c import Lowered
+
+Compiled = Callable[..., tuple[Any, ...]]
+
 
 FEWEST_CALLS = 4
 """A graph without kernels justifies a compiler run if a native host program speeds up this many calls."""

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.python_host import HostProgram, host_program
+from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.plan import Plan
@@ -30,11 +30,11 @@ class Lowered:
     def text(self) -> str:
         """The file to compile: the kernels and, if it is native, the host program."""
         program = self.program
-        return f"{self.c}{PART}{program.c}" if isinstance(program, NativeProgram) else self.c
+        return f"{self.c}{PART}{program.c}" if program.native else self.c
 
     @cached_property
     def host(self) -> str:
         """The host program as Python; a native host program does the same."""
-        if isinstance(self.program, NativeProgram):
+        if self.program.native:
             return host_program(self.plan, self.functions).source
         return self.program.source

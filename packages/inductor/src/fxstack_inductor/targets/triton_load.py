@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,14 +11,9 @@ import torch
 from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.native_device import (
-    RECORDS,
-    NativeDeviceProgram,
-    native_device_program,
-    native_device_refusal,
-)
+from fxstack_inductor.codegen.host.native_device import RECORDS, native_device_program, native_device_refusal
+from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import linked
-from fxstack_inductor.codegen.host.triton_host import Launch, launches
 from fxstack_inductor.errors import TRITON_HINT, TritonMissing
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
@@ -116,21 +111,18 @@ def load_native(
     namespace = linked(program.constants)
     namespace["raise_launch_error"] = launchers.refuse
     cubins = load_cubins(lowered.source, capability, options)
-    namespace[RECORDS] = _records(lowered, program, cubins, launchers)
+    namespace[RECORDS] = _records(program, cubins, launchers)
     exec(compile(program.source, "<fxstack>", "exec"), namespace)  # noqa: S102 - generated just above
     library = load_library(program.c, options)
     call: Callable[..., tuple[Any, ...]] = bind(library, tuple(namespace[n] for n in program.state))
     return call
 
 
-def _records(
-    lowered: LoweredTriton, program: NativeDeviceProgram, cubins: dict[str, Cubin], launchers: Launchers
-) -> bytes:
-    """Return the addresses of the launches' records, which live as long as ``launchers``."""
-    found = launches(lowered.plan, lowered.source.functions)
+def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launchers) -> bytes:
+    """Return the addresses of the functions' records, which live as long as ``launchers``."""
     addresses = [
-        launchers.record(cubins[found[n].kernel.name], program.arguments[n], found[n].device)
-        for n in program.launched
+        launchers.record(cubins[function.kernel.name], program.arguments[name], function.device)
+        for name, function in program.launched.items()
     ]
     return struct.pack(f"{len(addresses)}q", *addresses)
 
@@ -139,13 +131,13 @@ def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> di
     runtime = triton_runtime()
     module = runtime.load_module(lowered.triton, options.cache_dir / "triton")
     return {
-        name: runtime.interpreted(launch.kernel, getattr(module, launch.kernel.name))
-        for name, launch in launches(lowered.plan, lowered.source.functions).items()
+        name: runtime.interpreted(function.kernel, getattr(module, function.kernel.name))
+        for name, function in lowered.program.launched.items()
     }
 
 
 def _device_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
-    devices = {launch.device for launch in _launches(lowered)}
+    devices = {function.device for function in lowered.program.launched.values()}
     return device_kernels(lowered, options, Driver(), {d: _capability(d) for d in devices})
 
 
@@ -153,14 +145,13 @@ def device_kernels(
     lowered: LoweredTriton, options: InductorOptions, driver: Driver, capabilities: dict[int, int]
 ) -> dict[str, Any]:
     """Return the launch names of the host program, given each device's compute capability."""
-    found = launches(lowered.plan, lowered.source.functions)
     launchers = Launchers(driver, options)
     namespace: dict[str, Any] = {"error": launchers.error, "raise_launch_error": launchers.check}
     cubins = {c: load_cubins(lowered.source, c, options) for c in set(capabilities.values())}
-    for name, launch in found.items():
-        cubin = cubins[capabilities[launch.device]][launch.kernel.name]
+    for name, function in lowered.program.launched.items():
+        cubin = cubins[capabilities[function.device]][function.kernel.name]
         count = lowered.program.arguments[name]
-        namespace[f"record_{name}"], namespace[name] = launchers.add(cubin, count, launch.device)
+        namespace[f"record_{name}"], namespace[name] = launchers.add(cubin, count, function.device)
     return namespace
 
 
@@ -183,10 +174,6 @@ def _only_device(plan: Plan) -> int | None:
     """Return the number of the program's only GPU; None if there are several."""
     found = {node.device.index or 0 for node in touched(plan) if node.device.type == "cuda"}
     return found.pop() if len(found) == 1 else None
-
-
-def _launches(lowered: LoweredTriton) -> Iterable[Launch]:
-    return launches(lowered.plan, lowered.source.functions).values()
 
 
 def _capability(device: int) -> int:

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.tune import device_tuner, tuned
-from fxstack_inductor.codegen.host.python_host import HostProgram
+from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
 from fxstack_inductor.codegen.triton.module import TritonSource, triton_source
 from fxstack_inductor.codegen.triton.product_tiles import ProductConfig

@@ -1,6 +1,6 @@
-"""What programs say about their own callables.
+"""Marks and rules that programs give to their own callables.
 
-``registered`` finds rules that programs add, by identity; ``marked`` follows the marks of ``torch.compiler`` and of this
-package; ``nonstrict`` records functions as the operators that they come to. The folder imports ``calls.table`` and
-``trace``. Begin with ``registered``.
+``registered`` holds the rules that programs add, by identity. ``marked`` obeys the marks of
+``torch.compiler`` and of this package. ``nonstrict`` records the operators that a function calls, without
+tracing its Python. The folder imports ``calls.table`` and ``trace``. Begin with ``registered``.
 """

@@ -1,7 +1,7 @@
-"""Functions with a mark (``torch.compiler``'s, or our ``disable``), and those that tell a compiler what to do.
+"""Marked functions (by ``torch.compiler`` or by ``disable``), and functions that control a compiler.
 
-Most end the graph. Those of torch's compiler that mean something inside of compiled code are found by name: it need not
-be loaded.
+A call of most such functions breaks the graph. Functions of torch's compiler with a meaning in compiled code
+are found by name, because torch's compiler need not be loaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
 
 
 def is_marked(fn: FunctionType) -> bool:
-    """Whether a call of ``fn`` is up to ``call_marked``."""
+    """Whether ``call_marked`` handles calls of ``fn``."""
     if fn.__dict__ and any(fn.__dict__.get(name) for name in _MARKS):
         return True
     module = fn.__module__
@@ -50,7 +50,7 @@ def is_marked(fn: FunctionType) -> bool:
 
 
 def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What such a function does in compiled code; most end the graph."""
+    """Call a marked function in compiled code. A call of most of them breaks the graph."""
     for name, rule_for in _MARKS.items():
         if fn.__dict__.get(name):
             return rule_for(fn)(trace, args, kwargs)
@@ -66,7 +66,7 @@ def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: d
 
 
 def is_allowed_by_torch(fn: FunctionType) -> bool:
-    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` knows ``fn``."""
+    """Whether ``torch.compiler.allow_in_graph`` or ``torch._dynamo.nonstrict_trace`` registered ``fn``."""
     return _is_told(fn, "_allowed_callable_ids")
 
 
@@ -96,7 +96,7 @@ _MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProx
 
 
 def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
-    """``torch._dynamo.mark_static``: the sizes are the ones seen now."""
+    """``torch._dynamo.mark_static``: specialise the sizes to their present values."""
     if not isinstance(t, torch.Tensor):
         raise graph_break("disabled", "mark_static")
     if index is None:
@@ -106,7 +106,7 @@ def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
 
 
 def _is_compiling(_trace: Trace) -> bool:
-    """The older name of ``torch.compiler.is_compiling``."""
+    """The older name of ``torch.compiler.is_compiling``. The result is True."""
     return True
 
 
@@ -123,24 +123,26 @@ def _skip_frame(trace: Trace, *args: object, **kwargs: object) -> Any:
 
 
 def _nothing(_trace: Trace) -> None:
-    """``cudagraph_mark_step_begin``: our graphs are not replayed while a result is held, so steps need no mark.
+    """Ignore ``cudagraph_mark_step_begin`` and ``cudagraph_mark_warmup_incomplete``.
 
-    ``cudagraph_mark_warmup_incomplete`` (torch 2.14) speaks to torch's own graphs, and does nothing outside of them.
+    Graphs of this compiler are not replayed while the program holds a result, so steps need no mark.
+    ``cudagraph_mark_warmup_incomplete`` (torch 2.14) controls torch's own graphs and has no effect outside of
+    them.
     """
 
 
 def _optimized_module(trace: Trace, module: object, *args: object, **kwargs: object) -> Any:
-    """A call of what ``torch.compile(module)`` gave: its own hooks, and the module that it holds."""
+    """Call the result of ``torch.compile(module)``: run its own hooks and the module that it holds."""
     return trace.calls.call(torch.nn.Module.__call__, (module, *args), kwargs)
 
 
 def _error_on_graph_break(trace: Trace, error_on_graph_break: bool) -> Any:
-    """``torch._dynamo.error_on_graph_break``: ours."""
+    """``torch._dynamo.error_on_graph_break``: call the function of the same name of this package."""
     return trace.calls.call(strictness.error_on_graph_break, (error_on_graph_break,), {})
 
 
 def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = None) -> Any:
-    """``nonstrict_trace`` of a function from outside: what its calls are is known to this trace alone."""
+    """``nonstrict_trace`` of a function from outside. The rule of the result exists in this trace alone."""
     function = traceable_fn if fn is None else fn
     objects = trace.objects
     if type(function) is not FunctionType or objects.is_new(function):
@@ -153,7 +155,7 @@ def _nonstrict_trace(trace: Trace, traceable_fn: object = None, fn: object = Non
 
     calls = trace.calls
     calls.rules[id(traced)] = as_operations(function)
-    calls.leaves[id(traced)] = traced, True  # keeps the id valid
+    calls.leaves[id(traced)] = traced, True  # the entry keeps ``traced`` alive, so its id stays valid
     return traced
 
 
@@ -175,16 +177,17 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
 
 
 def substitute_by_torch(fn: object) -> Any:
-    """What ``torch.compiler.substitute_in_graph`` was told to trace in place of ``fn``, by the program or a library.
+    """The function that ``torch.compiler.substitute_in_graph`` registered to trace in place of ``fn``.
 
-    Torch's own substitutes are its compiler's, and not always exact.
+    Only substitutes of the program or of a library count. Torch's own substitutes are made for torch's
+    compiler and are not always exact.
     """
     functions = sys.modules.get("torch._dynamo.variables.functions")
     if functions is None:
         return None
     try:
         wrapper = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(fn)
-    except TypeError:  # it cannot be hashed
+    except TypeError:  # ``fn`` is not hashable
         return None
     substitute = getattr(wrapper, "__torch_dynamo_polyfill__", None)
     own = (getattr(substitute, "__module__", None) or "").startswith("torch.")

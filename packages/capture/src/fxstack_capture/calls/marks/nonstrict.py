@@ -1,7 +1,8 @@
-"""``nonstrict_trace``: calls that are in the graph as the operators that they come to, whatever their Python does.
+"""``nonstrict_trace``: record the operators that a function calls, and do not trace its Python.
 
-A call is one node until the graph is traced by the stage behind capture. Arguments and results are trees of tensors and plain
-values; classes that ``torch.utils._pytree`` knows are taken apart in front of the node and put together behind it.
+A call is one node of the captured graph; the next stage traces the node into operators. Arguments and results
+are trees of tensors and plain values. Instances of classes that ``torch.utils._pytree`` knows are flattened
+before the node and rebuilt after the node.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CONTEXTS = (str, int, float, type, type(None))
 
 
 def as_operations(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a function that ``nonstrict_trace`` was called with."""
+    """The rule of a function that the program passed to ``nonstrict_trace``."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, spec = trace.calls.call(pytree.tree_flatten, ((args, kwargs),), {})
@@ -61,7 +62,7 @@ def _is_module(value: object) -> bool:
 
 
 def _module(trace: Trace, fn: object, module: object) -> Any:
-    """The real module behind an argument, which is guarded by identity; its tensors are read like those of a closure."""
+    """The real module of an argument, guarded by identity. Its tensors are read like tensors of a closure."""
     objects = trace.objects
     original, source = objects.original_of(module), objects.source_of(module)
     if source is None or any(type(effect) is not Call for effect in diff(objects)):
@@ -71,7 +72,7 @@ def _module(trace: Trace, fn: object, module: object) -> Any:
 
 
 class _Replacing(TorchFunctionMode):
-    """Calls torch with what ``replace`` gives for a tensor."""
+    """A mode that replaces the tensors among the arguments of torch calls by ``replace(tensor)``."""
 
     def __init__(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -85,7 +86,11 @@ class _Replacing(TorchFunctionMode):
 def _read_from_outside(
     trace: Trace, body: Callable[..., Any], leaves: list[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
-    """Tensors that the function finds elsewhere than in its arguments (in its closure, in a module), with their proxies."""
+    """The tensors that the function reads from its closure or a module, with their proxies.
+
+    The function runs once on fake tensors to find these tensors. The result is empty if the run wrote to an
+    argument.
+    """
     found: dict[torch.Tensor, torch.Tensor] = {}
 
     def replace(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,12 +109,12 @@ def _read_from_outside(
     versions = [tensor._version for tensor in tensors]
     with tracer.unrecorded():
         run_fake(tracer.mode, rehearsed, tuple(leaves), {})
-    # What it has written to would be written to again.
+    # A second run would write to the same tensors again.
     return found if versions == [tensor._version for tensor in tensors] else {}
 
 
 def _with_tensors(body: Callable[..., Any], tensors: list[torch.Tensor]) -> Callable[..., Any]:
-    """``body`` with other tensors, which come first, in the place of ``tensors``."""
+    """``body`` with additional leading arguments, which replace ``tensors`` in its torch calls."""
 
     def on_leaves(*leaves: object) -> Any:
         instead = {id(tensor): leaf for tensor, leaf in zip(tensors, leaves, strict=False)}
@@ -126,10 +131,13 @@ def _refusal(fn: object, what: str) -> BaseException:
 
 
 def _real_spec(trace: Trace, fn: object, spec: object) -> Any:
-    """The structure as ``torch.utils._pytree`` can use it when the trace is over. Raises GraphBreak."""
+    """The tree structure as real ``torch.utils._pytree`` objects, which outlive the trace.
+
+    Raises GraphBreak if a context of the structure holds objects of the program.
+    """
     objects = trace.objects
     original = objects.original_of(spec)
-    if original is not spec:  # that of a leaf, which torch has but one of
+    if original is not spec:  # the spec of a leaf: torch has one such object
         return original
     if not _is_plain_context(spec.context):
         raise _refusal(fn, "an argument whose pytree context holds other objects")

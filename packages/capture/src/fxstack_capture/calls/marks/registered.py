@@ -1,4 +1,4 @@
-"""What programs say about their own callables: rules that are looked up by identity, added at any time."""
+"""Rules that programs add for their own callables at any time, keyed by the identity of the callable."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.state import Objects, Trace
 
-# Limits: torch.compiler.substitute_in_graph acts on functions in C without a rule in calls.rules;
-# fxstack.substitute_in_graph on all. A leaf function (torch._dynamo.decorators.leaf_function) ends the graph.
+# Limits: torch.compiler.substitute_in_graph acts on C functions without a rule in calls.rules.
+# fxstack.substitute_in_graph acts on all functions. A leaf function (torch._dynamo.decorators.leaf_function)
+# breaks the graph.
 
 Rule = Callable[..., Any]
 """``(trace, args, kwargs) -> result``, as in ``table``."""
 
-# Registrations outlive every compiler, as those of torch.library do; ``reset`` does not forget them.
+# Registrations outlive every compiler, like registrations of torch.library. ``reset`` does not delete them.
 _RULES: Final[dict[int, tuple[object, Rule]]] = {}
 
 
 def register(fn: object, rule: Rule) -> None:
-    """Calls of ``fn`` go to ``rule`` from now on."""
+    """Register ``rule`` for calls of ``fn``."""
     _RULES[id(fn)] = (fn, rule)
 
 
 def registered() -> Mapping[int, Rule]:
-    """All rules, by the id of their callable (which is kept alive)."""
+    """All rules by the id of their callable. The table keeps the callables alive."""
     return MappingProxyType({key: rule for key, (_, rule) in _RULES.items()})
 
 
@@ -37,7 +38,7 @@ def label_of(fn: object) -> str:
 
 
 def as_one_node(fn: Callable[..., Any]) -> Rule:
-    """The call becomes one node of the graph; ``fn`` runs on fake tensors to find its results."""
+    """Record the call as one node of the graph. ``fn`` runs on fake tensors to compute the results."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return trace.torch.call(fn, args, kwargs)
@@ -46,7 +47,7 @@ def as_one_node(fn: Callable[..., Any]) -> Rule:
 
 
 def ending_the_graph(fn: object, reason: str) -> Rule:
-    """The call runs in plain Python, between two graphs."""
+    """Break the graph at the call. The call runs in plain Python between two graphs."""
 
     def rule(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
         raise graph_break(reason, label_of(fn))
@@ -55,7 +56,7 @@ def ending_the_graph(fn: object, reason: str) -> Rule:
 
 
 def traced_as(substitute: object) -> Rule:
-    """``substitute`` is called in place of the callable."""
+    """Call ``substitute`` in place of the callable."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return trace.calls.call(substitute, args, kwargs)
@@ -64,10 +65,10 @@ def traced_as(substitute: object) -> Rule:
 
 
 def called_once(fn: Callable[..., Any]) -> Rule:
-    """``fn`` is called for real while tracing, and its result is taken to be the same for ever.
+    """Call ``fn`` for real while tracing, and treat its result as a constant.
 
-    Where it would not see what it sees in plain Python (values of the graph, changes that are made when the frame is left), it
-    is traced like any function.
+    A real call would not see values of the graph or side effects that are replayed at the end of the frame.
+    If the arguments contain such values, or such side effects exist, ``fn`` is traced like any function.
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +79,8 @@ def called_once(fn: Callable[..., Any]) -> Rule:
         for given, meant in zip((*args, *kwargs.values()), (*real, *named.values()), strict=True):
             if given is meant and not _is_from_outside(objects, given):
                 return _traced(trace, fn, args, kwargs, "with values of the graph")
-        if any(type(effect) is not Call for effect in diff(objects)):  # calls only print
+        # effects of type ``Call`` only print or log
+        if any(type(effect) is not Call for effect in diff(objects)):
             detail = "after changes of objects that it may read,"
             return _traced(trace, fn, args, kwargs, detail)
         value = fn(*real, **named)
@@ -95,7 +97,7 @@ def _traced(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _is_from_outside(objects: Objects, value: object) -> bool:
-    """Whether ``value``, which has no other object behind it, is what the call would get in plain Python."""
+    """Whether the call in plain Python gets the same ``value``. ``value`` is not a proxy."""
     if isinstance(value, type):
         return objects.made_at(value) is None
     return type(value) in _PLAIN or objects.is_preexisting(value)

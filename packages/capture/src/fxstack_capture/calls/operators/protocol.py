@@ -13,7 +13,8 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.native_run import run
-from fxstack_capture.calls.operators import mixed_operands, numpy_scalars, tensor_methods
+from fxstack_capture.calls.operators import numpy_scalars, tensor_methods
+from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
@@ -54,11 +55,10 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
     if special is not None:
         return special(calls, left, right)
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        for rule in (tensor_methods.binary, mixed_operands.binary):
-            result = rule(calls, op, left, right)
-            if result is not NotImplemented:
-                return result
-        return calls.trace.torch.call(op, (left, right), {})
+        result = tensor_methods.binary(calls, op, left, right)
+        if result is NotImplemented:
+            result = calls.trace.torch.call(op, (left, right), {})
+        return result
     return run(calls.trace, op, (left, right), {})
 
 
@@ -317,13 +317,11 @@ def advance(calls: Calls, iterator: Any) -> Any:
         return consumed.entered(consumed.next(iterator))
     if type(iterator) in _NATIVE_ITERATORS:
         if id(iterator) in calls.objects.opaque:
-            raise graph_break("unsupported-object", "an iterator that was begun outside of the graph")
+            raise graph_break(
+                "unsupported-object", "an iterator that was partially consumed outside of the graph"
+            )
         return next(iterator)
     method = user_method(calls, iterator, "__next__")
-    if method is not None and not _is_ours(iterator):
+    if method is not None and not is_ours(iterator):
         return calls.call(method, (iterator,), {})
     return run(calls.trace, next, (iterator,), {})
-
-
-def _is_ours(obj: object) -> bool:
-    return type(obj).__module__.startswith("fxstack_capture.")

@@ -1,11 +1,12 @@
-"""Special methods that users' classes of tensors define: found and ordered as CPython does for operators.
+"""Operators on tensors that methods of the program decide: those of users' classes of tensors, and of plain objects.
 
-What a class of tensors leaves to torch is recorded as any operator of torch.
+What a class of tensors leaves to torch is recorded as any operator of torch. Every special method of
+``torch.Tensor`` returns NotImplemented for an object that is neither a number nor has ``__torch_function__``, so
+that the methods of the object's class decide alone.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -13,31 +14,10 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.operators.plain_objects import is_plain_object, method_call
+from fxstack_capture.operator_protocol import OUT_OF_PLACE, UNARY, by_identity, candidates, is_binary
 from fxstack_capture.torch_side.subclasses.fake_classes import is_users, shown_class
 from fxstack_capture.trace.state import Calls
-
-_ARITHMETIC = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
-    *("and", "or", "xor", "lshift", "rshift"),
-)
-_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-def _operator(name: str) -> Any:
-    return getattr(operator, f"{name}_" if name in ("and", "or") else name)
-
-
-BINARY: dict[Any, tuple[str, str]] = {
-    **{_operator(name): (f"__{name}__", f"__r{name}__") for name in _ARITHMETIC},
-    **{_operator(name): (f"__{name}__", f"__{other}__") for name, other in _MIRRORED.items()},
-}
-IN_PLACE: dict[Any, tuple[str, Any]] = {
-    getattr(operator, f"i{name}"): (f"__i{name}__", _operator(name)) for name in _ARITHMETIC
-}
-UNARY: dict[Any, str] = {
-    **{op: f"__{op.__name__}__" for op in (operator.neg, operator.pos, operator.invert)},
-    **dict.fromkeys((abs, operator.abs), "__abs__"),
-}
 
 
 def method(calls: Calls, value: object, name: str) -> Any:
@@ -59,60 +39,55 @@ def unary(calls: Calls, op: Callable[[Any], Any], value: object) -> Any:
 
 
 def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: object) -> Any:
-    """The same for two operands, of which at least one is a tensor."""
-    if shown_class(left) is None and shown_class(right) is None:
+    """The result of the program's methods, where an operand is a tensor; NotImplemented where torch's own serve."""
+    operands = left, right
+    with_object = any(map(is_plain_object, operands))
+    if not is_binary(op) or not (with_object or any(shown_class(value) is not None for value in operands)):
         return NotImplemented
-    if op in IN_PLACE:
-        name, op = IN_PLACE[op]
-        found = method(calls, left, name)
-        result = NotImplemented if found is None else calls.call(found, (left, right), {})
-        torchs = isinstance(left, torch.Tensor) and found is None
-        if result is not NotImplemented or torchs:
-            return result
-    names = BINARY.get(op)
-    if names is None or not any(
-        method(calls, *operand) for operand in zip((left, right), names, strict=True)
-    ):
+    order = tuple(candidates(op, (_kind(left), _kind(right)), _attribute))
+    if not with_object and _torch_serves(calls, op, operands, order):
         return NotImplemented
-    return _ordered(calls, op, (left, right), names)
-
-
-def _ordered(calls: Calls, op: Callable[..., Any], operands: tuple[Any, Any], names: tuple[str, str]) -> Any:
-    left, right = operands
-    attempts = [(left, names[0], right)]
-    kinds = _kind(left), _kind(right)
-    if kinds[0] is not kinds[1] or op in COMPARISONS:
-        reflected = right, names[1], left
-        first = issubclass(kinds[1], kinds[0]) and kinds[0] is not kinds[1]
-        first = first and (op in COMPARISONS or _differs(kinds, names[1]))
-        attempts.insert(0 if first else 1, reflected)
-    for value, name, other in attempts:
-        result = _attempt(calls, value, name, other)
+    for index, name in order:
+        result = _attempt(calls, operands[index], name, operands[1 - index])
         if result is not NotImplemented:
             return result
-    raise graph_break("unsupported-call", f"operator {op.__name__}, which no operand implements,")
+    if not with_object:
+        raise graph_break("unsupported-call", f"operator {op.__name__}, which no operand implements,")
+    same = by_identity(op, left, right)
+    return NotImplemented if same is None else same
 
 
-COMPARISONS = frozenset(map(_operator, _MIRRORED))
+def _torch_serves(
+    calls: Calls, op: object, operands: tuple[Any, Any], order: tuple[tuple[int, str], ...]
+) -> bool:
+    """Whether torch's operator begins, or no user's class takes part at all."""
+    own = (method(calls, operands[index], name) is not None for index, name in order)
+    if op in OUT_OF_PLACE and isinstance(operands[0], torch.Tensor):
+        return not next(own)
+    return not any(own)
 
 
 def _kind(value: object) -> type:
-    return (shown_class(value) if isinstance(value, torch.Tensor) else None) or (
-        torch.Tensor if isinstance(value, torch.Tensor) else type(value)
-    )
+    return shown_class(value) or (torch.Tensor if isinstance(value, torch.Tensor) else type(value))
 
 
-def _differs(kinds: tuple[type, type], name: str) -> bool:
-    """Whether the class on the right has a reflected method of its own."""
-    return getattr(kinds[0], name, None) is not getattr(kinds[1], name, None)
+def _attribute(cls: type, name: str) -> object:
+    return getattr(cls, name, None)
 
 
 def _attempt(calls: Calls, value: object, name: str, other: object) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return NotImplemented if type(value) in (int, float, bool, complex, str) else _refuse(value)
-    found = method(calls, value, name)
-    return calls.call(getattr(torch.Tensor, name) if found is None else found, (value, other), {})
-
-
-def _refuse(value: object) -> Any:
-    raise graph_break("unsupported-call", f"an operator between a tensor and a {type(value).__qualname__}")
+    """The result of one operand's method. Torch's own give NotImplemented for a plain object."""
+    if isinstance(value, torch.Tensor):
+        found = method(calls, value, name)
+        if found is None and is_plain_object(other):
+            return NotImplemented
+        return calls.call(getattr(torch.Tensor, name) if found is None else found, (value, other), {})
+    if type(value) in (int, float, bool, complex, str):
+        return NotImplemented
+    kind = type(value).__qualname__
+    if not is_plain_object(value):
+        raise graph_break("unsupported-call", f"an operator between a tensor and a {kind}")
+    found = method_call(calls, value, name, other)
+    if found is None:
+        raise graph_break("unsupported-call", f"{name} of a {kind}")
+    return calls.call(*found[0], {}) if found else NotImplemented

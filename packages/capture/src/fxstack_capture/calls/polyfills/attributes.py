@@ -1,14 +1,16 @@
-"""Attributes: properties, descriptors and hooks."""
+"""Requests for attribute access: properties, descriptors and hooks."""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.polyfills import functions as polyfill
-from fxstack_capture.calls.polyfills.finding import is_ours, special
+from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
@@ -22,9 +24,11 @@ from fxstack_capture.objects.protocols.descriptors import (
 from fxstack_capture.objects.protocols.loads import LOADERS, is_generic
 from fxstack_capture.trace.state import Calls, Request
 
+Maker = Callable[..., Request | None]
+
 
 def attribute(calls: Calls, obj: object, name: str) -> Request | None:
-    """``obj.name``."""
+    """The request for ``obj.name``."""
     objects = calls.objects
     if not _has_attributes(obj):
         return None
@@ -47,14 +51,14 @@ def attribute(calls: Calls, obj: object, name: str) -> Request | None:
 
 
 def _has_attributes(obj: object) -> bool:
-    """Whether it is an instance of a class that may define how attributes are found."""
+    """Whether ``obj`` is an instance of a class that may define attribute access in Python."""
     if isinstance(obj, (type, types.ModuleType, torch.Tensor)) or type(obj) is Array:
         return False
     return type(obj) not in LOADERS and is_heap_type(type(obj)) and not is_ours(obj)
 
 
 def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
-    """The call of a property or of a descriptor that is written in Python."""
+    """The request that calls the getter of a property or the ``__get__`` of a Python descriptor."""
     objects, cls = calls.objects, type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if raw is ABSENT or (not data and _own(calls, obj, name) is not ABSENT):
@@ -68,7 +72,7 @@ def _from_class(calls: Calls, obj: object, name: str) -> Request | None:
 
 
 def _own(calls: Calls, obj: object, name: str) -> Any:
-    """What the instance dictionary holds; something, if it is not known."""
+    """The value in the instance dictionary; a value other than ABSENT if the dictionary is not known."""
     state = calls.objects.instances.get(id(obj))
     if state is not None:
         return state.get(name)
@@ -79,12 +83,12 @@ def _own(calls: Calls, obj: object, name: str) -> Any:
 
 
 def store(calls: Calls, obj: object, name: str, value: object) -> Request | None:
-    """``obj.name = value``."""
+    """The request for ``obj.name = value``."""
     return _to_descriptor(calls, obj, name, ("__setattr__", "fset", "__set__"), (value,))
 
 
 def delete(calls: Calls, obj: object, name: str) -> Request | None:
-    """``del obj.name``."""
+    """The request for ``del obj.name``."""
     return _to_descriptor(calls, obj, name, ("__delattr__", "fdel", "__delete__"), ())
 
 

@@ -1,4 +1,4 @@
-"""Builtin functions and classes that call functions of the program."""
+"""Requests for builtin functions and classes that call functions of the program."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fxstack_capture.calls import policy
-from fxstack_capture.calls.operators.mixed_operands import is_plain_object
-from fxstack_capture.calls.operators.tensor_methods import BINARY, IN_PLACE, UNARY
+from fxstack_capture.calls.operators.plain_objects import is_plain_object
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
-from fxstack_capture.calls.polyfills.finding import Maker, is_symbol, special
+from fxstack_capture.calls.polyfills.finding import special
 from fxstack_capture.calls.polyfills.iteration import advance, calls_back, iterate
 from fxstack_capture.calls.polyfills.operators import binary, truth, unary
 from fxstack_capture.objects.class_flags import is_heap_type, is_immutable
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.protocols.descriptors import plan_of
+from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.trace.state import Calls, Request
+
+Maker = Callable[..., Request | None]
 
 
 def for_callable(calls: Calls, args: tuple[Any, ...], kwargs: dict[str, Any], fn: object) -> Request | None:
-    """Of a call of C code."""
+    """The request for a call of C code."""
     maker = _MAKERS.get(id(fn))
     if maker is not None:
         return maker(calls, *args, **kwargs) if _fits(fn, args, kwargs) else None
@@ -41,7 +44,7 @@ def _bound(calls: Calls, fn: Any, args: tuple[Any, ...]) -> Request | None:
 
 
 def _construction(calls: Calls, cls: type, args: object, kwargs: object) -> Request | None:
-    """A class whose ``__new__`` is written in Python."""
+    """The request for a call of a class with a Python ``__new__``."""
     if type(cls) is not type or has_finalizer(cls) or policy.is_pure_type(cls) or calls.is_leaf(cls):
         return None
     raw = plan_of(calls.objects, cls, "__new__")[0]
@@ -67,7 +70,7 @@ def _text(calls: Calls, value: object, names: tuple[str, ...]) -> Request | None
 
 def formatting(calls: Calls, value: object, spec: object = "") -> Request | None:
     """``format(value, spec)``."""
-    if is_symbol(value) or is_immutable(type(value)):
+    if symbolic_number(value) or is_immutable(type(value)):
         return None
     method = special(calls, value, "__format__")
     if method is not None:
@@ -108,7 +111,10 @@ def _storing(how: Any) -> Maker:
 
 
 def _over(fn: object) -> Maker:
-    """A function of an iterable."""
+    """The maker for a function of one iterable.
+
+    The request exists if iterating calls functions of the program.
+    """
 
     def make(calls: Calls, iterable: object, *args: object, **kwargs: object) -> Request | None:
         args = (*args, *kwargs.values())
@@ -138,7 +144,7 @@ def _sorted(calls: Calls, iterable: object, *, key: object = None, reverse: obje
 
 
 def is_python(fn: object) -> bool:
-    """Whether calling ``fn`` runs a function that is written in Python."""
+    """Whether a call of ``fn`` runs a Python function."""
     kinds = types.FunctionType, types.MethodType, functools.partial
     return isinstance(fn, kinds) or (not isinstance(fn, type) and is_heap_type(type(fn)))
 
@@ -160,12 +166,8 @@ def _reduce(calls: Calls, fn: object, iterable: object, *initial: object) -> Req
     return (polyfill.reduced, (fn, iterable, *initial)) if is_python(fn) else None
 
 
-def _operator(calls: Calls, left: object, right: object, *, op: object) -> Request | None:
-    return binary(calls, op, left, right)
-
-
-def _one_operand(calls: Calls, value: object, *, op: object) -> Request | None:
-    return unary(calls, op, value)
+def _of_operator(request: Maker, op: object) -> Maker:
+    return lambda calls, *operands: request(calls, op, *operands)
 
 
 _MANY = 1 << 30
@@ -191,8 +193,8 @@ _TABLE: tuple[tuple[Any, Maker, int, int, frozenset[str]], ...] = (
     (min, _extremum(min, operator.lt), 1, _MANY, frozenset({"key", "default"})),
     (max, _extremum(max, operator.gt), 1, _MANY, frozenset({"key", "default"})),
     (functools.reduce, _reduce, 2, 3, _NONE),
-    *((op, functools.partial(_operator, op=op), 2, 2, _NONE) for op in (*BINARY, *IN_PLACE)),
-    *((op, functools.partial(_one_operand, op=op), 1, 1, _NONE) for op in UNARY),
+    *((op, _of_operator(binary, op), 2, 2, _NONE) for op in (*ARITHMETIC, *COMPARISONS, *IN_PLACE)),
+    *((op, _of_operator(unary, op), 1, 1, _NONE) for op in UNARY),
 )
 
 _MAKERS: dict[int, Maker] = {id(fn): maker for fn, maker, *_ in _TABLE}

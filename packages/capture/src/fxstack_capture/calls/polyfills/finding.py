@@ -1,13 +1,13 @@
-"""How requests find the functions of the program."""
+"""Find the special methods of a program's classes for requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
+from fxstack_capture.calls.operators.plain_objects import is_ours
 from fxstack_capture.calls.operators.protocol import special_method
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_capture.trace.state import Calls, Request
 
 Maker = Callable[..., Request | None]
@@ -15,16 +15,7 @@ Maker = Callable[..., Request | None]
 
 def special(calls: Calls, obj: object, name: str) -> Any:
     """The Python function of a program's class, or None."""
-    return None if is_symbol(obj) or is_ours(obj) else special_method(calls, obj, name)
-
-
-def is_symbol(value: object) -> bool:
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-def is_ours(obj: object) -> bool:
-    """Generators, proxies and so on are classes of the compiler."""
-    return type(obj).__module__.startswith("fxstack_capture.")
+    return None if symbolic_number(obj) or is_ours(obj) else special_method(calls, obj, name)
 
 
 def method_of(calls: Calls, value: object, name: str, *args: object) -> Request | None:

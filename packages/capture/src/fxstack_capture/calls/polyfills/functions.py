@@ -1,10 +1,12 @@
-"""What C code does with functions of the program, written in Python: for graphs that break inside of such a function.
+"""Polyfills: Python functions that do the work of C code that calls functions of the program.
 
-A frame below C code cannot be continued, so in a trace that found a break there the functions below are interpreted in
-place of the C code (``calls.polyfills``): then every frame down to the break is one of Python. They are not
-frames of the program: neither tracebacks nor stacks show them, and the operation that ends the graph does not see them.
+Execution cannot resume in a frame below C code. A trace that found a graph break below C code therefore
+interprets the functions below in place of the C code (``calls.polyfills``). Then every frame down to the
+break is a Python frame. These frames are not frames of the program: tracebacks and stacks do not show them,
+and the operation that breaks the graph does not see them.
 
-Each does what CPython does, in its order (``Objects/abstract.c``, ``typeobject.c``, ``Python/bltinmodule.c``).
+Each function makes the same calls as CPython in the same order (``Objects/abstract.c``, ``typeobject.c``,
+``Python/bltinmodule.c``).
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# Limits: where code behind a graph break below C code runs in plain Python, sys._getframe sees a frame of
+# Limits: if the code after a graph break below C code runs in plain Python, sys._getframe sees a frame of
 # this module.
 
 
 class End:
-    """What ``next_or_end`` gives where there is nothing more; the class itself."""
+    """The marker of an exhausted iterator in ``next_or_end``. The class itself is the marker."""
 
 
 # --- operators -----------------------------------------------------------------------------------
 
 
 def first_answer(fn: Callable[..., Any], args: tuple[Any, ...], rest: Any, others: Any) -> Any:
-    """``fn(*args)``, or ``rest(*others)`` if that is NotImplemented."""
+    """``fn(*args)``, or ``rest(*others)`` if the result is NotImplemented."""
     result = fn(*args)
     if result is NotImplemented:
         return rest(*others)
@@ -42,7 +44,7 @@ def unequal(equal: Any, left: object, right: object) -> Any:
 
 
 def refuse(text: str) -> None:
-    """What is done when no operand knows how."""
+    """Raise the TypeError for operands of which no class implements the operator."""
     raise TypeError(text)
 
 
@@ -60,13 +62,14 @@ def negated(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 def contains_by_iteration(container: Any, item: object) -> bool:
     for other in container:  # noqa: SIM110 - any() is C code, too
+        # CPython compares identity before it calls ``__eq__``.
         if other is item or other == item:
             return True
     return False
 
 
 def ignoring(fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """A function whose result nobody gets."""
+    """Call a function and discard its result."""
     fn(*args)
 
 
@@ -94,7 +97,7 @@ def has_length(method: object, value: object) -> bool:
 
 
 def text(name: str, method: Callable[..., Any], value: object) -> str:
-    """``str`` and ``repr``."""
+    """``str`` and ``repr``: check that the result is a string."""
     result = method(value)
     if not isinstance(result, str):
         raise TypeError(f"{name} returned non-string (type {type(result).__name__})")
@@ -114,16 +117,18 @@ def formatted(method: Callable[..., Any], value: object, spec: str) -> str:
 def attribute(
     fn: Callable[..., Any], args: tuple[Any, ...], hook: Callable[..., Any], obj: object, name: str
 ) -> Any:
-    """What ``fn`` finds, or else ``__getattr__``, which is called when the exception is gone."""
+    """The result of ``fn``, or of ``__getattr__`` if ``fn`` raises AttributeError."""
     try:
         return fn(*args)
     except AttributeError:
+        # Call the hook after the ``except`` block: CPython clears the AttributeError before it calls
+        # ``__getattr__``.
         pass
     return hook(obj, name)
 
 
 def cached(fn: Callable[..., Any], obj: object, name: str) -> Any:
-    """``functools.cached_property``."""
+    """``functools.cached_property.__get__``."""
     value = fn(obj)
     obj.__dict__[name] = value
     return value
@@ -147,7 +152,7 @@ def has_attribute(obj: object, name: str) -> bool:
 
 
 def construct(cls: type, new: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """``type.__call__`` of a class with a ``__new__`` of its own."""
+    """``type.__call__`` of a class with its own ``__new__``."""
     made = new(cls, *args, **keywords)
     if not isinstance(made, cls):
         return made
@@ -220,8 +225,10 @@ def all_of(iterable: Iterable[Any]) -> bool:
 
 
 def sum_of(iterable: Iterable[Any], start: Any = 0) -> Any:
-    """CPython adds the numbers that come first by themselves, floats with a compensation for rounding."""
+    """The builtin ``sum``."""
     total = sum((), start)
+    # CPython adds leading numbers in a fast path, and compensates the rounding of floats. The real ``sum``
+    # therefore adds the leading numbers.
     numbers: list[Any] | None = []
     for item in iterable:
         if numbers is not None and type(item) in (int, float, bool):
@@ -237,6 +244,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
     items = items_of(iterable)
     if key is None:
         return sorted(items, reverse=reverse)
+    # Call ``key`` in this loop and not below ``sorted``, so that the graph can break inside of ``key``.
     keys = [key(item) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[i] for i in order]
@@ -245,7 +253,7 @@ def sorted_items(iterable: Iterable[Any], key: Any, reverse: Any) -> list[Any]:
 def extremum(
     fn: Callable[..., Any], better: Callable[[Any, Any], Any], items: tuple[Any, ...], key: Any, empty: Any
 ) -> Any:
-    """``min`` and ``max``; ``empty`` are the keywords for the case that there are no items."""
+    """``min`` and ``max``. ``empty`` holds the keywords for the case that there are no items."""
     iterator = iter(items)
     found = next(iterator, End)
     if found is End:

@@ -1,4 +1,4 @@
-"""What iterates, and what it calls."""
+"""Requests for ``iter`` and ``next``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def iterate(calls: Calls, value: object) -> Request | None:
 
 
 def advance(calls: Calls, iterator: Any) -> Request | None:
-    """``next(iterator)``."""
+    """The request for ``next(iterator)``."""
     if type(iterator) in (map, filter):
         if iterator in calls.objects.iterators:
             fn, *iterators = calls.objects.iterators.asked_by(iterator)
@@ -33,7 +33,7 @@ def advance(calls: Calls, iterator: Any) -> Request | None:
 
 
 def calls_back(calls: Calls, value: object) -> bool:
-    """Whether iterating runs functions of the program that are not generators."""
+    """Whether iterating over ``value`` calls functions of the program that are not generators."""
     if type(value) in (map, filter):
         return advance(calls, value) is not None
     return advance(calls, value) is not None or iterate(calls, value) is not None

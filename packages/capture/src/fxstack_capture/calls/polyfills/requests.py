@@ -29,7 +29,10 @@ REQUESTS: dict[str, Maker] = {
 
 
 def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | None:
-    """What ``maker`` says of the operands. An exception on the way is ours, not the program's, and ends the graph."""
+    """Call ``maker`` for the operands.
+
+    An exception is an error of the tracer, not of the program, and breaks the graph.
+    """
     try:
         return maker(calls, *operands)
     except Exception as error:
@@ -38,5 +41,5 @@ def request(calls: Calls, maker: Maker, operands: tuple[Any, ...]) -> Request | 
 
 
 def of_call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: object) -> Request | None:
-    """Of a call of C code."""
+    """The request for a call of C code."""
     return request(calls, partial(for_callable, fn=fn), (args, kwargs))

@@ -1,7 +1,7 @@
 """Rules of library functions, joined into one table.
 
-A rule says what a call of one callable means while tracing: ``rule(trace, args, kwargs) -> result``. One
-module for each library module: ``builtins``, ``library`` (the standard library and NumPy) and ``torch``.
+A rule runs in place of one callable while tracing: ``rule(trace, args, kwargs) -> result``. There is one
+folder for each group of libraries: ``builtins``, ``library`` (the standard library and NumPy) and ``torch``.
 Rules import ``trace``, ``objects`` and ``calls.native_run``. Begin with ``library.regular_expressions``, the
 shortest.
 """

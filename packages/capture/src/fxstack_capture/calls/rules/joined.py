@@ -1,4 +1,4 @@
-"""The rules of all modules, joined into one table."""
+"""TODO"""
 
 from fxstack_capture.calls.rules.builtins import (
     builtin_functions,

@@ -1,5 +1,5 @@
-"""Which frames are compiled, and which run in plain Python.
+"""Decide which frames are compiled and which run in plain Python.
 
-``policy`` decides by the file of a function; ``disabling`` by marks; the other modules recognise programs
-that replace functions which the compiler itself needs. Begin with ``policy``.
+``policy`` decides by the file of a function, ``disabling`` by marks. The other modules detect programs that
+replace functions of the compiler's dependencies. Begin with ``policy``.
 """

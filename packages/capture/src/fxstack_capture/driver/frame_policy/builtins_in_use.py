@@ -1,5 +1,7 @@
-"""Functions and classes of ``builtins`` that the compiler itself calls, methods of tensors that graphs are made of, and the class
-of weak references that torch's tensors without data are kept by: while a program replaces one, nothing is compiled.
+"""Detect replaced builtins and replaced parts of torch. Nothing is compiled while one is replaced.
+
+This covers functions and classes of ``builtins`` that the compiler itself calls, methods of tensors that
+graphs contain, and ``weakref.ref``, with which torch stores its fake tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from fxstack_capture.driver.errors import TracingWarning
 from fxstack_capture.torch_side.global_state.torch_names import replaced_method
 from fxstack_interchange.user_warnings import warn_user
 
-# Limits: no warning names a replaced builtin, and fullgraph=True does not raise for it.
+# Limits: no warning names a replaced builtin, and fullgraph=True does not raise for a replaced builtin.
 
 _TABLE = vars(builtins)
 _NEEDED = tuple(
@@ -57,7 +59,10 @@ _SAID: set[str] = set()
 
 
 def are_replaced() -> bool:
-    """Whether the program has replaced a builtin that is needed. Calls nothing that it could have replaced."""
+    """Whether the program has replaced a builtin that the compiler calls.
+
+    This function calls nothing that the program could have replaced.
+    """
     for name, value in _NEEDED:  # noqa: SIM110 - the program may have replaced any()
         if _TABLE.get(name) is not value:
             return True
@@ -65,7 +70,7 @@ def are_replaced() -> bool:
 
 
 def replaced_in_libraries() -> str | None:
-    """The name of what torch or its tensors need and the program, or another package, has replaced."""
+    """The name of a method of tensors, or of ``weakref.ref``, if the program or a package has replaced it."""
     if weakref.ref is not _REFERENCE:
         return "weakref.ref"
     method = replaced_method()
@@ -73,12 +78,12 @@ def replaced_in_libraries() -> str | None:
 
 
 def say_once(found: str) -> None:
-    """Warn of a name of ``replaced_in_libraries``, the first time that it is met."""
+    """Warn about a name of ``replaced_in_libraries``, once for each name."""
     if found in _SAID:
         return
     _SAID.add(found)
     warn_user(
-        f"nothing is compiled while {found} is replaced: what is not compiled yet runs in plain Python;"
-        " put the original back before the first call of compiled code, and wrap instead what calls it.",
+        f"nothing is compiled while {found} is replaced: functions that are not compiled yet run in plain"
+        " Python. fix: restore the original before the first call of compiled code, and replace its callers instead.",
         TracingWarning,
     )

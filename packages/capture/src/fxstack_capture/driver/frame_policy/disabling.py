@@ -1,14 +1,13 @@
-"""Functions that run with the frame hook off: those with torch's own mark, imports, and torch's own compiler.
+"""Functions that run with the frame hook off: functions with torch's mark, imports, and torch's own compiler.
 
-A module that is being imported is half there: compiling what it calls may need just that module (torch imports its
-own compiler lazily, in the middle of a program).
+A module that is being imported is incomplete. Compiling code that the import calls may need this module:
+torch imports its own compiler lazily, in the middle of a program.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -17,30 +16,28 @@ import torch
 
 from fxstack_capture import native
 from fxstack_capture.annotations import disable
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit.builder import Builder, call, load, tuple_of
 from fxstack_capture.emit.code import compile_replacement
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals
 
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-
-
 _TORCHS_COMPILER = str(Path(torch.__file__).parent / "_dynamo") + "/"
 _IMPORT = vars(importlib)["_bootstrap"]._find_and_load.__code__
 
 
 def is_disabled(function: FunctionType) -> bool:
-    """Whether ``torch.compiler.disable`` (or a library) has marked it, or it imports a module or compiles."""
+    """Whether ``function`` imports or compiles, or ``torch.compiler.disable`` (or a library) marked it."""
     if function.__code__ is _IMPORT or function.__code__.co_filename.startswith(_TORCHS_COMPILER):
         return True
     return bool(function.__dict__ and function.__dict__.get("_torchdynamo_disable"))
 
 
 def is_skipping(code: CodeType | None) -> bool:
-    """Whether this is the wrapper that ``disable(recursive=False)``, torch's or ours, puts around a function.
+    """Whether ``code`` is the wrapper of ``disable(recursive=False)``, of torch or of this package.
 
-    It and the frame that it calls run plainly; what that calls is compiled.
+    The wrapper and the frame that it calls run in plain Python. Callees of that frame are compiled.
     """
     if code is None or code.co_name != "nonrecursive_disable_wrapper":
         return False
@@ -48,32 +45,27 @@ def is_skipping(code: CodeType | None) -> bool:
 
 
 def what_is_disabled(fn: Any) -> Any:
-    """The function in such a wrapper, which is what is compiled where the wrapper is given to the compiler; or ``fn``."""
+    """The function in such a wrapper, or ``fn``.
+
+    If the wrapper is given to the compiler, the function is compiled.
+    """
     return fn.__wrapped__ if is_skipping(getattr(fn, "__code__", None)) else fn
 
 
 def disabled_code(frame: RealFrame, code: CodeType) -> CodeType:
-    """A replacement that runs the same code, and all that it calls, with every mode off."""
+    """A replacement that runs the same code, and all its calls, with every mode off."""
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_argcount=count,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
-    )
     cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
     function = call(
         builder.constant(FunctionType, "FunctionType"),
-        builder.constant(flat, f"code_{code.co_name}"),
+        builder.constant(with_positional_arguments(code), f"code_{code.co_name}"),
         loads.expr(Globals()),
         ast.Constant(code.co_name),
         ast.Constant(None),
         tuple_of(cells) if cells else ast.Constant(None),
     )
     off = call(builder.constant(native.Disabled, "Disabled"), function)
-    arguments = [load(name) for name in code.co_varnames[:count]]
+    arguments = [load(name) for name in argument_names(code)]
     statements = [*builder.loads, ast.Return(call(off, *arguments))]
     return compile_replacement(code, builder, statements, code.co_firstlineno)[0]

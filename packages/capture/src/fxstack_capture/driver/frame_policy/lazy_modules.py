@@ -1,4 +1,4 @@
-"""Modules whose parameters are made by the first call: that call runs in plain Python, as it is."""
+"""Lazy modules, whose first call creates their parameters. This call runs in plain Python."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fxstack_capture.sources import pinned
 
 
 def first_lazy(root: Any) -> Any:
-    """A module under ``root`` that has not been called yet; None where there is none."""
+    """A module under ``root`` that has not been called yet, or None."""
     modules = root.modules() if root is not None else ()
     return next((m for m in modules if isinstance(m, LazyModuleMixin)), None)
 
 
 def while_lazy(lazy: object) -> Guard:
-    """Holds for as long as ``lazy`` is lazy: afterwards its class is another."""
+    """The guard that holds as long as ``lazy`` is lazy. The first call changes the class of the module."""
     return Guard(pinned(lazy, type(lazy).__name__), TypeIs(type(lazy)))

@@ -1,7 +1,8 @@
-"""Whether a function is a library's or the program's own: by how the module that defines it came to be there.
+"""Decide whether a function belongs to a library or to the program, by how its module was found.
 
-Where a file lies says little by itself: libraries are installed in place (editable) or reached through ``.pth`` files. Nothing
-here calls a function of the standard library after the import, since the program may have put its own there.
+The directory of a file alone does not decide: libraries may be installed in place (editable) or found through
+``.pth`` files. After the import, no function here calls a function of the standard library, because the
+program may have replaced it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _named_in(place: Path) -> Iterator[str]:
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             name = line.strip()
             if name and not name.startswith(("#", "import ", "import\t")):
-                yield os.path.abspath(place / name)  # noqa: PTH100 - what ``site`` makes of it
+                yield os.path.abspath(place / name)  # noqa: PTH100 - as ``site`` does
 
 
 def _is_installed_into(place: Path) -> bool:
@@ -45,7 +46,7 @@ _INSTALLED = _installed()
 
 
 def _place_of(top: str) -> str | None:
-    """The directory in which a package or module was found; None: it has no file."""
+    """The directory in which a package or module was found; None if it has no file."""
     file = getattr(sys.modules.get(top), "__file__", None)
     if type(file) is not str:
         return None
@@ -54,7 +55,7 @@ def _place_of(top: str) -> str | None:
 
 
 def is_standard(name: str) -> bool:
-    """Whether a loaded module is one of the standard library, and no file of the program's with the same name."""
+    """Whether a loaded module belongs to the standard library, and is no program file with the same name."""
     top = name.partition(".")[0]
     if top not in sys.stdlib_module_names:
         return False
@@ -63,7 +64,7 @@ def is_standard(name: str) -> bool:
 
 
 def is_library(function: FunctionType) -> bool:
-    """Whether a function is defined in the standard library, or in a module that is installed."""
+    """Whether a function is defined in the standard library or in an installed module."""
     name = function.__globals__.get("__name__")
     if type(name) is not str or function.__code__.co_filename.startswith("<"):
         return True
@@ -72,7 +73,7 @@ def is_library(function: FunctionType) -> bool:
 
 
 def _is_redirected(top: str) -> bool:
-    """Whether a package is installed in place by a finder of setuptools', which knows where it lies."""
+    """Whether a finder of setuptools locates the package, which is then installed in place."""
     return any(
         top in (getattr(module, "MAPPING", None) or ())
         for name, module in list(sys.modules.items())

@@ -1,7 +1,7 @@
-"""Which code is never compiled as a frame of its own: ours, and libraries that do no tensor work.
+"""Code that is never compiled as a frame of its own: the compiler, and libraries without tensor operations.
 
-Such code may still be interpreted when a compiled function calls it; this is about frames that the
-hook meets while uncompiled code runs.
+The interpreter may still inline such code when a compiled function calls it. The policy applies to frames
+that the hook meets while plain code runs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _TRITON = _directory_of("triton")
 _TORCH = str(Path(torch.__file__).parent) + "/"
 _NUMPY = str(Path(np.__file__).parent) + "/"
 _SYMPY = str(Path(sympy.__file__).parent) + "/"
-# Its audit hook runs in the middle of whatever the program does.
+# The audit hook of filelock runs at arbitrary points of the program.
 _AUDITING = _directory_of("filelock")
-# Parts of torch that are programs over tensors, written like a user's.
+# Parts of torch that are programs over tensors, written like a user's program.
 _TORCH_PROGRAMS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py"))
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
 
-# The layers below capture: a lazily compiled backward runs them in the middle of the user's program.
+# The layers below capture. A lazily compiled backward runs them in the middle of the user's program.
 _OWN_PACKAGES = frozenset(
     {
         "fxstack",
@@ -56,17 +56,19 @@ _OWN_PACKAGES = frozenset(
     }
 )
 
-# Code without a file that no program has written; what a prompt, a notebook or ``exec`` runs (``<stdin>``) is the program's.
+# Code without a file that no program has written. Code from a prompt, a notebook or ``exec`` (``<stdin>``)
+# belongs to the program.
 _GENERATED = ("<frozen ", "<fxstack", "<signature>", "<__array_function__")
 
-# They get an iterator that somebody else has begun: only their callers know what they run over.
+# The argument of a comprehension's frame is an iterator that the caller created. Only the caller knows the
+# iterable.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
-# Torch calls them for every operator of a region that runs in plain Python.
+# Torch calls these methods for every operator of a region that runs in plain Python.
 _OVERRIDES = frozenset({"__torch_function__", "__torch_dispatch__"})
 
-# ``collections.namedtuple`` writes the ``__new__`` of its classes itself.
+# ``collections.namedtuple`` generates the ``__new__`` of its classes.
 _OF_NAMED_TUPLES = collections.namedtuple("_", "item").__new__.__code__.co_names  # noqa: PYI024
 
 
@@ -81,13 +83,13 @@ def is_foreign(code: CodeType) -> bool:
         return not file.startswith(_TORCH_PROGRAMS) or file.startswith(_NEVER)
     if file.startswith((_NUMPY, _SYMPY)):
         return True
-    if file.startswith(_TRITON):  # its interpreter too, which runs kernels in Python
+    if file.startswith(_TRITON):  # also its interpreter, which runs kernels in Python
         return True
     return is_of_standard_library(file)
 
 
 def is_own(function: FunctionType) -> bool:
-    """Whether this is a function of the compiler itself, by the package that defines it."""
+    """Whether the compiler's own packages define this function."""
     name = function.__globals__.get("__name__")
     return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
 
@@ -97,9 +99,9 @@ _FUNCTIONALIZE = torch_compat.DispatchKey.Functionalize
 
 
 def has_foreign_modes() -> bool:
-    """Whether modes or transforms of the program see torch's calls that tracing has no model of.
+    """Whether modes or transforms of the program intercept torch calls, and tracing has no model of them.
 
-    So it is inside of a ``__torch_dispatch__``, where the layers above it are off.
+    This includes the inside of a ``__torch_dispatch__``, where the dispatch layers above it are off.
     """
     if torch_compat.len_torch_dispatch_stack() or are_active() or _IS_OFF(_FUNCTIONALIZE):
         return True
@@ -109,7 +111,10 @@ def has_foreign_modes() -> bool:
 
 
 def is_traced_by_others() -> bool:
-    """Whether another tracer wants to see the operators: TorchScript's, FX's, ``make_fx``, ``torch.export``, fake tensors."""
+    """Whether another tracer records the operators.
+
+    Such tracers are TorchScript, FX, ``make_fx``, ``torch.export`` and fake tensor modes.
+    """
     if torch_compat.get_tracing_state() is not None or _is_fx_tracing():
         return True
     modes = (*_get_current_dispatch_mode_stack(), *_modes_before_dispatch())
@@ -117,14 +122,14 @@ def is_traced_by_others() -> bool:
 
 
 def _is_fx_tracing() -> bool:
-    """Whether FX traces in this thread; its flag may be that of all threads."""
+    """Whether FX traces in this thread. The flag of FX may be global to all threads."""
     if not torch_compat.may_trace_by_fx():
         return False
     return any(frame.f_code is _FX_TRACE for frame, _ in walk_stack(sys._getframe()))
 
 
 def _modes_before_dispatch() -> list[object]:
-    """The tracers of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have a stack of their own."""
+    """The modes of ``make_fx(pre_dispatch=True)`` and ``torch.export``, which have their own stack."""
     modes = map(_get_dispatch_mode_pre_dispatch, _KEYS_BEFORE_DISPATCH)
     return [mode for mode in modes if mode is not None]
 
@@ -137,7 +142,10 @@ _FX_TRACE = torch.fx.Tracer.trace.__code__
 
 
 def is_module_call(code: CodeType) -> bool:
-    """``nn.Module.__call__``: one code object for all modules, so submodules are compiled by their ``forward``."""
+    """Whether ``code`` is ``nn.Module.__call__``.
+
+    All modules share this code object, so submodules are compiled by their ``forward``.
+    """
     return code in _MODULE_CALLS
 
 

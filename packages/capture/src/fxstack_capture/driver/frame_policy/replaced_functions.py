@@ -1,9 +1,10 @@
-"""Functions of the standard library that the program has replaced, where a backend has failed: it may have called one of them.
+"""Functions of the standard library that the program has replaced, and that may have made a backend fail.
 
-Tests put functions of their own in place of ``os.path.join`` or ``subprocess.run``. A backend needs many such functions, so
-frames run in plain Python for as long as those are there that were found when it failed. Libraries that replace functions (torch
-does, and ``typing_extensions``) do so for good, and backends work with that; so does whoever did it before this package was
-imported, but for the program's main module.
+Tests replace functions such as ``os.path.join`` or ``subprocess.run``. A backend needs many such functions.
+If a backend fails, the replaced functions are recorded, and frames run in plain Python as long as one of them
+is in place. Replacements by libraries (torch and ``typing_extensions`` make some) do not count: they are
+permanent, and backends work with them. Replacements from before the import of this package do not count
+either, except functions of the program's main module.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOCKS = "unittest.mock"
 
 
 def _is_foreign(value: object) -> bool:
-    """Whether a function, or a mock, is one of the program's."""
+    """Whether ``value`` is a mock or a function of the program."""
     if type(value) is FunctionType:
         return not is_library(value)
     return type(value).__module__ == _MOCKS
@@ -57,18 +58,18 @@ _BEFORE = {
 
 
 class ReplacedFunctions:
-    """Those that were in place when a backend failed last."""
+    """The replaced functions that were in place when a backend failed last."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Mapping[str, Any], str, Any]] = []
 
     def are_there(self) -> bool:
-        """Whether one of them still is."""
+        """Whether one of these functions is still in place."""
         self._found = [entry for entry in self._found if entry[0].get(entry[1]) is entry[2]]
         return bool(self._found)
 
     def explain(self, error: BackendError) -> bool:
-        """Look for them after ``error``; whether there are any, which is said in a warning."""
+        """Find replaced functions after ``error``. If there are any, warn and return True."""
         found = [
             (where, namespace, name)
             for where, namespace, name in _replaced()

@@ -1,6 +1,6 @@
-"""What users are told about compilation.
+"""Reports to users about compilation.
 
-``records`` are the data of ``explain``; ``recompiling`` says why a frame is compiled again; ``mistakes``
-reports defects of the compiler once; ``verifying`` compares the graph with the compiled code. Begin with
+``records`` holds the data of ``explain``. ``recompiling`` reports why a frame is compiled again. ``mistakes``
+reports each defect of the compiler once. ``verifying`` compares the graph with the compiled code. Begin with
 ``records``.
 """

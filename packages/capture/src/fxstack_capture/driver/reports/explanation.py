@@ -1,4 +1,4 @@
-"""What ``explain`` returns: the records of every frame, and how they print."""
+"""The result of ``explain``: the records of all frames, and their text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fxstack_capture.guards.records import Guard
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All frames that one call made the compiler look at, in order."""
+    """All frames that the compiler traced in one call, in order."""
 
     frames: tuple[FrameRecord, ...]
 
     @property
     def graphs(self) -> tuple[Any, ...]:
-        """The captured graph modules, in the order in which they were captured."""
+        """The captured graph modules in the order of capture."""
         return tuple(frame.graph for frame in self.frames if frame.graph is not None)
 
     @property

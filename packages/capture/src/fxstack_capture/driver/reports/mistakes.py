@@ -1,4 +1,4 @@
-"""What is said of errors of the compiler's own: each once, with the program's function and the error."""
+"""Reports of internal errors of the compiler. Each error is reported once, with the program's function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from fxstack_capture.driver.errors import TracingWarning, Unsupported
 
 @dataclass(slots=True)
 class Mistakes:
-    """The errors that were met. The same one is often met again, in what the function calls."""
+    """The reported errors.
+
+    The same error often occurs again in callees of the function.
+    """
 
     said: set[str] = field(default_factory=set)
 
     def warn(self, code: CodeType, what: str) -> None:
-        """Warn that tracing a function of the program has failed by ``what``, and that it runs in plain Python."""
+        """Warn that tracing a function of the program failed with ``what`` and plain Python runs it."""
         if what in self.said:
             return
         self.said.add(what)
@@ -37,17 +40,17 @@ class Mistakes:
             _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
-        """Warn where a graph ends because of an error of ours."""
+        """Warn if an internal error of the compiler broke the graph."""
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
 
 
 @dataclass(slots=True)
 class UnconfirmedError:
-    """Called where the trace of a frame has ended with an exception, and plain Python has raised none.
+    """Called if the trace of a frame ended with an exception that plain Python did not raise.
 
-    ``fatal``: it is an error, since one whole graph was asked for. ``note`` writes down what was found.
-    Only the call that was traced tells: another one may hold other numbers.
+    ``fatal``: raise an error, because the caller requested one whole graph. ``note`` records the text. Only
+    the traced call counts, because other calls may hold other numbers.
     """
 
     code: CodeType
@@ -59,7 +62,7 @@ class UnconfirmedError:
     """The native entry that runs the frame."""
 
     def entered(self, entry: object) -> Any:
-        """``entry``, which from now on is known to run the frame."""
+        """Set the native entry that runs the frame, and return it."""
         self.entry = entry
         return entry
 

@@ -1,4 +1,7 @@
-"""Why a frame is compiled again: which guard of each entry failed, as data, in the log, or as an error."""
+"""Report why a frame is compiled again.
+
+The failed guard of each entry is available as data, in the log, and in an error.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ LOG: Final = logging.getLogger("fxstack_capture.recompiles")
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """One compilation of a function that has entries; ``failures`` holds one failed guard per entry."""
+    """One compilation of a function that has entries. ``failures`` holds one failed guard for each entry."""
 
     name: str
     file: str
@@ -32,13 +35,13 @@ class Recompilation:
 
     @property
     def message(self) -> str:
-        """What is compiled again, and for each entry the guard, its old and new value, and the user's line."""
+        """The function, and for each entry the failed guard, its old and new value, and the user's line."""
         reasons = "\n".join(f"  {failure.message}" for failure in self.failures)
         return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
 
 
 def refusal(again: Recompilation, stance: str) -> RecompileError:
-    """The error under a stance that compiles nothing."""
+    """The error under a stance that forbids compiling."""
     reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
     return RecompileError(
         f"{again.name} ({again.file}:{again.line}) would have to be compiled under {stance}:\n"
@@ -48,9 +51,9 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
 
 
 def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any, Recompilation]:
-    """(an entry whose guards hold or None, why the others do not).
+    """An entry whose guards hold, or None, and the reasons why the other entries do not fit.
 
-    There is one when another thread compiled it since the hook looked.
+    An entry fits if another thread has compiled it since the hook checked the entries.
     """
     failures: list[GuardFailure] = []
     fitting: Any = None
@@ -69,14 +72,14 @@ def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any,
 
 
 def _is_of(tree: Any, now: TorchState) -> bool:
-    """Whether an entry is of the present state, or of any."""
+    """Whether the torch state of an entry is the present state, or the entry has no guard on the state."""
     checks = [guard.check for guard in tree.meta]
     states = [check.state for check in checks if isinstance(check, TorchStateIs)]
     return not any(isinstance(s, TorchState) and difference(s, now) for s in states)
 
 
 def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
-    """Say that a function is compiled no more; what became of it, in words."""
+    """Report that a function is not compiled any more. Return the text of the report."""
     text = f"{again.name} ({again.file}:{again.line}) {what}"
     reasons = "".join(f"\n  {failure.message}" for failure in again.failures)
     why = f"\nwhy: no entry fits this call:{reasons}" if reasons else ""

@@ -1,4 +1,4 @@
-"""What was compiled, as data: one record per frame that was looked at. ``explain`` shows them."""
+"""Records of compilations: one record for each frame that was traced. ``explain`` prints them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxstack_capture.trace.records import CapturedCode
 
 
 class Verdict(StrEnum):
-    """What became of a frame."""
+    """The result of compiling a frame."""
 
     COMPILED = "compiled"
     """Its entry was installed."""
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """One compilation. ``graph`` is None where no torch operation was captured."""
+    """One compilation. ``graph`` is None if no torch operation was captured."""
 
     name: str
     file: str
@@ -43,7 +43,7 @@ class FrameRecord:
 
     @property
     def code(self) -> str:
-        """The replacement as Python-like text."""
+        """The replacement code as Python-like text."""
         return "" if self.emitted is None else self.emitted.text
 
     @property
@@ -53,7 +53,7 @@ class FrameRecord:
 
 @dataclass(slots=True)
 class Tally:
-    """What one ``FrameCompiler`` has done so far."""
+    """Counters of one ``FrameCompiler``."""
 
     traced: int = 0
     """Frames that were looked at."""
@@ -63,17 +63,23 @@ class Tally:
 
 
 class Observer(Protocol):
-    """Told of what happens while compiling. Also of ``on_recompile(record: Recompilation)``, if it has that."""
+    """Gets events of compilation.
+
+    An observer may also have a method ``on_recompile(record: Recompilation)``.
+    """
 
     def on_trace(self, seconds: float) -> None:
-        """A frame was traced and its replacement written, in this time (without the backend's)."""
+        """A frame was traced and its replacement code was written.
+
+        ``seconds`` excludes the backend's time.
+        """
 
     def on_break(self, record: BreakRecord) -> None:
-        """A graph ended early."""
+        """A graph break ended a graph."""
 
 
 def shown(error: BaseException) -> str:
-    """An exception of the program's, without running the program's ``__repr__``."""
+    """The text of an exception of the program, without calling the program's ``__repr__``."""
     values = BaseException.__dict__["args"].__get__(error)
     plain = (repr(v) if type(v) in (str, int, float, bool, NoneType) else "..." for v in values)
     return f"{type(error).__name__}({', '.join(plain)})"

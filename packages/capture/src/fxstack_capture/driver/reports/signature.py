@@ -1,4 +1,7 @@
-"""The interchange signature of a captured graph: which input is a parameter, a buffer, a symbol, an argument."""
+"""The interchange signature of a captured graph: the kind of each input.
+
+Inputs are parameters, buffers, symbols or arguments.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def _kind_of(source: s.Source, value: object) -> tuple[InputKind, str | None]:
 
 
 def qualified_name(source: s.Source) -> str:
-    """``layers.0.weight`` for the source of a parameter or buffer."""
+    """The name of the source of a parameter or buffer, for example ``layers.0.weight``."""
     parts: list[str] = []
     current: s.Source | None = source
     while current is not None:

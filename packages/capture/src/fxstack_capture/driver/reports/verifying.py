@@ -1,4 +1,7 @@
-"""``verify_correctness``: the captured graph and the compiled code side by side; the first difference is an error."""
+"""``verify_correctness``: compare the compiled code with the captured graph in every call.
+
+The first difference raises an error.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,19 @@ _DOUBLE_RELATIVE, _DOUBLE_ABSOLUTE = 1e-7, 1e-8
 def verified(
     compiled: Callable[..., Any], graph: GraphModule, backend: str, where: str
 ) -> Callable[..., Any]:
-    """``compiled``, compared in every call with ``graph`` on copies of the inputs, under the same random numbers.
+    """``compiled``, compared in every call with ``graph`` on copies of the inputs.
 
-    Compared are outputs and what happened to the inputs: shape, strides, type, gradient flag and values, these with the
-    tolerances 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal each other.
+    Both use the same random numbers. The comparison covers outputs and mutated inputs: shape, dtype, gradient
+    flag and values. The tolerances of values are 1e-3 and 1e-4 (double precision: 1e-7 and 1e-8). NaNs equal
+    each other.
     """
 
     def run(*inputs: object) -> Any:
+        # Copy the inputs first, because both runs may mutate inputs.
         copies = [_copy(value) for value in inputs]
         state = torch.get_rng_state()
         expected = graph(*copies)
+        # Both runs draw the same random numbers.
         torch.set_rng_state(state)
         found = compiled(*inputs)
         names = _output_names(graph)
@@ -46,7 +52,7 @@ def verified(
 
 
 def _copy(value: object) -> Any:
-    """A leaf of its own with the same memory layout."""
+    """A copy of a tensor with the same strides, as a leaf or as a view of a leaf."""
     if not isinstance(value, torch.Tensor):
         return value
     made = value.detach().clone(memory_format=torch.preserve_format)
@@ -55,7 +61,7 @@ def _copy(value: object) -> Any:
             value.detach()
         )
     made.requires_grad_(value.requires_grad)
-    # In-place operations are forbidden on leaves that need gradients, and allowed on others.
+    # Autograd forbids in-place operations on leaves that require gradients, and allows them on other tensors.
     return made if value.is_leaf else made.view_as(made)
 
 
@@ -65,7 +71,7 @@ def _output_names(graph: GraphModule) -> list[str]:
 
 
 def difference(expected: object, found: object) -> str | None:
-    """What differs, in words; None if nothing does."""
+    """The difference in words, or None."""
     if not isinstance(expected, torch.Tensor):
         return None if expected == found else f"is {found!r}, should be {expected!r}"
     if not isinstance(found, torch.Tensor):

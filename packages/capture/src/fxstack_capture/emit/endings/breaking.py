@@ -1,8 +1,9 @@
-"""Replacements of frames that end in a graph break: the operation runs for real, then the frame goes on elsewhere.
+"""Replacements of frames that end in a graph break: run the operation for real, then continue elsewhere.
 
-The graph may have broken in an inlined call. The frames in between (``levels``) are then put on the stack for the
-operation, so that it finds its callers, and every one of them gets a resume function: the outermost calls the
-next, and so on. What the operation raises is raised again in the innermost frame that handles it.
+The graph may have broken in an inlined call. The replacement then puts stubs of the frames in between
+(``levels``) on the stack, so that the operation finds its callers. Each frame gets a resume function: the
+outermost resume function calls the next, and so on. An exception of the operation is raised again in the
+innermost frame that handles it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 
 from fxstack_capture.bytecode.assemble import Protected
-from fxstack_capture.bytecode.operations import Exit
 from fxstack_capture.emit.builder import call, item, load, store, tuple_of
 from fxstack_capture.emit.endings.levels import Level, handled_exceptions, levels_of, original_of
+from fxstack_capture.emit.endings.steps import Exit
 from fxstack_capture.emit.endings.stub import Stub, looks_at_frame, make_frame_stub, make_stub
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.frame import Draft, FrameWriter, with_cycles
@@ -40,7 +41,7 @@ _Item = tuple[Slot, ast.expr | None]
 def draft_stop(
     trace: Trace, frame: RealFrame, code: CodeType, stopped: Stopped, resumptions: Resumptions
 ) -> Draft:
-    """The replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
+    """Return the replacement of a frame that stopped. Raises CannotResumeError, CannotRebuildError."""
     levels = levels_of(trace, stopped, resumptions)
     stub = _stub(levels[-1], resumptions)
     root = levels[0]
@@ -55,7 +56,8 @@ def draft_stop(
 
 
 def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
-    """Arguments of the root that it has let go of: plain Python would not hold them during the operation."""
+    """Return the arguments that the root frame has released."""
+    # Plain Python would not keep these arguments alive during the operation.
     root = stopped.frames[0]
     return tuple(
         name
@@ -65,12 +67,12 @@ def _gone(trace: Trace, frame: RealFrame, stopped: Stopped) -> tuple[str, ...]:
 
 
 def _stub(level: Level, resumptions: Resumptions) -> Stub:
-    """The operation that ends the graph, as a function."""
+    """Make a function of the operation that broke the graph."""
     seen = level.taken - level.step.looks
     slots = level.slots
     handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
-        raise CannotResumeError(f"{level.step.ops[-1].name} works on the exception being handled")
+        raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
     inspected = looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
     kept = len(handled) + level.step.looks
@@ -91,13 +93,13 @@ def _slots(stack: list[_Item]) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Expressions for what a frame consists of."""
+    """Expressions for the parts of a frame."""
 
     stack: list[_Item]
     variables: dict[str, ast.expr]
     cells: dict[str, ast.expr]
     first: list[ast.expr]
-    """The first argument, if it needs to be passed beside its cell."""
+    """The first argument, if the resume function gets it both directly and in its cell."""
     namespace: ast.expr
 
     @property
@@ -116,7 +118,7 @@ def _values(rebuilder: Rebuilder, level: Level, shown: tuple[str, ...]) -> _Valu
     variables = {name: rebuilder.expr(value) for name, value in state.local_values.items() if name in needed}
     free = free_variables(level.user)
     if any(name not in state.cells for name in free):
-        raise CannotResumeError("the frame has not begun")
+        raise CannotResumeError("the frame has not created its cells yet")
     cells = {name: rebuilder.expr(state.cells[name]) for name in free}
     first: list[ast.expr] = []
     name = first_argument(level.user)
@@ -134,7 +136,10 @@ def _is_empty(cell: CellType) -> bool:
 
 
 class _Ending:
-    """Builds every value that leaves first; ``statements`` then come after the effects."""
+    """Ending of a frame after a graph break.
+
+    The constructor builds every value that leaves the trace. ``statements`` come after the side effects.
+    """
 
     def __init__(
         self, writer: FrameWriter, levels: tuple[Level, ...], stub: Stub, resumptions: Resumptions
@@ -168,7 +173,7 @@ class _Ending:
         return [*run, *last]
 
     def _operation(self) -> ast.expr:
-        """Run the operation, below proxies for the frames between it and the root."""
+        """Return the call of the operation, below stubs of the frames between the root and the break."""
         level, values = self._levels[-1], self._values[-1]
         seen = level.taken - level.step.looks
         handled = [i for i in values.stack[:seen] if i[0] is Slot.HANDLED]
@@ -203,10 +208,10 @@ class _Ending:
         name = ast.Constant(code.co_name)
         return call(self._function_type, made, values.namespace, name, nothing, closure)
 
-    # --- going on --------------------------------------------------------------------------------
+    # --- continuing ------------------------------------------------------------------------------
 
     def _after(self, exit: Exit) -> tuple[CodeType, list[ast.expr]]:
-        """The root's resume function after an exit of the operation, and its arguments."""
+        """Return the root's resume function after an exit of the operation, and its arguments."""
         level, values = self._levels[-1], self._values[-1]
         results: list[_Item] = []
         for null in exit.results:
@@ -219,7 +224,10 @@ class _Ending:
         return self._from_root(len(self._levels) - 1, place, _passed(stack))
 
     def _raised(self, depth: int, entry: Protected, error: ast.expr) -> tuple[CodeType, list[ast.expr]]:
-        """As ``_after``, with an exception raised in the frame at ``depth``; those inside of it are gone."""
+        """Return the root's resume function after an exception, and its arguments.
+
+        The exception is raised in the frame at ``depth``. The frames inside of this frame have ended.
+        """
         level = self._levels[depth]
         values = self._values[depth]
         stack = values.stack[: entry.depth]
@@ -232,7 +240,10 @@ class _Ending:
         return bound_order(self._levels[depth].user, frozenset(live & variables.keys()))
 
     def _from_root(self, depth: int, place: Place, rest: list[ast.expr]) -> tuple[CodeType, list[ast.expr]]:
-        """``place`` is where the frame at ``depth`` goes on, ``rest`` its arguments behind the variables."""
+        """Return the root's resume function for a frame that continues at ``place``, and its arguments.
+
+        ``depth`` is the depth of this frame, ``rest`` are its arguments after the variables.
+        """
         arguments = self._arguments(depth, place, rest)
         while depth > 0:
             inner, inner_values = self._levels[depth], self._values[depth]
@@ -268,7 +279,10 @@ class _Ending:
     # --- exceptions ------------------------------------------------------------------------------
 
     def _guarded(self, run: list[ast.stmt]) -> list[ast.stmt]:
-        """Inside ``try`` or ``with`` of the user: what the operation raises is raised again there."""
+        """Catch an exception of the operation if the user's code is inside of ``try`` or ``with``.
+
+        The exception is raised again in the user's block.
+        """
         found = [(d, level.handler) for d, level in enumerate(self._levels)]
         inside = [(depth, entry) for depth, entry in found if entry is not None]
         builder = self._writer.builder
@@ -278,7 +292,8 @@ class _Ending:
         if not inside:
             if len(self._levels) > 1:
                 return run
-            # Stub and replacement stand for one frame, which raising again puts back.
+            # Stub and replacement together represent one frame. Raising again adds the frame to the
+            # traceback.
             again = ast.Raise(call(trim, load(caught), ast.Constant(2)))
             return [ast.Try(run, [ast.ExceptHandler(base, caught, [again])], [], [])]
         depth, entry = inside[-1]
@@ -286,7 +301,8 @@ class _Ending:
         handler = ast.ExceptHandler(base, caught, [keep])
         none: ast.stmt = ast.Assign([store(kept)], ast.Constant(None))
         raised = ast.Compare(load(kept), [ast.IsNot()], [ast.Constant(None)])
-        # The frame that raises again adds itself; at the root, stub and replacement stand for one frame.
+        # The frame that raises again adds itself to the traceback. At the root, stub and replacement
+        # represent one frame.
         shown = sum(not level.hidden for level in self._levels[: depth + 1])
         frames = shown if len(self._levels) > 1 else 2
         error = call(trim, load(kept), ast.Constant(frames))

@@ -1,31 +1,31 @@
-"""The way back: a frame whose graph fails, or was built on an assumption that does not hold, runs in plain Python after all.
+"""The fallback to eager: a frame whose graph raised, or whose assumption failed, runs in plain Python.
 
-Nothing has happened by then (``torch_side.recording.assumptions``), so the original code starts from its beginning, with the
-arguments and cells that the frame was given. So the program's effects that come before an error are there, and its own
-handlers see the error.
+The frame has had no side effect by then (``torch_side.recording.assumptions``). Therefore the original code
+starts from its beginning, with the original arguments and cells. The program's side effects before an error
+happen, and the program's own handlers see the error.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
 from types import CodeType
 
+from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals, Local
 
-_EXTRAS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _NOTHING = ast.Constant(None)
 
 
 class Fallback:
-    """``before`` the call of the graph, around it (``guarded``), and ``checks`` after it.
+    """Statements ``before`` the graph call, a ``try`` around the call (``guarded``), and later ``checks``.
 
-    ``passed`` says whether assumptions hold, ``draws`` whether the graph draws random numbers, ``handles`` whether the
-    program may handle an error of the graph. The states of generators that the frame draws from itself are those of ``writer``.
+    ``passed`` is the expression that says whether the assumptions hold. ``draws``: the graph draws random
+    numbers. ``handles``: the program may handle an error of the graph. ``states`` are the states of the
+    generators from which the frame itself draws.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Fallback:
         handles: bool,
     ) -> None:
         function = frame.function
-        leave = runtime.way_back(plain_code(code), function.__name__, handles=handles)
+        leave = runtime.way_back(with_positional_arguments(code), function.__name__, handles=handles)
         self._leave = builder.constant(leave, "way_back")
         self._exception = builder.constant(Exception, "Exception")
         self._error = builder.fresh("error")
@@ -54,7 +54,7 @@ class Fallback:
             self._states = ast.BinOp(load(name), ast.Add(), states)
         kept, builder.loads = builder.loads, []
         loads = Loads(builder, frame)  # what it reads is read when it is needed
-        arguments = [loads.expr(Local(name)) for name in _parameters(code)]
+        arguments = [loads.expr(Local(name)) for name in argument_names(code)]
         cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
         self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
         self._loads, builder.loads = builder.loads, kept
@@ -71,18 +71,3 @@ class Fallback:
 
     def _leaving(self, error: ast.expr) -> list[ast.stmt]:
         return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
-
-
-def _parameters(code: CodeType) -> tuple[str, ...]:
-    extras = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extras]
-
-
-def plain_code(code: CodeType) -> CodeType:
-    """``code`` with all of its parameters positional: what a frame that has begun can be started with again."""
-    return code.replace(
-        co_argcount=len(_parameters(code)),
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_EXTRAS,
-    )

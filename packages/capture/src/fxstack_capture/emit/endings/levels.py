@@ -1,4 +1,4 @@
-"""The frames that a graph break stands in, worked out from the user's code before anything is written."""
+"""The frames around a graph break, computed from the user's code before any code is emitted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from fxstack_capture.bytecode.assemble import Op, Protected
 from fxstack_capture.bytecode.flow import Flow, handler_of
-from fxstack_capture.bytecode.layout import slot_names
-from fxstack_capture.bytecode.operations import Step, step_at
+from fxstack_capture.bytecode.units import slot_names
 from fxstack_capture.calls.polyfills import functions as polyfill
+from fxstack_capture.emit.endings.steps import Step, step_at
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
@@ -20,15 +20,19 @@ from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
 from fxstack_capture.trace.state import Trace
 
 _KEEPS_BELOW = frozenset({"BEFORE_WITH", "FOR_ITER", "GET_LEN"})
-"""Operations that leave something on the stack before they call: ``__exit__``, the iterator, the container."""
+"""Instructions that leave a value on the stack below the result of their call.
+
+The values are ``__exit__``, the iterator and the container.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
     """One frame, in terms of the code that the user wrote.
 
-    ``taken`` is how many values of the stack lie below those that the operation takes (a caller's operation has
-    taken its own already). ``made``: a caller's result lies on the stack, not what the callee returns.
+    ``taken`` is the number of stack values below the operands of the instruction. A call instruction of a
+    caller has already popped its operands. ``made``: the result of a caller's instruction is on the stack,
+    and is not the return value of the callee.
     """
 
     state: StoppedFrame
@@ -40,17 +44,20 @@ class Level:
     taken: int
     made: bool
     watched: frozenset[str]
-    """Variables whose objects are referred to weakly: those live until the frame ends, or the program lets go of them."""
+    """The variables whose objects have weak references.
+
+    Such an object lives until the frame ends or until the program deletes the variable.
+    """
 
     @property
     def handler(self) -> Protected | None:
-        """The protected range that the operation stands in."""
+        """The protected range that contains the instruction, or None."""
         found = handler_of(self.flow.body, self.op)
         return None if found is None else self.flow.body.protected[found]
 
     @property
     def results(self) -> tuple[bool, ...]:
-        """What a caller's operation leaves: True a NULL, False the value."""
+        """The values that a caller's instruction leaves: True for a NULL, False for the value."""
         if self._looks_again:
             return (False,)
         results = self.step.exits[0].results
@@ -58,31 +65,34 @@ class Level:
 
     @property
     def following(self) -> Op:
-        """Where a caller goes on when it has the result."""
+        """The instruction where a caller continues with the result."""
         return self.op if self._looks_again else self.step.exits[0].next
 
     @property
     def end(self) -> Op | None:
-        """Where it goes on instead if a loop has ended."""
+        """The instruction where a caller continues if a loop has ended, or None."""
         return self.step.exits[1].next if self.step.ops[-1].name == "FOR_ITER" else None
 
     @property
     def _looks_again(self) -> bool:
-        """A jump gets a bool in the place of what it looks at."""
+        """Whether the instruction is a conditional jump.
+
+        The call gives a bool, and the jump runs again on the bool.
+        """
         return len(self.step.exits) > 1 and self.end is None
 
     @property
     def hidden(self) -> bool:
-        """Whether it stands for C code, which has no frame."""
+        """Whether the level is a polyfill, which represents C code. C code has no frame."""
         return self.user.co_filename == polyfill.__file__
 
     def live_at(self, op: Op) -> set[str]:
-        """Variables that are needed from ``op`` on."""
+        """Return the variables that are live at ``op``, and the watched variables."""
         names = slot_names(self.user)
         return {*(names[slot] for slot in self.flow.live_before(op)), *self.watched}
 
     def live_after(self) -> set[str]:
-        """Variables that are needed after the operation, whether it raises or not."""
+        """Return the variables that are live after the instruction, whether it raises or not."""
         places = [exit.next for exit in self.step.exits]
         if self.handler is not None:
             places.append(self.handler.handler)
@@ -90,7 +100,7 @@ class Level:
 
 
 def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple[Level, ...]:
-    """All frames, the root first. Raises CannotResumeError."""
+    """Return all frames, the root first. Raises CannotResumeError."""
     *callers, last = stopped.frames
     return (
         *(_caller(frame, resumptions, _watched(trace, frame)) for frame in callers),
@@ -99,7 +109,7 @@ def levels_of(trace: Trace, stopped: Stopped, resumptions: Resumptions) -> tuple
 
 
 def original_of(trace: Trace, value: object) -> object:
-    """What stands behind the value of a variable, read or not."""
+    """Return the original object of a variable's value, which may be deferred."""
     return value.value if type(value) is DeferredLocal else trace.objects.original_of(value)
 
 
@@ -116,7 +126,7 @@ def _is_watched(value: object) -> bool:
 
 
 _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)
-"""Objects to which torch and Python themselves refer weakly."""
+"""Types to whose objects torch and Python themselves make weak references."""
 
 
 def _caller(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]) -> Level:
@@ -151,16 +161,16 @@ def _last(frame: StoppedFrame, resumptions: Resumptions, watched: frozenset[str]
 
 def _origin(origin: dict[int, int], offset: int) -> int:
     if offset not in origin:
-        raise CannotResumeError("nothing was executed since the last graph break")
+        raise CannotResumeError("the frame has run no instruction since the last graph break")
     return origin[offset]
 
 
 def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
-    """What stands where on the stack.
+    """Return the kind of each stack value.
 
-    An ``except`` block keeps the exception that was handled before it; outermost that is the one which the
-    callers handle, or None. Below it there are only iterators of loops, exits of contexts and offsets, so the
-    first of its kind is the one.
+    An ``except`` block keeps on the stack the exception that was handled before it. The outermost block keeps
+    the exception that the callers handle, or None. Below a kept exception there are only iterators of loops,
+    exits of contexts and offsets, so the first value that fits is the kept exception.
     """
     slots = [Slot.NULL if value is NULL else Slot.VALUE for value in frame.stack]
     at = -1
@@ -169,7 +179,7 @@ def slots_of(frame: StoppedFrame) -> tuple[Slot, ...]:
         while at < len(slots) and not _is_kept(frame.stack[at], frame, outermost=level == 0):
             at += 1
         if at == len(slots):
-            raise CannotResumeError("the exception being handled is not where it was expected")
+            raise CannotResumeError("the handled exception is not at its expected place on the stack")
         slots[at] = Slot.HANDLED
     if frame.handling and at + 1 < len(slots) and frame.stack[at + 1] is frame.handled:
         slots[at + 1] = Slot.CAUGHT
@@ -181,6 +191,9 @@ def _is_kept(value: object, frame: StoppedFrame, *, outermost: bool) -> bool:
 
 
 def handled_exceptions(frame: StoppedFrame, slots: tuple[Slot, ...]) -> list[BaseException | None]:
-    """The exceptions that a frame handles, outermost first: each is kept by the block inside of its own."""
+    """Return the exceptions that a frame handles, outermost first.
+
+    The stack keeps each in the next inner block.
+    """
     kept = [value for value, slot in zip(frame.stack, slots, strict=True) if slot is Slot.HANDLED]
     return [*kept[1:], frame.handled]

@@ -1,7 +1,8 @@
-"""Frames whose trace ended with an exception of the program: plain Python raises it, and somebody is told if it does not.
+"""Frames whose trace ended with an exception of the program.
 
-An exception that plain Python does not raise was not the program's but came of a mistake of the tracer's. Nothing is lost
-by it, since the frame runs in plain Python anyway, but it must not stay unknown.
+Plain Python runs the frame and raises the exception. If plain Python raises no exception, the exception came
+from an error in the tracer. The result is still right, since the frame ran in plain Python, but the error
+must be reported.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from fxstack_capture.sources import FreeCell, Globals
 
 
 def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]:
-    """What a frame returns to run ``code``, given what it was called with. ``told`` is called if it raises nothing."""
+    """Return the function whose result makes a frame run ``code``.
+
+    ``told`` is called if ``code`` raises nothing.
+    """
 
     def leave(
         namespace: dict[str, Any],
@@ -41,8 +45,8 @@ def watched(code: CodeType, told: Callable[[], None]) -> Callable[..., Continue]
 def raising_frame(
     frame: RealFrame, code: CodeType, never_trace: Callable[[CodeType], None], told: Callable[[], None]
 ) -> Emitted:
-    """The replacement of a frame that is expected to raise."""
-    same = code.replace()  # an object of its own, which no entry belongs to
+    """Return the replacement of a frame that is expected to raise."""
+    same = code.replace()  # a new object, so that no entry belongs to the code
     never_trace(same)
     builder = Builder((*code.co_varnames, *code.co_freevars, *code.co_cellvars))
     loads = Loads(builder, frame)
@@ -55,7 +59,7 @@ def raising_frame(
 
 
 def _arguments(code: CodeType) -> tuple[ast.expr, ast.expr]:
-    """The arguments of a frame, by place and by name."""
+    """Return the arguments of a frame, by position and by name."""
     names = iter(code.co_varnames)
     positional: list[ast.expr] = [load(next(names)) for _ in range(code.co_argcount)]
     named = [next(names) for _ in range(code.co_kwonlyargcount)]

@@ -1,6 +1,7 @@
-"""torch's state after a graph that raised: as it was before, since the program's ``with`` blocks end with the error.
+"""Restore torch's state after a graph that raised, since the program's ``with`` blocks end with the error.
 
-A graph sets the state by calls of its own (``torch.no_grad()`` is one at each end), of which an error skips the second.
+A graph sets the state by calls. ``torch.no_grad()`` is one call at each end, and an error skips the second
+call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fxstack_capture.torch_side.global_state import state
 
 
 class Restore:
-    """``before`` the call of the graph, and around it (``guarded``)."""
+    """Statements ``before`` the call of the graph, and a ``try`` around the call (``guarded``)."""
 
     def __init__(self, builder: Builder) -> None:
         present = builder.fresh("torch_state")
@@ -23,6 +24,6 @@ class Restore:
         self.before: tuple[ast.stmt, ...] = (ast.Assign([store(present)], call(read)),)
 
     def guarded(self, graph_call: ast.stmt) -> ast.stmt:
-        """Any error goes on as it is, when the state is back."""
+        """Restore the state on any error, then raise the error again."""
         handler = ast.ExceptHandler(self._error, None, [self._undo, ast.Raise()])
         return ast.Try([graph_call], [handler], [], [])

@@ -1,7 +1,8 @@
-"""The one operation that ended a graph, as a function of what it takes from the stack.
+"""A stub: a function that runs the one operation that broke the graph.
 
-It returns what the operation leaves, as a tuple, with the number of the exit taken at the end. A stub has
-the user's name, line and globals, and the frame's variables when the operation may look at them.
+Its arguments are the operation's operands. A stub returns the values that the operation leaves, and the
+number of the exit at the end of the tuple. A stub has the user's name, line and globals. If the operation may
+read the frame's variables, the stub has these variables, too.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 
 from fxstack_capture.bytecode.assemble import Body, Op, Position, Protected
 from fxstack_capture.bytecode.calls import NULL_AFTER, NULL_IN_WITH
-from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue, slot_names
-from fxstack_capture.bytecode.operations import Exit, Step
+from fxstack_capture.bytecode.layout import Layout, assemble, move, prologue
+from fxstack_capture.bytecode.units import slot_names
+from fxstack_capture.emit.endings.steps import Exit, Step
 from fxstack_capture.emit.resume import Slot, free_variables, push, stack_arguments
 
 # Other objects are not asked: their ``__getattr__`` is the program's.
@@ -25,14 +27,14 @@ _USES_CELLS = frozenset({"LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """``arguments`` are the frame's variables, then the non-NULL values taken from the stack."""
+    """A stub. Its arguments are the frame's variables, then the operands that are not NULL."""
 
     code: CodeType
     variables: tuple[str, ...]
 
 
 def looks_at_frame(stack: tuple[object, ...]) -> bool:
-    """Whether the operation may ask for the variables of the frame that it runs in."""
+    """Whether the operation may read the variables of its frame."""
     names = {getattr(v, "__name__", None) for v in stack if issubclass(type(v), _NAMED)}
     return bool(names & _INSPECTS_FRAME)
 
@@ -40,10 +42,11 @@ def looks_at_frame(stack: tuple[object, ...]) -> bool:
 def make_stub(
     user: CodeType, step: Step, slots: tuple[Slot, ...], kept: int, variables: tuple[str, ...] | None
 ) -> Stub:
-    """A stub for ``step``.
+    """Make a stub for ``step``.
 
-    ``slots``: the exceptions being handled, then what the operation looks at, then what it takes; ``kept`` of
-    them are still on the stack afterwards. ``variables``: those of the frame, if the operation may look at them.
+    ``slots``: the handled exceptions, then the stack values that the operation reads without popping, then
+    its operands. The first ``kept`` slots are still on the stack after the operation. ``variables``: the
+    frame's variables, if the operation may read them.
     """
     if not NULL_IN_WITH:
         below = (Slot.UNUSED if slot is Slot.NULL else slot for slot in slots[:kept])
@@ -77,9 +80,10 @@ def make_stub(
 
 
 def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...]) -> CodeType:
-    """A frame of the user's between others: calls what it gets, with the arguments that it gets, on the user's line.
+    """Make a stub of a frame between other frames.
 
-    ``handled``: the exceptions that the frame is handling, outermost first. Returns (result, 0).
+    The stub calls its first argument with the other arguments. The call is on the user's line. ``handled``:
+    the exceptions that the frame is handling, outermost first. The stub returns (result, 0).
     """
     op = Op("CALL_FUNCTION_EX", 0, None, position)
     pair = (Slot.VALUE, Slot.NULL) if NULL_AFTER else (Slot.NULL, Slot.VALUE)
@@ -89,12 +93,13 @@ def make_frame_stub(user: CodeType, position: Position, handled: tuple[Slot, ...
 
 
 def _forward(name: str) -> str:
-    """The name of a jump that in a stub always goes forward (3.11 has names for both directions)."""
+    """Return the name of a jump that always goes forward in a stub."""
+    # Python 3.11 has different names for the two directions.
     return name.replace("JUMP_BACKWARD_IF", "JUMP_FORWARD_IF")
 
 
 def _leave(step: Step, user: CodeType, last: Op, kept: tuple[Slot, ...]) -> list[Op]:
-    """Each exit: pack what the operation left, restore the exception state, return."""
+    """Return the instructions of each exit: pack the results, restore the exception state, return."""
     ops: list[Op] = []
     for number, exit in enumerate(step.exits):
         count = sum(1 for null in exit.results if not null)

@@ -1,4 +1,4 @@
-"""NumPy arrays and scalars: made over the memory of an output of the graph."""
+"""Rules for NumPy arrays and scalars, which share the memory of a graph output."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fxstack_capture.emit.builder import call
 from fxstack_capture.emit.errors import CannotRebuildError
+from fxstack_capture.emit.rebuild.containers import called
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.numpy_side.array import Array
@@ -28,22 +28,20 @@ def _as_read_only(tensor: torch.Tensor) -> Any:
 
 
 def rebuild(rebuilder: RebuilderProtocol, obj: Array) -> ast.expr:
-    """Raises CannotRebuildError for a copy in place of a view: its writes would not be seen."""
+    """Rebuild an array. Raises CannotRebuildError if the trace has a copy where NumPy has a view."""
+    # NumPy has a view in place of the copy: a write to the copy would not reach the base.
     if obj.copied_at is not None:
-        raise CannotRebuildError("a NumPy view that tensors do not have", obj.copied_at)
+        raise CannotRebuildError("a NumPy view that no tensor can represent", obj.copied_at)
     if isinstance(obj.example, np.generic):
         convert: Any = _as_scalar
     else:
         convert = torch.Tensor.numpy if obj.example.flags.writeable else _as_read_only
-    getter = rebuilder.constant(convert, convert.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.tensor)), "array")
+    return called(rebuilder, convert, rebuilder.expr(obj.tensor), hint="array")
 
 
 def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
     """One that was computed of others."""
-    kind = type(obj.example)
-    getter = rebuilder.constant(kind, kind.__name__)
-    return rebuilder.assign(call(getter, rebuilder.expr(obj.item())), kind.__name__)
+    return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:

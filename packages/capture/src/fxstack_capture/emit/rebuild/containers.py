@@ -1,4 +1,4 @@
-"""Built-in containers and the small immutable ones."""
+"""Rules for builtin containers and small immutable objects."""
 
 from __future__ import annotations
 
@@ -31,18 +31,30 @@ def set_attr(rebuilder: RebuilderProtocol, obj: ast.expr, name: str, value: ast.
 
 
 def set_attributes(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
-    """Put the attributes of ``obj`` on what it is rebuilt as."""
+    """Assign the attributes of ``obj`` to its rebuilt object."""
     for name, value in vars(obj).items():
         set_attr(rebuilder, made, name, rebuilder.expr(value))
 
 
+def called(rebuilder: RebuilderProtocol, function: Any, *arguments: ast.expr, hint: str = "") -> ast.expr:
+    """What ``function`` makes of ``arguments``."""
+    name = function.__name__
+    return rebuilder.assign(call(rebuilder.constant(function, name), *arguments), hint or name)
+
+
+def _filled_by(
+    rebuilder: RebuilderProtocol, obj: Any, make: Callable[[list[ast.expr]], ast.expr], method: str
+) -> ast.expr:
+    """A container that ``make`` makes of its items, or of none, and that gets items by ``method``."""
+
+    def fill(made: ast.expr) -> None:
+        rebuilder.builder.run(call(attribute(made, method), tuple_of(exprs(rebuilder, obj))))
+
+    return rebuilder.mutable(obj, lambda: make(exprs(rebuilder, obj)), lambda: make([]), fill)
+
+
 def _list(rebuilder: RebuilderProtocol, obj: list[Any]) -> ast.expr:
-    return rebuilder.mutable(
-        obj,
-        lambda: ast.List(exprs(rebuilder, obj), ast.Load()),
-        lambda: ast.List([], ast.Load()),
-        lambda made: rebuilder.builder.run(call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))),
-    )
+    return _filled_by(rebuilder, obj, lambda items: ast.List(items, ast.Load()), "extend")
 
 
 def _tuple(rebuilder: RebuilderProtocol, obj: tuple[Any, ...]) -> ast.expr:
@@ -58,47 +70,41 @@ def _display(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
     return ast.Dict(keys, values)
 
 
-def _dict(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
+def _filling(rebuilder: RebuilderProtocol, items: Iterable[tuple[Any, Any]]) -> Callable[[ast.expr], None]:
+    """Put ``items`` into a dictionary that was made empty."""
+
     def fill(made: ast.expr) -> None:
-        for key, value in obj.items():
+        for key, value in items:
             set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
 
+    return fill
+
+
+def _dict(rebuilder: RebuilderProtocol, obj: dict[Any, Any]) -> ast.expr:
+    fill = _filling(rebuilder, obj.items())
     return rebuilder.mutable(obj, lambda: _display(rebuilder, obj), lambda: ast.Dict([], []), fill)
 
 
 def _set(rebuilder: RebuilderProtocol, obj: set[Any]) -> ast.expr:
     make = rebuilder.constant(set, "set")
-    return rebuilder.mutable(
-        obj,
-        lambda: call(make, tuple_of(exprs(rebuilder, obj))),
-        lambda: call(make),
-        lambda made: rebuilder.builder.run(call(attribute(made, "update"), tuple_of(exprs(rebuilder, obj)))),
-    )
+    return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items)), "update")
 
 
 def _deque(rebuilder: RebuilderProtocol, obj: deque[Any]) -> ast.expr:
     make, limit = rebuilder.constant(deque, "deque"), ast.Constant(obj.maxlen)
-    return rebuilder.mutable(
-        obj,
-        lambda: call(make, tuple_of(exprs(rebuilder, obj)), limit),
-        lambda: call(make, tuple_of(()), limit),
-        lambda made: rebuilder.builder.run(call(attribute(made, "extend"), tuple_of(exprs(rebuilder, obj)))),
-    )
+    return _filled_by(rebuilder, obj, lambda items: call(make, tuple_of(items), limit), "extend")
 
 
 def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(OrderedDict, "OrderedDict")
 
-    def fill(made: ast.expr) -> None:
-        for key, value in OrderedDict.items(obj):
-            set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
-
     def display() -> ast.expr:
         pairs = [(rebuilder.expr(k), rebuilder.expr(v)) for k, v in OrderedDict.items(obj)]
         return call(make, tuple_of(tuple_of(pair) for pair in pairs))
 
+    fill = _filling(rebuilder, OrderedDict.items(obj))
     made = rebuilder.mutable(obj, display, lambda: call(make), fill)
-    rebuilder.remember(obj, made)  # its attributes may lead back to it
+    rebuilder.remember(obj, made)  # the attributes may lead back to ``obj``
     set_attributes(rebuilder, obj, made)
     return made
 
@@ -106,53 +112,47 @@ def _ordered_dict(rebuilder: RebuilderProtocol, obj: OrderedDict[Any, Any]) -> a
 def _defaultdict(rebuilder: RebuilderProtocol, obj: defaultdict[Any, Any]) -> ast.expr:
     make = rebuilder.constant(defaultdict, "defaultdict")
     factory = rebuilder.expr(obj.default_factory)
-
-    def fill(made: ast.expr) -> None:
-        for key, value in dict.items(obj):
-            set_item(rebuilder, made, rebuilder.expr(key), rebuilder.expr(value))
-
+    fill = _filling(rebuilder, dict.items(obj))
     return rebuilder.mutable(
         obj, lambda: call(make, factory, _display(rebuilder, obj)), lambda: call(make, factory), fill
     )
 
 
-def _called(kind: Callable[..., Any], *attributes: str) -> Rule:
+def of_attributes(kind: Callable[..., Any], *attributes: str) -> Rule:
     """``kind(obj.a, obj.b, ...)``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         values = exprs(rebuilder, (getattr(obj, name) for name in attributes))
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), *values), kind.__name__)
+        return called(rebuilder, kind, *values)
 
     return rule
 
 
 def _of_items(kind: Callable[..., Any]) -> Rule:
-    """``kind((item, item, ...))``."""
+    """Return a rule that emits ``kind((item, item, ...))``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-        items = tuple_of(exprs(rebuilder, obj))
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), items), kind.__name__)
+        return called(rebuilder, kind, tuple_of(exprs(rebuilder, obj)))
 
     return rule
 
 
 def is_struct_sequence(cls: type) -> bool:
-    """A tuple with field names that C code made (``torch.return_types``, ``time.struct_time``)."""
+    """Whether ``cls`` is a tuple class with field names made in C, such as ``time.struct_time``."""
     return cls.__mro__[1:2] == (tuple,) and "n_sequence_fields" in vars(cls)
 
 
 def _struct_sequence(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """The items, and the fields that are no items, as its own ``__reduce__`` says."""
+    """Rebuild the items, and the fields that are not items, from ``__reduce__``."""
     cls, (items, rest) = obj.__reduce__()
-    make = rebuilder.constant(cls, cls.__name__)
     values = [tuple_of(exprs(rebuilder, items))]
     if rest:
         values.append(rebuilder.expr(rest))
-    return rebuilder.assign(call(make, *values), cls.__name__)
+    return called(rebuilder, cls, *values)
 
 
 def _view(method: Callable[..., Any]) -> Rule:
-    """A dict view: of the very dict it looks at, which only the garbage collector can name."""
+    """Return a rule for a view of a dictionary. The rule finds the dictionary with ``gc.get_referents``."""
 
     def rule(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
         (mapping,) = gc.get_referents(obj)
@@ -163,8 +163,7 @@ def _view(method: Callable[..., Any]) -> Rule:
 
 
 def _bytearray(rebuilder: RebuilderProtocol, obj: bytearray) -> ast.expr:
-    make = rebuilder.constant(bytearray, "bytearray")
-    return rebuilder.assign(call(make, ast.Constant(bytes(obj))), "bytearray")
+    return called(rebuilder, bytearray, ast.Constant(bytes(obj)))
 
 
 def _namespace(rebuilder: RebuilderProtocol, obj: types.SimpleNamespace) -> ast.expr:
@@ -182,8 +181,7 @@ def _namespace(rebuilder: RebuilderProtocol, obj: types.SimpleNamespace) -> ast.
 
 def _proxy(rebuilder: RebuilderProtocol, obj: types.MappingProxyType[Any, Any]) -> ast.expr:
     (mapping,) = gc.get_referents(obj)
-    make = rebuilder.constant(types.MappingProxyType, "MappingProxyType")
-    return rebuilder.assign(call(make, rebuilder.expr(mapping)), "mappingproxy")
+    return called(rebuilder, types.MappingProxyType, rebuilder.expr(mapping))
 
 
 RULES: dict[type, Rule] = {
@@ -196,8 +194,8 @@ RULES: dict[type, Rule] = {
     defaultdict: _defaultdict,
     frozenset: _of_items(frozenset),
     torch.Size: _of_items(torch.Size),
-    slice: _called(slice, "start", "stop", "step"),
-    range: _called(range, "start", "stop", "step"),
+    slice: of_attributes(slice, "start", "stop", "step"),
+    range: of_attributes(range, "start", "stop", "step"),
     bytearray: _bytearray,
     type({}.keys()): _view(dict.keys),
     type({}.values()): _view(dict.values),

@@ -26,7 +26,7 @@ _EXACT: dict[type, Rule] = {
 
 
 def rule_for(cls: type) -> Rule:
-    """The rule of exactly this class, of its kind of class, or of instances in general."""
+    """Return the rule of exactly this class, of its kind of class, or of instances in general."""
     rule = _EXACT.get(cls)
     if rule is not None:
         return rule

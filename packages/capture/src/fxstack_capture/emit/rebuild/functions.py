@@ -1,4 +1,4 @@
-"""Functions, cells, methods, partials and descriptors that were made in the compiled code."""
+"""Rules for functions, cells, methods, partials and descriptors that were made during the trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.readers import Reader
 from fxstack_capture.emit.builder import attribute, call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs, set_attr, set_attributes, set_item
+from fxstack_capture.emit.rebuild.containers import exprs, of_attributes, set_attr, set_attributes, set_item
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
 from fxstack_capture.interpreter.generators import TraceGenerator
@@ -20,7 +20,7 @@ from fxstack_capture.sources import Globals
 
 
 def namespace(rebuilder: RebuilderProtocol, names: dict[str, Any]) -> ast.expr:
-    """The real globals dictionary of a function."""
+    """Return an expression for the real globals dictionary of a function."""
     real = rebuilder.trace.objects.original_of(names)
     if real is rebuilder.loads.frame.function.__globals__:
         return rebuilder.loads.expr(Globals())
@@ -57,7 +57,7 @@ def _function_extras(rebuilder: RebuilderProtocol, fn: types.FunctionType, made:
         set_attr(rebuilder, made, "__doc__", rebuilder.expr(fn.__doc__))
     if fn.__module__ != fn.__globals__.get("__name__"):
         set_attr(rebuilder, made, "__module__", rebuilder.expr(fn.__module__))
-    annotate = getattr(fn, "__annotate__", None)  # 3.14: computes the annotations when they are asked for
+    annotate = getattr(fn, "__annotate__", None)  # Python 3.14: computes the annotations on demand
     if annotate is not None:
         set_attr(rebuilder, made, "__annotate__", rebuilder.expr(annotate))
     elif fn.__annotations__:
@@ -84,7 +84,7 @@ def _cell(rebuilder: RebuilderProtocol, cell: types.CellType) -> ast.expr:
 
 def _method(rebuilder: RebuilderProtocol, obj: types.MethodType) -> ast.expr:
     if type(obj.__self__) is TraceGenerator:
-        # The class differs outside, so the method does.
+        # The real generator has another class, so the method is another method.
         receiver = rebuilder.expr(obj.__self__)
         return rebuilder.assign(attribute(receiver, obj.__func__.__name__), "method")
     make = rebuilder.constant(types.MethodType, "MethodType")
@@ -93,7 +93,7 @@ def _method(rebuilder: RebuilderProtocol, obj: types.MethodType) -> ast.expr:
 
 
 def _builtin_method(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """A C function, or a method of a C class bound to an object."""
+    """Rebuild a C function, or a method of a C class bound to an object."""
     receiver = obj.__self__
     if receiver is None or isinstance(receiver, (types.ModuleType, type)):
         return rebuilder.constant(obj, obj.__name__)
@@ -118,22 +118,9 @@ def _partial(rebuilder: RebuilderProtocol, obj: functools.partial[Any]) -> ast.e
     function, arguments = rebuilder.expr(obj.func), exprs(rebuilder, obj.args)
     keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.keywords.items()]
     made = rebuilder.assign(ast.Call(make, [function, *arguments], keywords), "partial")
-    rebuilder.remember(obj, made)  # its attributes may lead back to it
+    rebuilder.remember(obj, made)  # the attributes may lead back to ``obj``
     set_attributes(rebuilder, obj, made)
     return made
-
-
-def _property(rebuilder: RebuilderProtocol, obj: property) -> ast.expr:
-    parts = exprs(rebuilder, (obj.fget, obj.fset, obj.fdel, obj.__doc__))
-    return rebuilder.assign(call(rebuilder.constant(property, "property"), *parts), "property")
-
-
-def _wrapping(kind: type) -> Rule:
-    def rule(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-        function = rebuilder.expr(obj.__func__)
-        return rebuilder.assign(call(rebuilder.constant(kind, kind.__name__), function), kind.__name__)
-
-    return rule
 
 
 RULES: dict[type, Rule] = {
@@ -145,7 +132,7 @@ RULES: dict[type, Rule] = {
     functools.partial: _partial,
     Route: _route,
     Reader: _reader,
-    property: _property,
-    staticmethod: _wrapping(staticmethod),
-    classmethod: _wrapping(classmethod),
+    property: of_attributes(property, "fget", "fset", "fdel", "__doc__"),
+    staticmethod: of_attributes(staticmethod, "__func__"),
+    classmethod: of_attributes(classmethod, "__func__"),
 }

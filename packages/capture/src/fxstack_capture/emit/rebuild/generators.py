@@ -1,17 +1,17 @@
-"""Generators of the trace: real generators again, in the same state."""
+"""Rules for generators of the trace. A rule makes a real generator in the same state."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from fxstack_capture.bytecode.arguments import with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import call, tuple_of
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.generators import suspended_at
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.functions import namespace
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
@@ -20,14 +20,11 @@ from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator
 from fxstack_capture.interpreter.values import NULL
 
-_ARGUMENT_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-
 
 def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.expr:
     frame = generator.frame
     if frame is None:
-        make = rebuilder.constant(runtime.finished_generator, "finished_generator")
-        return rebuilder.assign(call(make), "generator")
+        return called(rebuilder, runtime.finished_generator, hint="generator")
     if generator.gi_running:
         raise CannotRebuildError(f"the generator {generator.__qualname__} while it runs")
     return _suspended(rebuilder, frame) if generator.gi_suspended else _fresh(rebuilder, frame)
@@ -35,16 +32,8 @@ def _generator(rebuilder: RebuilderProtocol, generator: TraceGenerator) -> ast.e
 
 def _fresh(rebuilder: RebuilderProtocol, frame: Frame) -> ast.expr:
     """Not started: a call with the arguments in the order of the variables that hold them."""
-    code = frame.code
-    count = sum((code.co_argcount, code.co_kwonlyargcount))
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    flat = code.replace(
-        co_argcount=count,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS,
-    )
-    values = exprs(rebuilder, (frame.value_of(index) for index in range(count)))
+    flat = with_positional_arguments(frame.code)
+    values = exprs(rebuilder, map(frame.value_of, range(flat.co_argcount)))
     function = _function(rebuilder, frame, flat, frame.closure)
     return rebuilder.assign(call(function, *values), "generator")
 

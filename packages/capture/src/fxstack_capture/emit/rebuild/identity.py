@@ -1,4 +1,4 @@
-"""Objects that are their own constant: immutable ones, and those whose identity is their meaning."""
+"""Rules for constants of the replacement: immutable objects, and objects known by their identity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
 
 
 def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
-    """A class made in the frame is another class in every call: it cannot be a constant."""
+    """Rebuild a class. Raises CannotRebuildError for a class made in the trace."""
+    # A class made in the frame is another class in each call, so it cannot be a constant.
     objects = rebuilder.trace.objects
     if objects.is_new(obj):
         what = f"class {obj.__qualname__}, which was created in the compiled code"
@@ -79,7 +80,7 @@ RULES: dict[type, Rule] = {
     type: class_object,
 }
 
-# Kinds that are recognised by what their class derives from.
+# Kinds that are recognised by the base classes of the class.
 FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = (
     (lambda cls: issubclass(cls, type), class_object),
     (lambda cls: issubclass(cls, enum.Enum), constant),

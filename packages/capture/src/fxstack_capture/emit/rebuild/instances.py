@@ -1,6 +1,7 @@
-"""New instances of classes: the C base is made raw, then given its contents, dictionary and slots.
+"""Rules for instances of classes.
 
-No code of the class runs: neither ``__new__`` and ``__init__`` nor overridden methods of the base.
+The C base makes a bare object, then contents, dictionary and slots are filled. No code of the class runs:
+neither ``__new__`` nor ``__init__`` nor overridden methods of the base.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FUNC = partial.__dict__["func"]
 
 
 def rebuild(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """An instance of a class that was written in Python."""
+    """Rebuild an instance of a class written in Python."""
     cls = type(obj)
     if cls.__module__.startswith("fxstack_capture."):
         raise CannotRebuildError(f"an object of the compiler ({cls.__qualname__})")
@@ -55,7 +56,7 @@ def rebuild(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
 
 
 def solid_base(cls: type) -> type:
-    """The class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
+    """Return the class in the MRO whose C code lays out and makes the instances (as ``copyreg`` finds it)."""
     mro: tuple[Any, ...] = _mro_of(cls)
     for base in mro:
         if not is_heap_type(base):
@@ -78,7 +79,7 @@ def _new(rebuilder: RebuilderProtocol, obj: object, base: type, *arguments: ast.
 
 
 def fill_state(rebuilder: RebuilderProtocol, obj: object, made: ast.expr) -> None:
-    """The instance dictionary and the slots."""
+    """Emit the instance dictionary and the slots."""
     namespace = _instance_dict(obj)
     if namespace is not None:
         getter = rebuilder.constant(accesses.instance_dict, "instance_dict")
@@ -158,7 +159,10 @@ def _nothing(_: RebuilderProtocol, __: object, ___: ast.expr) -> None:
 
 
 def _exception(rebuilder: RebuilderProtocol, obj: BaseException, base: type[BaseException]) -> ast.expr:
-    """``base.__new__`` and ``base.__init__`` with the same ``args`` fill the fields of C exceptions."""
+    """Rebuild an exception.
+
+    ``base.__new__`` and ``base.__init__`` with the same ``args`` fill the C fields.
+    """
     arguments = exprs(rebuilder, BaseException.__dict__["args"].__get__(obj))
     made = _new(rebuilder, obj, base, *arguments)
     _method(rebuilder, base.__init__, made, *arguments)
@@ -177,7 +181,10 @@ def _exception(rebuilder: RebuilderProtocol, obj: BaseException, base: type[Base
 def traceback_of(
     rebuilder: RebuilderProtocol, obj: BaseException, before: ast.expr | None
 ) -> ast.expr | None:
-    """The entries that interpreted code gave an exception, in front of ``before``; None if there are others, or none."""
+    """Return the traceback entries that interpreted code gave an exception, before the entries ``before``.
+
+    Return None if the traceback has other entries, or is empty.
+    """
     entries: list[types.TracebackType] = []
     first = obj.__traceback__
     while first is not None:

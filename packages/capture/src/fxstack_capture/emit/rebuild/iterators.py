@@ -1,4 +1,4 @@
-"""Iterators and other C objects, through the protocol that pickles them: callable, arguments, state."""
+"""Rules for iterators and other C objects, by the pickle protocol: callable, arguments, state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import attribute, call
 from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.rebuild.containers import exprs
+from fxstack_capture.emit.rebuild.containers import called, exprs
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.objects.kinds.held_parts import COMPARING_KEY
 
 # Limits: Python 3.14 cannot copy iterators of itertools. Such an iterator that leaves a graph is made in
 # plain Python, between two graphs.
@@ -39,11 +40,10 @@ _ITERATORS: tuple[type, ...] = (
     filter,
     reversed,
 )
-_COMPARING_KEY: Any = type(functools.cmp_to_key(max))
 
 
 def reduce(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """``callable(*arguments)`` and ``__setstate__(state)``."""
+    """Rebuild by ``callable(*arguments)`` and ``__setstate__(state)``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools, since 3.12
         try:
@@ -74,18 +74,19 @@ _OF_DICTS: dict[type, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 
 
 def _of_dict(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """An iterator over the dictionary itself, brought to where this one stands: it sees what is written to it later."""
+    """Rebuild an iterator over the real dictionary, at the same position."""
+    # The iterator is over the dictionary itself, since it must see later writes to the dictionary.
     begin = _OF_DICTS[type(obj)]
     mapping = next((held for held in gc.get_referents(obj) if isinstance(held, dict)), None)
-    consumed = 1  # more than there is: it is finished
+    consumed = 1  # more than the number of items: the iterator is exhausted
     found: ast.expr = ast.Dict([], [])
     if mapping is not None:
         try:
             left = len(obj.__reduce__()[1][0])
         except RuntimeError:
-            raise CannotRebuildError("an iterator over a dictionary that has changed") from None
+            raise CannotRebuildError("an iterator over a dictionary that the program has changed") from None
         if rebuilder.early or rebuilder.trace.objects.has_other_keys(mapping):
-            raise CannotRebuildError("an iterator over a dictionary that gets other keys")
+            raise CannotRebuildError("an iterator over a dictionary whose keys change")
         consumed = dict.__len__(mapping) - left
         found = rebuilder.expr(mapping)
     made = call(rebuilder.constant(begin, begin.__name__), found)
@@ -97,7 +98,8 @@ _OF_LISTS: dict[type, Any] = {type(iter([])): list.__iter__, type(reversed([])):
 
 
 def _of_list(rebuilder: RebuilderProtocol, obj: Any) -> ast.expr:
-    """An iterator over the list itself, which may be filled, and gets what the program added to it, later."""
+    """Rebuild an iterator over the real list, at the same position."""
+    # The list may be filled after the iterator is made, also with items that the program appended.
     _, (items, *_), *state = obj.__reduce__()
     if not state or not issubclass(type(items), list):
         return reduce(rebuilder, obj)
@@ -112,12 +114,12 @@ def _weak_reference(rebuilder: RebuilderProtocol, obj: weakref.ref[Any]) -> ast.
     target = obj()
     if target is None or obj.__callback__ is not None:
         raise CannotRebuildError("a weak reference that is dead or has a callback")
-    return rebuilder.assign(call(rebuilder.constant(weakref.ref, "ref"), rebuilder.expr(target)), "ref")
+    return called(rebuilder, weakref.ref, rebuilder.expr(target), hint="ref")
 
 
 def _comparing_key(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
-    """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
-    compare, *held = [part for part in gc.get_referents(obj) if part is not _COMPARING_KEY]
+    """Rebuild a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
+    compare, *held = [part for part in gc.get_referents(obj) if part is not COMPARING_KEY]
     make = rebuilder.constant(functools.cmp_to_key, "cmp_to_key")
     made = call(make, rebuilder.expr(compare))
     return rebuilder.assign(call(made, *exprs(rebuilder, held)) if held else made, "key")
@@ -134,7 +136,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys(_OF_DICTS, _of_dict),
     **dict.fromkeys(_OF_LISTS, _of_list),
     weakref.ref: _weak_reference,
-    _COMPARING_KEY: _comparing_key,
+    COMPARING_KEY: _comparing_key,
 }
 
 FAMILIES: tuple[tuple[Callable[[type], bool], Rule], ...] = ((_reducible, reduce),)

@@ -1,4 +1,4 @@
-"""``RebuilderProtocol``: what the rules that rebuild values use of the rebuilder."""
+"""``RebuilderProtocol``: the part of the rebuilder that the rules use."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ class RebuilderProtocol(Protocol):
         empty: Callable[[], ast.expr],
         fill: Callable[[ast.expr], None],
     ) -> ast.expr:
-        """Make ``obj`` by ``display``, or by ``empty`` and ``fill`` when it contains itself (or ``early``)."""
+        """Make ``obj`` by ``display``.
+
+        If ``obj`` contains itself, or if ``early``, use ``empty`` and ``fill``.
+        """
 
     def assign(self, value: ast.expr, hint: str) -> ast.expr: ...
 
     def constant(self, value: object, hint: str) -> ast.expr: ...
 
     def expr(self, obj: object) -> ast.expr:
-        """A name or literal for ``obj``; its construction has been emitted before."""
+        """Return a name or literal for ``obj``, after emitting its construction."""
 
     def remember(self, obj: object, made: ast.expr) -> None: ...

@@ -1,7 +1,7 @@
-"""Values of the trace as expressions, each object once: identity and aliasing are kept.
+"""Values of the trace as expressions. Each object has one expression, so identity and aliasing are kept.
 
-A value is, in this order, reloaded by its source, an output of the graph, a constant, or made anew by the
-rule of its kind (``rules``). Rules get the rebuilder and the object and return the expression.
+A value is, in this order, reloaded by its source, an output of the graph, a constant, or made by the rule of
+its kind (``rules``). A rule takes the rebuilder and the object and returns the expression.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from fxstack_interchange.format.literals import PYTHON_LITERALS
 
 
 class Rebuilder:
-    """Emits into ``builder.body``; asks for graph outputs as it meets trace tensors and symbolic numbers.
+    """Emit values into ``builder.body`` and collect graph outputs for tensors and symbolic numbers.
 
-    ``early``: mutable objects are made empty at once and filled at the end (``finish``), so that cycles
-    through tuples can be built; otherwise they are written as displays where possible.
+    ``early``: a mutable object is made empty at once and filled at the end (``finish``), so that a cycle
+    through a tuple can be built. Otherwise a mutable object is written as a display if possible.
     """
 
     def __init__(self, trace: Trace, builder: Builder, loads: Loads, early: bool = False) -> None:
@@ -43,7 +43,7 @@ class Rebuilder:
         self._fills: list[Callable[[], None]] = []
 
     def expr(self, obj: Any) -> ast.expr:
-        """A name or literal for ``obj``; its construction has been emitted before."""
+        """Return a name or literal for ``obj``, after emitting its construction."""
         if type(obj) in PYTHON_LITERALS:
             write = _LITERALS.get(type(obj))
             return ast.Constant(obj) if write is None else write(self, obj)
@@ -54,14 +54,14 @@ class Rebuilder:
         return known
 
     def _integer(self, number: int) -> ast.expr:
-        """A number; where it is the ``id`` or ``hash`` of an object, that of the object as it is outside."""
+        """Return a number. The ``id`` or ``hash`` of an object becomes that of the real object."""
         found = self.trace.objects.addresses.found(number)
         if found is None:
             return ast.Constant(number)
         return self._address(*found)
 
     def _text(self, text: str) -> ast.expr:
-        """A text; where it shows the ``id`` or ``hash`` of an object, with that of the object as it is outside."""
+        """Return a text. An ``id`` or ``hash`` of an object in the text becomes that of the real object."""
         parts: list[ast.expr] = []
         end = 0
         for match, function, obj in self.trace.objects.addresses.in_text(text):
@@ -94,7 +94,10 @@ class Rebuilder:
         empty: Callable[[], ast.expr],
         fill: Callable[[ast.expr], None],
     ) -> ast.expr:
-        """Make ``obj`` by ``display``, or by ``empty`` and ``fill`` when it contains itself (or ``early``)."""
+        """Make ``obj`` by ``display``.
+
+        If ``obj`` contains itself, or if ``early``, use ``empty`` and ``fill``.
+        """
         hint = type(obj).__name__
 
         def begin() -> ast.expr:
@@ -117,7 +120,7 @@ class Rebuilder:
         return started
 
     def finish(self) -> None:
-        """Fill what was made empty."""
+        """Fill the objects that were made empty."""
         while self._fills:
             self._fills.pop(0)()
 
@@ -138,7 +141,7 @@ class Rebuilder:
             drawn = self.trace.torch.drawn_at(obj)
             return self.output(obj) if drawn is None else self.loads.expr(drawn)
         if issubclass(type(obj), torch.Tensor):
-            made_of = self.trace.torch.made_of(obj)
+            made_of = self.trace.torch.overrides.leaving(obj)
             if made_of is not None:
                 of, finish = made_of
                 made = call(self.constant(finish, finish.__name__), self.expr(of))
@@ -154,7 +157,7 @@ class Rebuilder:
         return made
 
     def _construct(self, construction: Construction) -> ast.expr:
-        """A wrapper subclass as the program made it; what it gave it then are writes to its attributes."""
+        """Emit the construction of a wrapper subclass. Its attributes are attribute writes."""
         keywords = [ast.keyword(name, self.expr(value)) for name, value in construction.keywords.items()]
         arguments = [self.expr(value) for value in construction.arguments]
         name = type(construction.made).__name__
@@ -162,7 +165,7 @@ class Rebuilder:
         return self.assign(ast.Call(maker, arguments, keywords), name)
 
     def source_of(self, obj: object) -> Source | None:
-        """Where a proxy comes from; None for what was made during the trace."""
+        """Return the source of a proxy, or None for an object made during the trace."""
         source = self.trace.objects.source_of(obj)
         if source is None and issubclass(type(obj), torch.Tensor):
             return self.trace.torch.source_of(obj)
@@ -173,7 +176,7 @@ class Rebuilder:
         return id(obj) in self._known
 
     def output(self, value: Any) -> ast.expr:
-        """The output of the graph that holds a trace tensor or symbolic number."""
+        """Return the graph output that holds a tensor or symbolic number of the trace."""
         key = id(value) if isinstance(value, torch.Tensor) else (type(value), value.node.expr)
         known = self._output_of.get(key)
         if known is None:

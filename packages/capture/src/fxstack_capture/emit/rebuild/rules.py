@@ -1,4 +1,4 @@
-"""What a rule is: (rebuilder, object) -> expression, having emitted what the expression needs."""
+"""The type of a rule: (rebuilder, object) -> expression. The rule first emits what the expression needs."""
 
 from __future__ import annotations
 

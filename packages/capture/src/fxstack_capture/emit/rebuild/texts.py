@@ -1,4 +1,4 @@
-"""Texts that are printed: f-strings of what the graph gives and of strings that were left to be read now."""
+"""Rules for printed texts: f-strings of graph results and of strings that the trace did not read."""
 
 from __future__ import annotations
 

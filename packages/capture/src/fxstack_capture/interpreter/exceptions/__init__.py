@@ -1,5 +1,5 @@
 """Exceptions in interpreted frames.
 
-Contexts, tracebacks, exception groups, and ``origins``, which tells the program's exceptions from failures of
-the compiler. The folder imports ``trace`` and ``objects``. Begin with ``errors``.
+The folder implements contexts, tracebacks and exception groups. ``origins`` separates exceptions of the
+program from failures of the compiler. The folder imports ``trace`` and ``objects``. Begin with ``errors``.
 """

@@ -1,4 +1,7 @@
-"""What an exception is chained to and where it was raised, set as CPython sets it: not by the class's own ``__setattr__``."""
+"""Set the cause, context and traceback of an exception as CPython does.
+
+CPython does not call the ``__setattr__`` of the exception's class.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ _set_traceback = BaseException.__dict__["__traceback__"].__set__
 
 
 def set_cause(error: BaseException, cause: BaseException | None) -> None:
-    """``raise error from cause``."""
+    """Set ``__cause__``, as ``raise error from cause`` does."""
     _set_cause(error, cause)
 
 
 def set_context(error: BaseException, context: BaseException | None) -> None:
-    """The exception that was handled when ``error`` was raised."""
+    """Set ``__context__``: the exception that was being handled when ``error`` was raised."""
     _set_context(error, context)
 
 
 def set_traceback(error: BaseException, traceback: TracebackType | None) -> None:
-    """The frames that ``error`` has come through."""
+    """Set ``__traceback__``: the frames through which ``error`` has passed."""
     _set_traceback(error, traceback)

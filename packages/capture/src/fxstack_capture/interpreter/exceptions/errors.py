@@ -1,6 +1,4 @@
-"""The exceptions that bytecode itself raises, and how exceptions are chained, as in CPython's
-``errors.c``.
-"""
+"""Exceptions that bytecode itself raises, and exception chaining as in CPython's ``errors.c``."""
 
 from __future__ import annotations
 
@@ -12,14 +10,17 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 class InterruptedTracing(BaseException):
-    """Control-C was pressed while a frame was traced: leaves the interpreter past the program's handlers."""
+    """The user pressed Control-C while a frame was traced.
+
+    Handlers of the program do not catch this exception.
+    """
 
 
 class Flight:
-    """An exception on its way through interpreted frames, as the program sees it.
+    """An exception that propagates through interpreted frames, as the program sees the exception.
 
-    ``anew``: it was raised by a statement that has not been accounted for. ``counted``:
-    ``traceback`` has an entry for the frame that it is in.
+    ``anew``: a statement raised the exception, and the context is not set yet. ``counted``: ``traceback`` has
+    an entry for the current frame.
     """
 
     __slots__ = ("anew", "context", "counted", "error", "traceback")
@@ -40,9 +41,7 @@ class Flight:
 
 
 def chain_context(exception: BaseException, handled: BaseException | None) -> None:
-    """Set ``__context__`` when ``exception`` is raised while ``handled`` is handled, avoiding
-    cycles.
-    """
+    """Set ``__context__`` of an exception that is raised while ``handled`` is handled, without cycles."""
     if handled is None or handled is exception:
         return
     seen: set[int] = set()
@@ -64,16 +63,14 @@ _INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b|\bFakeTensor\b
 
 
 def name_types_as_outside(error: BaseException) -> None:
-    """Let the message of an error that C code has raised name types as they are called outside of
-    the trace.
-    """
+    """Replace the tracer's types by the real types in the message of an error from C code."""
     text = error.args[0] if error.args else None
     if type(text) is str and _INSIDE.search(text):
         error.args = (_INSIDE.sub(_outside_name, text), *error.args[1:])
 
 
 def mentions_symbols(error: BaseException) -> bool:
-    """Whether the error may be due to a number's being symbolic."""
+    """Whether a symbolic number may have caused the error."""
     return _SYMBOL.search(str(error)) is not None
 
 
@@ -93,7 +90,7 @@ def unbound_local(frame: Frame, index: int) -> UnboundLocalError:
 
 
 def unbound_cell(frame: Frame, index: int) -> NameError:
-    """An empty cell: of this function, or of an enclosing one."""
+    """The error of an empty cell of this function or of an enclosing function."""
     name = frame.program.names[index]
     if name in frame.code.co_cellvars:
         return unbound_local(frame, index)
@@ -104,7 +101,7 @@ def unbound_cell(frame: Frame, index: int) -> NameError:
 
 
 def callable_description(fn: object) -> str:
-    """How CPython names a callable in messages about its arguments."""
+    """The name of a callable in CPython's messages about arguments."""
     qualname = getattr(fn, "__qualname__", None)
     if qualname is None:
         return str(fn)

@@ -1,6 +1,4 @@
-"""``except*``: splitting exception groups, and putting together what is raised again (CPython's
-``exceptions.c``).
-"""
+"""``except*``: split exception groups and combine the exceptions to raise, as CPython's ``exceptions.c``."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from fxstack_capture.trace.state import Calls
 
 
 def check_star_types(wanted: object) -> None:
-    """What may stand after ``except*``."""
+    """Check the classes after ``except*``."""
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
     for cls in classes:
         if not (isinstance(cls, type) and BaseException in cls.__mro__):
@@ -22,8 +20,9 @@ def check_star_types(wanted: object) -> None:
 
 
 def match_group(calls: Calls, exception: BaseException | None, wanted: object) -> tuple[Any, Any]:
-    """(matching part, rest), each perhaps None. A naked exception that matches is wrapped in a
-    group.
+    """The matching part and the rest of an exception. Each may be None.
+
+    A matching exception that is not a group is wrapped in a group.
     """
     if exception is None:
         return None, None
@@ -45,8 +44,9 @@ def match_group(calls: Calls, exception: BaseException | None, wanted: object) -
 
 
 def reraised_group(calls: Calls, original: BaseException, raised: list[Any]) -> Any:
-    """What an ``except*`` statement raises in the end, or None: new exceptions beside what was not
-    handled.
+    """The exception that an ``except*`` statement raises at its end, or None.
+
+    The result combines new exceptions with the parts that no clause handled.
     """
     if not raised:
         return None
@@ -68,7 +68,7 @@ def _new_group(calls: Calls, message: str, exceptions: Sequence[Any]) -> Any:
 
 
 def _same_metadata(exception: BaseException, original: BaseException) -> bool:
-    """Whether it is a part of the original group that was raised again unchanged."""
+    """Whether ``exception`` is a part of the original group that was reraised unchanged."""
     if not isinstance(exception, BaseExceptionGroup):
         return False
     return (
@@ -80,7 +80,7 @@ def _same_metadata(exception: BaseException, original: BaseException) -> bool:
 
 
 def _projection(calls: Calls, original: BaseExceptionGroup[Any], keep: list[BaseExceptionGroup[Any]]) -> Any:
-    """The part of ``original`` whose leaves are in ``keep``, with its nesting."""
+    """The part of ``original`` whose leaves are in ``keep``, with the nesting of ``original``."""
     leaves = {id(leaf) for group in keep for leaf in _leaves(group)}
 
     def kept(exception: BaseException) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class HandledException:
-    """The exception being handled, per thread or generator: CPython's ``_PyErr_StackItem``."""
+    """The exception being handled in a thread or generator. CPython: ``_PyErr_StackItem``."""
 
     __slots__ = ("previous", "value")
 
@@ -13,7 +13,7 @@ class HandledException:
         self.previous = previous
 
     def topmost(self) -> BaseException | None:
-        """The innermost exception being handled: what ``sys.exc_info()`` shows."""
+        """The innermost exception being handled, which ``sys.exc_info()`` returns."""
         item: HandledException | None = self
         while item is not None:
             if item.value is not None:

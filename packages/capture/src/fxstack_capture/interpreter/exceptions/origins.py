@@ -1,11 +1,12 @@
-"""Whether an exception that arrives in interpreted code is the program's, or a failure of the compiler.
+"""Decide whether an exception in interpreted code is the program's exception or a failure of the compiler.
 
-A handler of the program (``except KeyError``), and the rules that take an exception for an answer (the end of a loop,
-an attribute that is missing), must never see the second kind. The traceback of an exception that no frame of the program
-has seen yet tells where it was raised, down to the instruction. It is the program's where the compiler raised it on purpose
-(``raise``), or where it left one of the few functions that call what the program calls (``callers``). Whatever else is
-raised below the compiler is a failure of its own: plain Python will tell what the program does. Where an exception
-ends the whole frame, plain Python is asked in any case (``driver.reports.mistakes``).
+Handlers of the program (``except KeyError``) must never see a failure of the compiler. Rules that interpret
+an exception (the end of a loop, a missing attribute) must not see such a failure either. If no frame of the
+program has seen the exception yet, the traceback tells the instruction that raised it. The exception is the
+program's if the compiler raised it on purpose (``raise``), or if it left one of the few functions that call
+code of the program (``callers``). Any other exception below the compiler is a failure: plain Python decides
+what the program does. If an exception ends the whole frame, plain Python runs in any case
+(``driver.reports.mistakes``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _RAISING: Final = tuple(
 
 
 def demand_program(error: BaseException) -> None:
-    """Raise GraphBreak if ``error``, which no frame of the program has seen yet, is not the program's."""
+    """Raise GraphBreak if ``error`` is not the program's. No frame of the program has seen ``error`` yet."""
     if _is_failure(error):
         raise graph_break("internal-error", f"{type(error).__name__}: {error}") from error
 
@@ -51,7 +52,7 @@ def _is_failure(error: BaseException) -> bool:
             innermost = raised
         last, raised = raised, raised.tb_next
     if innermost is None or not innermost.tb_frame.f_code.co_filename.startswith(_OWN):
-        return False  # code that somebody else says calls the program's
+        return False  # a function outside of this package that is registered as a caller of the program
     if last is innermost and _instruction(innermost).startswith(("RAISE", "RERAISE")):
         file = innermost.tb_frame.f_code.co_filename
         return isinstance(error, AssertionError) or not file.startswith(_RAISING)

@@ -1,5 +1,4 @@
-"""What each bytecode instruction does: small functions ``(frame, operand) -> next step or None``.
+"""Instruction handlers: small functions ``(frame, operand) -> next step or None``.
 
-Which opcode of which Python version uses which handler, with which operand, is stated in
-``versions``.
+``versions`` lists, for each Python version, the handler and the operand of each opcode.
 """

@@ -1,4 +1,4 @@
-"""Attribute access, also through ``super()``."""
+"""Attribute access, including access through ``super()``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ def load_attr(frame: Frame, name: str) -> None:
 
 
 def load_method_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12. A bound method is left whole: NULL and the method are as good as function and
-    self.
+    """3.11, 3.12: push NULL and the bound method.
+
+    CPython accepts this pair in place of the function and self.
     """
     stack = frame.stack
     stack[-1:] = (NULL, frame.objects.load_attr(stack[-1], name))
 
 
 def load_method_null_above(frame: Frame, name: str) -> None:
-    """3.13."""
+    """3.13: push the bound method and NULL."""
     stack = frame.stack
     stack[-1:] = (frame.objects.load_attr(stack[-1], name), NULL)
 
@@ -43,12 +44,11 @@ def delete_attr(frame: Frame, name: str) -> None:
 
 
 def _super_attr(frame: Frame, name: str, *, explicit: bool) -> Any:
-    """``super().name`` or ``super(cls, self).name``; ``super`` may have been rebound by the
-    program.
-    """
+    """``super().name`` or ``super(cls, self).name``."""
     stack = frame.stack
     fn, cls, instance = stack[-3:]
     del stack[-3:]
+    # The program may have rebound the name ``super``. Then the call gets the arguments of the source.
     args = (cls, instance) if explicit or fn is builtins.super else ()
     return frame.objects.load_attr(frame.calls.call(fn, args, {}), name)
 

@@ -1,4 +1,4 @@
-"""Calls, and the functions that they call."""
+"""Calls, and creation of functions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from fxstack_capture.interpreter.values import NULL
 
 
 def call(frame: Frame, count: int) -> None:
-    """3.11, 3.12: NULL, callable or method, self; 3.13: callable, NULL or method, self. Then the
-    arguments.
+    """Call a callable. The stack holds, from the bottom, two slots and the arguments.
+
+    3.11, 3.12: the slots are NULL and the callable, or the method and self. 3.13: callable and NULL, or
+    method and self.
     """
     stack = frame.stack
     if count:
@@ -31,7 +33,7 @@ def call(frame: Frame, count: int) -> None:
 
 
 def call_with_names(frame: Frame, operand: tuple[int, tuple[str, ...]]) -> None:
-    """The last arguments are keyword arguments with the given names."""
+    """Call with keyword arguments: ``names`` are the keywords of the last arguments."""
     count, names = operand
     stack = frame.stack
     values = stack[-count:]
@@ -54,7 +56,7 @@ def call_kw(frame: Frame, count: int) -> None:
 
 
 def call_function_ex_above_null(frame: Frame, _operand: int) -> None:
-    """3.14: what the keyword arguments come from is always there, and may be NULL."""
+    """3.14: the slot of the keyword arguments always exists and may be NULL."""
     named = frame.stack[-1] is not NULL
     if not named:
         frame.stack.pop()
@@ -74,12 +76,11 @@ def call_function_ex(frame: Frame, flags: int) -> None:
             name = type(args).__name__
             raise TypeError(f"{described} argument after * must be an iterable, not {name}")
         args = frame.calls.call(tuple, (args,), {})
-    frame.objects.expand(kwargs)  # built before a graph break, perhaps
+    frame.objects.expand(kwargs)  # ``kwargs`` may be a lazy dictionary from before a graph break
     stack.append(frame.calls.call_linked(fn, args, kwargs))
 
 
-# --- functions
-# -------------------------------------------------------------------------------------
+# --- functions -----------------------------------------------------------------------------------
 
 
 def _new_function(
@@ -91,8 +92,9 @@ def _new_function(
 
 
 def make_function(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: flags say which of closure, annotations, keyword defaults and defaults are
-    given.
+    """3.11, 3.12: create a function.
+
+    The flags tell which of closure, annotations, keyword defaults and defaults are on the stack.
     """
     stack = frame.stack
     code = stack.pop()
@@ -109,17 +111,16 @@ def make_function(frame: Frame, flags: int) -> None:
 
 
 def _annotations(pairs: Any) -> dict[str, Any]:
-    """The compiler gives names and values in one flat tuple."""
+    """The annotations as a dictionary. The compiler gives names and values in one flat tuple."""
     if isinstance(pairs, dict):
         return pairs
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def make_plain_function(frame: Frame, _operand: object) -> None:
-    """3.13: the rest is set by SET_FUNCTION_ATTRIBUTE. Empty cells keep the place of the
-    closure.
-    """
+    """3.13: create a function without its attributes, which SET_FUNCTION_ATTRIBUTE sets."""
     code = frame.stack.pop()
+    # FunctionType requires a closure of the right length. Empty cells keep its place.
     closure = tuple(CellType() for _ in code.co_freevars) or None
     frame.stack.append(_new_function(frame, code, None, closure))
 
@@ -128,7 +129,8 @@ def set_function_attribute(frame: Frame, flag: int) -> None:
     fn = frame.stack.pop()
     value = frame.stack[-1]
     if flag == 8:
-        # A closure cannot be replaced; the compiler sets it first, so nothing is lost.
+        # The closure of a function cannot be replaced, so create the function again. The compiler sets the
+        # closure first, so no other attribute is lost.
         fn = _new_function(frame, fn.__code__, None, value)
     elif flag == 16:
         fn.__annotate__ = value  # 3.14

@@ -1,4 +1,4 @@
-"""Building and taking apart containers, strings and slices."""
+"""Build and unpack containers, strings and slices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 
 
 def _make_dict(frame: Frame, keys: Any, values: list[Any]) -> dict[Any, Any]:
-    """Hashing and comparing keys may run user code."""
+    """A dictionary. Calls of ``dict.__setitem__`` may run user code, which hashes and compares keys."""
     if all(type(key) in _PLAIN_KEYS for key in keys):
         return dict(zip(keys, values, strict=True))
     result: dict[Any, Any] = {}
@@ -62,7 +62,11 @@ def build_string(frame: Frame, count: int) -> None:
 
 
 def _target(frame: Frame, depth: int) -> Any:
-    """The container that is being filled; a graph break while it was half done makes it one from before this frame."""
+    """The container that the instruction fills.
+
+    If the graph broke while the container was being filled, the container is an object from outside of this
+    frame and may be lazy.
+    """
     target = frame.stack[-depth]
     frame.objects.expand(target)
     return target
@@ -103,7 +107,7 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 
 def is_iterable(value: object) -> bool:
-    """``tp_iter`` or the sequence protocol, as the messages about ``*value`` test it."""
+    """Whether ``value`` has ``tp_iter`` or the sequence protocol, as in CPython's messages for ``*value``."""
     namespaces = [base.__dict__ for base in type(value).__mro__]
     found = next((ns["__iter__"] for ns in namespaces if "__iter__" in ns), None)
     return found is not None or any("__getitem__" in ns for ns in namespaces)
@@ -115,7 +119,7 @@ def set_update(frame: Frame, depth: int) -> None:
 
 
 def _is_mapping(frame: Frame, value: object) -> bool:
-    """Whether ``dict.update`` takes it for a mapping: it has ``keys``."""
+    """Whether ``dict.update`` treats ``value`` as a mapping: ``value`` has an attribute ``keys``."""
     if isinstance(value, dict):
         return True
     try:
@@ -134,7 +138,7 @@ def dict_update(frame: Frame, depth: int) -> None:
 
 
 def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
-    """DICT_MERGE; the callable named in messages is ``position`` below the dict that is built."""
+    """The handler of DICT_MERGE. Messages name the callable ``position`` slots below the dictionary."""
 
     def dict_merge(frame: Frame, depth: int) -> None:
         mapping = frame.stack.pop()
@@ -155,8 +159,7 @@ def dict_merge_below(position: int) -> Callable[[Frame, int], None]:
     return dict_merge
 
 
-# --- unpacking
-# -------------------------------------------------------------------------------------
+# --- unpacking -----------------------------------------------------------------------------------
 
 
 def _iterator(frame: Frame, value: object) -> Any:
@@ -166,7 +169,7 @@ def _iterator(frame: Frame, value: object) -> Any:
 
 
 def _take(frame: Frame, iterator: object, count: int, expected: str) -> list[Any]:
-    """The first ``count`` items; ValueError when there are fewer."""
+    """The first ``count`` items. Raises ValueError if there are fewer items."""
     items: list[Any] = []
     while len(items) < count:
         try:
@@ -203,7 +206,7 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def unpack_ex(frame: Frame, operand: int) -> None:
-    """``*a, b = value``: low byte, targets before the star; high byte, targets after it."""
+    """``*a, b = value``: the low byte counts targets before the star, the high byte targets after it."""
     before, after = operand & 0xFF, operand >> 8
     stack = frame.stack
     value = stack.pop()

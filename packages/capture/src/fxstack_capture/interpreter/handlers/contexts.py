@@ -9,7 +9,7 @@ from fxstack_capture.interpreter.values import NULL
 
 
 def before_with(frame: Frame, _operand: object) -> None:
-    """Replace the manager by its ``__exit__``, and push what ``__enter__`` gives."""
+    """Replace the manager by its ``__exit__``, and push the result of ``__enter__``."""
     stack = frame.stack
     manager = stack[-1]
     described = f"'{type(manager).__name__}' object does not support the context manager protocol"
@@ -20,7 +20,7 @@ def before_with(frame: Frame, _operand: object) -> None:
 
 
 def load_special(frame: Frame, name: str) -> None:
-    """3.14: the bound method and a NULL, in the place of the manager."""
+    """3.14: replace the manager by the bound method and a NULL."""
     manager = frame.stack[-1]
     kind = type(manager)
     other = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
@@ -37,7 +37,7 @@ _ASYNCHRONOUS = (
 
 
 def _full_name(cls: type) -> str:
-    """As ``PyType_GetFullyQualifiedName`` has it."""
+    """The name of a class, as ``PyType_GetFullyQualifiedName`` returns it."""
     plain = cls.__module__ in {"builtins", "__main__"}
     return cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
 
@@ -51,14 +51,12 @@ def _special(frame: Frame, manager: object, name: str, missing: str) -> Any:
 
 
 def with_except_start(frame: Frame, _operand: object) -> None:
-    """Call ``__exit__`` with the exception; its result decides whether the exception is
-    swallowed.
-    """
+    """Call ``__exit__`` with the exception. The result decides whether the exception is suppressed."""
     _exit(frame, -4)
 
 
 def with_except_start_above_null(frame: Frame, _operand: object) -> None:
-    """3.14: there is a NULL above ``__exit__``."""
+    """3.14: a NULL lies above ``__exit__``."""
     _exit(frame, -5)
 
 

@@ -1,4 +1,4 @@
-"""Generators, seen from inside: creating, yielding, delegating."""
+"""Instructions inside of generators: create, yield, delegate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from fxstack_capture.interpreter.generators import TraceGenerator, stop_iteratio
 
 
 def return_generator(frame: Frame, _operand: object) -> int:
-    """The frame is suspended before its first statement, and the generator returned to the
-    caller.
-    """
+    """Suspend the frame before its first statement, and return the generator to the caller."""
     frame.stack.append(TraceGenerator(frame))
     frame.pc += 1
     frame.suspended = True
@@ -32,7 +30,7 @@ def get_yield_from_iter(frame: Frame, _operand: object) -> None:
 
 
 def _send(frame: Frame, receiver: object, value: object) -> Any:
-    """Next value of the inner iterator; StopIteration when it has returned."""
+    """The next value of the inner iterator. Raises StopIteration when the iterator has returned."""
     if type(receiver) is TraceGenerator:
         return receiver.resume(value)
     if value is None:
@@ -42,7 +40,7 @@ def _send(frame: Frame, receiver: object, value: object) -> Any:
 
 
 def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
-    """3.11: when the inner iterator has returned, its result takes its place."""
+    """3.11: when the inner iterator has returned, its result replaces it on the stack."""
     stack = frame.stack
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
@@ -54,7 +52,7 @@ def send_and_drop_receiver(frame: Frame, target: int) -> int | None:
 
 
 def send(frame: Frame, target: int) -> int | None:
-    """3.12: END_SEND drops the inner iterator."""
+    """3.12: END_SEND pops the inner iterator."""
     stack = frame.stack
     try:
         stack[-1] = _send(frame, stack[-2], stack[-1])
@@ -66,7 +64,7 @@ def send(frame: Frame, target: int) -> int | None:
 
 
 def cleanup_throw(frame: Frame, _operand: object) -> None:
-    """3.12: the inner iterator raised while an exception was thrown into it."""
+    """3.12: handle an exception that the inner iterator raised in reply to a ``throw``."""
     stack = frame.stack
     exception = stack[-1]
     if not isinstance(exception, StopIteration):
@@ -75,7 +73,7 @@ def cleanup_throw(frame: Frame, _operand: object) -> None:
 
 
 def convert_stop_iteration(frame: Frame, _operand: object) -> None:
-    """3.12: a StopIteration that leaves a generator's body becomes a RuntimeError."""
+    """3.12: replace a StopIteration that leaves a generator's body by a RuntimeError."""
     stack = frame.stack
     if isinstance(stack[-1], StopIteration):
         stack[-1] = stop_iteration_error(stack[-1])

@@ -1,6 +1,4 @@
-"""CALL_INTRINSIC_1 and CALL_INTRINSIC_2 (3.12 and later): functions of the interpreter without a
-name.
-"""
+"""CALL_INTRINSIC_1 and CALL_INTRINSIC_2 (3.12 and later): unnamed functions of CPython's interpreter."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ def list_to_tuple(frame: Frame, _operand: object) -> None:
 
 
 def subscript_generic(frame: Frame, _operand: object) -> None:
-    """The base ``Generic[T]`` of a class with type parameters."""
+    """Push ``Generic[T]``, the base of a class with type parameters."""
     frame.stack[-1] = typing.Generic[frame.stack[-1]]  # type: ignore[index]
 
 

@@ -39,7 +39,7 @@ def is_op(frame: Frame, invert: int) -> None:
     right = stack.pop()
     left = stack[-1]
     if left is not right and type(left) is type(right):
-        frame.objects.note_compared(left, right)
+        frame.objects.distinctions.note_compared(left, right)
     stack[-1] = (left is right) is not bool(invert)
 
 

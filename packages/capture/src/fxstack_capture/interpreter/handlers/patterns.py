@@ -23,14 +23,18 @@ def match_mapping(frame: Frame, _operand: object) -> None:
 
 
 def _is_a(frame: Frame, abstract: type, flag: int) -> bool:
-    """Registering a class with an abstract one, or one derived from it, sets the flag that patterns look at."""
+    """Whether patterns treat the value as an instance of ``abstract``.
+
+    The flag of a class is set if the class was registered with the abstract class, or with a class derived
+    from it.
+    """
     kind = type(frame.stack[-1])
     frame.objects.note_answers(kind, abstract)
     return bool(flags_of(kind) & flag)
 
 
 def match_keys(frame: Frame, _operand: object) -> None:
-    """Push the values of all keys, or None if one is missing."""
+    """Push the values of all keys, or None if a key is missing."""
     subject, keys = frame.stack[-2:]
     frame.stack.append(_values_of(frame, subject, keys))
 
@@ -54,10 +58,10 @@ def _values_of(frame: Frame, subject: object, keys: tuple[Any, ...]) -> tuple[An
 
 
 def match_class_called(noun: str) -> Callable[[Frame, int], None]:
-    """MATCH_CLASS; ``noun`` is what the error message calls a class."""
+    """The handler of MATCH_CLASS. ``noun`` is the word for a class in the error message."""
 
     def match_class(frame: Frame, count: int) -> None:
-        """Subject, class and attribute names become the attributes, or None."""
+        """Replace the subject, the class and the attribute names by the attributes, or by None."""
         stack = frame.stack
         subject, cls, keywords = stack[-3:]
         if not isinstance(cls, type):
@@ -93,9 +97,7 @@ def _class_attributes(
 
 
 def _positional_names(frame: Frame, cls: type) -> tuple[tuple[Any, ...], bool]:
-    """``__match_args__``, and whether the only positional pattern is the subject itself
-    (``int(x)``).
-    """
+    """``__match_args__``, and whether the only positional pattern is the subject itself (``int(x)``)."""
     try:
         names = frame.objects.load_attr(cls, "__match_args__")
     except AttributeError as missing:

@@ -1,4 +1,4 @@
-"""Raising, catching and handling exceptions, exception groups included."""
+"""Raise, catch and handle exceptions, including exception groups."""
 
 from __future__ import annotations
 
@@ -70,13 +70,14 @@ def _is_exception_class(cls: object) -> bool:
 
 
 def _matches(cls: type, wanted: object) -> bool:
-    """By real inheritance: ``__subclasscheck__`` is not asked."""
+    """Whether ``cls`` inherits from ``wanted``, or from a class in the tuple ``wanted``."""
+    # CPython does not call ``__subclasscheck__`` here.
     mro = cls.__mro__
     return any(w in mro for w in wanted) if isinstance(wanted, tuple) else wanted in mro
 
 
 def check_eg_match(frame: Frame, _operand: object) -> None:
-    """``except*``: replace the exception by the rest, and push the part that matches (or None)."""
+    """``except*``: replace the exception by the rest, and push the matching part (or None)."""
     stack = frame.stack
     wanted = stack.pop()
     check_star_types(wanted)

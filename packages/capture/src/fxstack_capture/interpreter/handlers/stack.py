@@ -1,4 +1,4 @@
-"""Shuffling of the value stack, and constants."""
+"""Stack manipulation and constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ITERATORS: frozenset[type] = frozenset(
     {GeneratorType, enumerate, zip, map, filter}
     | {v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")}
 )
-_HOLDERS = _ITERATORS | {tuple}  # zip has one
+_HOLDERS = _ITERATORS | {tuple}  # zip refers to a tuple
 
 
 def nop(_frame: Frame, _operand: object) -> None:
@@ -23,15 +23,16 @@ def nop(_frame: Frame, _operand: object) -> None:
 
 def pop_top(frame: Frame, _operand: object) -> None:
     value = frame.stack[-1]
+    # Dropping the iterator would close a generator from outside, which is a side effect.
     if type(value) in _ITERATORS and closes(value):
         raise graph_break("side-effect-call", "generator.close")
     frame.stack.pop()
 
 
 def closes(value: object) -> bool:
-    """Whether ``finally`` blocks of generators from outside run now if the program holds ``value`` nowhere else.
+    """Whether dropping the last reference to ``value`` runs ``finally`` blocks of generators from outside.
 
-    The variables of what was compiled so far would hold it until the frame ends.
+    In compiled code, variables of the earlier code would hold a reference until the frame ends.
     """
     if type(value) is GeneratorType:
         return value.gi_suspended and bool(value.gi_code.co_exceptiontable)

@@ -1,4 +1,4 @@
-"""Constructs that are executed in plain Python, between two graphs."""
+"""Instructions that run in plain Python, between two graphs."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from fxstack_capture.interpreter.frame import Frame
 
 
 def unsupported(_frame: Frame, what: Any) -> NoReturn:
-    """The operand says what cannot be interpreted."""
+    """Break the graph. The operand names the construct that cannot be interpreted."""
     raise graph_break("unsupported-bytecode", what)

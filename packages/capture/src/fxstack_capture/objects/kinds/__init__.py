@@ -1,6 +1,6 @@
 """One module for each kind of object of the program.
 
-How the kind is wrapped, and how it is read piece by piece: dictionaries (``lazy_dict``), iterators,
-functions, lists that are only appended to, instances of classes. Functions take ``trace.state.Objects``.
-Begin with ``containers``.
+Each module wraps objects of its kind and reads them piece by piece: dictionaries (``lazy_dict``), iterators,
+functions, append-only lists, instances of classes. The functions take ``trace.state.Objects``. Begin with
+``containers``.
 """

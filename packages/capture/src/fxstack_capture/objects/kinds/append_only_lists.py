@@ -1,8 +1,9 @@
-"""Lists of the outside that are not looked into: a program adds to them, asks for their length, or reads an item.
+"""Append-only lists: lists from outside that the program only appends to, measures, or reads by index.
 
-A step that loads a list for one of these (``interpreter.handlers.deferred.append_only_lists``) asks for it here. The proxy
-then holds only what the program adds, and no guard says more than what was asked. Every other way to the list leads through
-``Objects.enter``, which fills in what was there before and guards it.
+An instruction that loads a list for one of these uses (``interpreter.handlers.deferred.append_only_lists``)
+asks this module for the list. The proxy then holds only the appended items, and the guards cover only the
+items and the length that the program read. Every other use of the list calls ``Objects.enter``, which adds
+the original items to the proxy and guards them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from fxstack_capture.trace.state import Objects
 
 _LENGTH: Any = len
 APPEND_METHODS: Final = frozenset({"append", "extend"})
-"""Methods of lists that do not look at what the list holds."""
+"""Methods of lists that do not read the items."""
 
 
 class AppendOnlyLists:
-    """Those of one trace. They are found by the id of the proxy."""
+    """The append-only lists of one trace, by the id of the proxy."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -36,10 +37,13 @@ class AppendOnlyLists:
     def __contains__(self, proxy: object) -> bool:
         return id(proxy) in self._deferred
 
-    # --- where a list is found ---------------------------------------------------------------
+    # --- sources of lists --------------------------------------------------------------------
 
     def enter(self, obj: object, source: Source) -> list[Any] | None:
-        """The proxy of a list, not looked into if nobody has yet; None for anything else."""
+        """Return the proxy of a list, without reading the items if the list is new.
+
+        Return None for other objects.
+        """
         if type(obj) is not list:
             return None
         objects = self._objects
@@ -59,7 +63,7 @@ class AppendOnlyLists:
         return proxy
 
     def lazily(self, value: object) -> list[Any] | None:
-        """What a slot or cell holds that nobody has read."""
+        """Wrap the list of a deferred local. Return None if the value is not a list or not deferred."""
         return self.enter(value.value, value.source) if type(value) is DeferredLocal else None
 
     def in_cell(self, cell: CellType) -> list[Any] | None:
@@ -82,16 +86,16 @@ class AppendOnlyLists:
             return None
         return self.enter(state.original[name], state.item_source(name))
 
-    # --- when somebody looks -----------------------------------------------------------------
+    # --- reads -------------------------------------------------------------------------------
 
     def length(self, proxy: list[Any]) -> Any:
-        """A number like one that the program holds: a symbol, once it has changed."""
+        """Return the length. A length that has changed between calls is a symbol."""
         original, source = self._deferred[id(proxy)]
         before = self._objects.trace.torch.enter_number(len(original), Converted(source, _LENGTH))
         return before + len(proxy) if proxy else before
 
     def item(self, proxy: list[Any], key: object) -> Any:
-        """One item, read alone; NULL where the list has to be looked into, which is done."""
+        """Read one item. If one item cannot be read alone, expand the list and return NULL."""
         original, source = self._deferred[id(proxy)]
         count = len(original)
         if type(key) is torch.SymInt:
@@ -104,7 +108,10 @@ class AppendOnlyLists:
         return self._objects.enter(original[key], Item(source, key))
 
     def _item_at(self, proxy: list[Any], key: torch.SymInt) -> Any:
-        """The item at an index that changes, where it was there before: found by the index in every call."""
+        """Read the original item at a symbolic index.
+
+        The source of the item contains the source of the index.
+        """
         original, source = self._deferred[id(proxy)]
         at = self._objects.trace.torch.place_of(key)
         if at is None or (proxy and key < 0) or not -len(original) <= key.node.hint < len(original):
@@ -113,7 +120,7 @@ class AppendOnlyLists:
         return self._objects.enter(original[key.node.hint], ItemAt(source, at))
 
     def expand(self, proxy: list[Any]) -> None:
-        """Put what the list held before in front of what was added."""
+        """Insert the original items before the appended items."""
         found = self._deferred.pop(id(proxy), None)
         if found is None:
             return
@@ -123,5 +130,5 @@ class AppendOnlyLists:
         self._objects.contents[id(proxy)] = tuple(held)
 
     def added(self, proxy: Any) -> tuple[Any, ...]:
-        """What the program has added to a list that nobody has looked into."""
+        """Return the items that the program has appended to an append-only list."""
         return tuple(proxy) if id(proxy) in self._deferred else ()

@@ -1,11 +1,13 @@
-"""Iterators of CPython's own that were begun outside: what they will give is read one by one, without taking it.
+"""Partially consumed iterators of CPython's own types.
 
-Which items come is guarded as far as they are asked for, and that there are no more when the end was reached; not
-where the iterator stands. So the code behind a graph break in a loop is compiled once, not for each item. What was
-taken is taken for real when the frame is left (``advances``), before anything else is written.
+The trace reads the next items without advancing the iterator. The guards cover the items that the trace read,
+and the end if the trace reached the end. The guards do not cover the position of the iterator. Therefore the
+code after a graph break in a loop is compiled once, not once for each item. The replacement code advances the
+real iterator when the frame is left (``advances``), before any other side effect.
 
-An iterator over others (``zip``, ``map``, ``filter``) asks those, and an ``enumerate`` counts. What they give is read
-item by item (``DeferredTuple``), so that names that the program does not look at are not guarded.
+An iterator over other iterators (``zip``, ``map``, ``filter``) reads the other iterators; an ``enumerate``
+counts. An item of such an iterator is read part by part (``DeferredTuple``), so that a part that the program
+does not read is not guarded.
 """
 
 from __future__ import annotations
@@ -25,15 +27,19 @@ from fxstack_capture.sources import Converted, Item, Source, Upcoming
 from fxstack_capture.trace.records import DeferredLocal, DeferredTuple
 from fxstack_capture.trace.state import Objects
 
-# Limits: an iterator over a list or dictionary that the graph has changed ends the graph, and so does
-# zip(strict=True). A generator that was made before a graph break is run beside the graphs.
+# Limits: an iterator over a list or dictionary that the graph has changed breaks the graph, and so does
+# zip(strict=True). A generator that was made before a graph break runs beside the graphs.
 
 _LENGTH_HINT: Any = operator.length_hint
 _REFERENTS: Any = gc.get_referents
 
 
 class Consumed:
-    """One of them. ``taken`` of its items are gone in the trace and not through another iterator's real ``next``."""
+    """One partially consumed iterator.
+
+    ``taken`` is the number of items that the trace has taken directly. An item that another iterator takes
+    with a real ``next`` is not counted.
+    """
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         self.objects = objects
@@ -43,31 +49,34 @@ class Consumed:
         self.ended = False
 
     def next(self) -> Any:
-        """What comes next: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace. Raises StopIteration, GraphBreak."""
+        """Return the next item: ``DeferredLocal``, ``DeferredTuple`` or an object of the trace.
+
+        Raises StopIteration, GraphBreak.
+        """
         raise NotImplementedError
 
     def leave_to_other(self) -> None:
-        """The item that was taken last will be taken by the iterator that asked for it. Raises GraphBreak."""
+        """Do not count the last item, because another iterator will take it for real. Raises GraphBreak."""
         raise self.refuse("an iterator over a function")
 
     def steps(self) -> int:
-        """How often ``next`` is to be called for real."""
+        """Return the number of real calls of ``next``."""
         return self.taken + self.ended
 
     def refuse(self, what: str) -> BaseException:
-        return graph_break("unsupported-object", f"{what} that was begun outside of the graph")
+        return graph_break("unsupported-object", f"{what} that was partially consumed outside of the graph")
 
     def guarded_end(self, count: int) -> StopIteration:
-        """That nothing comes after ``count`` items."""
+        """Guard that nothing follows after ``count`` items. Return the StopIteration to raise."""
         if operator.length_hint(self.obj) != count:
-            raise self.refuse("an iterator over a container that was changed")
+            raise self.refuse("an iterator over a changed container")
         self.objects.trace.guard(Converted(self.source, _LENGTH_HINT), Equals(count))
         self.ended = True
         return StopIteration()
 
 
 class _OfContainer(Consumed):
-    """Of a list, a tuple, a range or a dictionary."""
+    """An iterator over a list, a tuple, a range or a dictionary."""
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
@@ -82,7 +91,7 @@ class _OfContainer(Consumed):
         except IndexError:
             raise self.guarded_end(self._place) from None
         source = Upcoming(self.source, self._place)
-        # That there is one; the program may not look at it.
+        # Guard that an item exists. The program may not read the item itself.
         self.objects.trace.guard(source, TypeIs(type(value)))
         self._place += 1
         self.taken += 1
@@ -94,7 +103,10 @@ class _OfContainer(Consumed):
         self.taken -= 1
 
     def _demand_container(self) -> None:
-        """What it goes over must be as it was: the items are read from there."""
+        """Raise GraphBreak if the program changed the container.
+
+        The items are read from the real container.
+        """
         if type(self.obj) not in _OF_MUTABLE:
             return
         container = next(iter(gc.get_referents(self.obj)), None)
@@ -109,7 +121,7 @@ class _OfContainer(Consumed):
         else:
             raise self.refuse(f"an iterator over a {type(container).__qualname__}")
         if changed:
-            raise self.refuse("an iterator over a container that was changed")
+            raise self.refuse("an iterator over a changed container")
 
     def _is_changed_list(self, proxy: Any) -> bool:
         if proxy in self.objects.append_only:
@@ -119,7 +131,7 @@ class _OfContainer(Consumed):
 
 
 class _Composed(Consumed):
-    """What has no state but that of the iterators that it asks, and a function."""
+    """An iterator whose only state is a function and the iterators that it reads."""
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
@@ -131,12 +143,12 @@ class _Composed(Consumed):
         self._parts = [(part, Item(Item(reduced, 1), i)) for i, part in enumerate(parts[1])]
 
     def function_and_iterators(self) -> tuple[Any, ...]:
-        """Of a ``map`` or ``filter``: what it calls, and the iterators that it asks."""
+        """Return the function of a ``map`` or ``filter`` and the iterators that it reads."""
         self.asked(1)
         return self.objects.enter(*self._parts[0]), *(part for part, _ in self._parts[1:])
 
     def asked(self, first: int = 0) -> list[Consumed]:
-        """The iterators that it asks, in order."""
+        """Return the iterators that this iterator reads, in order."""
         return [self.objects.iterators.enter(*part) for part in self._parts[first:]]
 
 
@@ -173,7 +185,10 @@ class _Filter(_Composed):
 
 
 class _Enumerate(_Composed):
-    """Its number is its own, so it is advanced for real, and with it what it asks."""
+    """An ``enumerate``. Its counter is state of its own.
+
+    Therefore the replacement code advances the real ``enumerate``, which advances the iterator that it reads.
+    """
 
     def next(self) -> Any:
         iterator = self.objects.iterators.enter(*self._parts[0])
@@ -192,7 +207,10 @@ class _Enumerate(_Composed):
 
 
 class _OfArguments(Consumed):
-    """What is made again of the arguments that it reduces to, looked at when the first item is asked for."""
+    """An iterator that is made again from the arguments in its ``__reduce__``.
+
+    The arguments are wrapped when the program asks for the first item.
+    """
 
     def __init__(self, objects: Objects, obj: Any, source: Source) -> None:
         super().__init__(objects, obj, source)
@@ -200,7 +218,7 @@ class _OfArguments(Consumed):
         self._arguments: list[Any] | None = None
 
     def arguments(self) -> list[Any]:
-        """What the iterator would be made of now."""
+        """Return the arguments that would make an equal iterator now."""
         if self._arguments is None:
             self._arguments = self._entered()
         return self._arguments
@@ -216,24 +234,25 @@ class _OfArguments(Consumed):
         return Item(Converted(self.source, by), 1)
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        """What has to be so, before they enter. Raises GraphBreak."""
+        """Check the arguments before they are wrapped. Raises GraphBreak."""
 
     def leave_to_other(self) -> None:
         self.taken -= 1
 
     def _take(self) -> int:
-        """The number of the item that is taken."""
+        """Take one item and return its index."""
         self.taken += 1
         self._place += 1
         return self._place - 1
 
 
 class _Count(_OfArguments):
-    """``itertools.count`` of integers: where it stands is a number of the program's."""
+    """An ``itertools.count`` of integers. Its position is a number of the program."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
-        if any(type(part) is not int for part in parts):  # floats lose digits by being added up
-            raise self.refuse("a count of something else than integers")
+        # A count of floats adds the step up and so accumulates rounding errors, which multiplying does not.
+        if any(type(part) is not int for part in parts):
+            raise self.refuse("an itertools.count whose arguments are not integers")
 
     def next(self) -> Any:
         first, *step = self.arguments()
@@ -242,7 +261,7 @@ class _Count(_OfArguments):
 
 
 class _Repeat(_OfArguments):
-    """``itertools.repeat``; how often still is guarded."""
+    """An ``itertools.repeat``. The number of remaining items is guarded."""
 
     def demand(self, parts: tuple[Any, ...]) -> None:
         self._left = parts[1] if len(parts) > 1 else math.inf
@@ -259,7 +278,8 @@ class _Repeat(_OfArguments):
 
 
 def _is_quiet(iterator: Any) -> bool:
-    """Whether it says what it would be made of; from 3.12 on that warns, and will be removed."""
+    """Whether an iterator of ``itertools`` implements ``__reduce__`` without a warning."""
+    # Python 3.12 deprecates copying and pickling of itertools objects.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -284,7 +304,7 @@ _KINDS: dict[type, Callable[[Objects, Any, Source], Consumed]] = {
 
 
 class ConsumedIterators:
-    """Those of one trace, by the id of the iterator, which stands for itself."""
+    """The partially consumed iterators of one trace, by id. Each iterator is its own proxy."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -297,30 +317,33 @@ class ConsumedIterators:
         return len(self._consumed)
 
     def add(self, obj: object, source: Source) -> None:
-        """``obj`` enters as what it is; if it is of a known kind, it can be read."""
+        """Register ``obj`` as its own proxy. An iterator of a known type becomes readable."""
         kind = _KINDS.get(type(obj))
         if kind is not None and native.AVAILABLE:
             self._consumed[id(obj)] = kind(self._objects, obj, source)
 
     def enter(self, obj: Any, source: Source) -> Consumed:
-        """An iterator that another one asks. Raises GraphBreak if it cannot be read."""
+        """Wrap an iterator that another iterator reads. Raises GraphBreak if the iterator cannot be read."""
         self._objects.enter(obj, source)
         if obj not in self:
-            raise graph_break("unsupported-object", f"a begun {type(obj).__qualname__}")
+            raise graph_break("unsupported-object", f"a partially consumed {type(obj).__qualname__}")
         return self._consumed[id(obj)]
 
     def next(self, obj: object) -> Any:
-        """The next item, not entered. Raises StopIteration, GraphBreak."""
+        """Return the next item, not wrapped. Raises StopIteration, GraphBreak."""
         return self._consumed[id(obj)].next()
 
     def asked_by(self, obj: object) -> tuple[Any, ...]:
-        """What a ``map`` or ``filter`` calls, and the iterators that it asks. Raises GraphBreak."""
+        """Return the function of a ``map`` or ``filter`` and the iterators that it reads.
+
+        Raises GraphBreak.
+        """
         found = self._consumed[id(obj)]
         assert isinstance(found, _Composed)
         return found.function_and_iterators()
 
     def entered(self, item: Any) -> Any:
-        """An item as an object of the trace."""
+        """Return an item as an object of the trace."""
         if type(item) is DeferredLocal:
             return self._objects.enter(item.value, item.source)
         if type(item) is DeferredTuple:
@@ -328,14 +351,16 @@ class ConsumedIterators:
         return item
 
     def advances(self) -> Iterator[tuple[Source, int]]:
-        """What is to be taken for real: an ``enumerate`` first, which takes from others what they do not count."""
+        """Yield the source of each real iterator and the number of items to take."""
+        # An ``enumerate`` comes first, since it takes items of other iterators that these iterators do not
+        # count.
         for counts in (True, False):
             for consumed in self._consumed.values():
                 if isinstance(consumed, _Enumerate) is counts and consumed.steps():
                     yield consumed.source, consumed.steps()
 
     def close(self) -> None:
-        """Different iterators of one kind stay different where any has been advanced."""
+        """Guard that different iterators of one type stay different."""
         alike: dict[type, list[Consumed]] = {}
         for consumed in self._consumed.values():
             alike.setdefault(type(consumed.obj), []).append(consumed)

@@ -1,4 +1,4 @@
-"""Proxies of builtin containers: their items enter with them; plain dicts are read key by key."""
+"""Proxies of builtin containers. Their items are wrapped at once; a plain dictionary is read key by key."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from fxstack_capture.trace.state import Objects
 
 
 def items(objects: Objects, obj: object, iterator: Iterable[Any], source: Source) -> list[Any]:
-    """Guard the exact type and length of a sequence and enter its items (``iterator``: C-level
-    access).
+    """Guard the exact type and length of a sequence and wrap its items.
+
+    ``iterator`` iterates over the sequence at C level.
     """
     objects.trace.guard(source, TypeIs(type(obj)))
     values = list(iterator)
@@ -48,7 +49,8 @@ def size(objects: Objects, obj: torch.Size, source: Source) -> torch.Size:
 
 def list_(objects: Objects, obj: list[Any], source: Source) -> list[Any]:
     proxy: list[Any] = []
-    objects.registry.add(obj, proxy, source)  # before its items: a list may contain itself
+    # Register the proxy before wrapping the items, since a list may contain itself.
+    objects.registry.add(obj, proxy, source)
     proxy.extend(items(objects, obj, obj, source))
     objects.contents[id(proxy)] = tuple(proxy)
     return proxy
@@ -90,7 +92,7 @@ def _set_like(objects: Objects, obj: Any, source: Source) -> Any:
     members = tuple(cls.__iter__(obj))
     if all(map(is_constant_key, members)):
         objects.trace.guard(source, KeysAre(members) if members else LengthIs(0))
-        # A copy iterates in the original's order: both tables are filled from the same hashes.
+        # A copy has the iteration order of the original, since both tables are filled from the same hashes.
         proxy = obj if cls is frozenset else obj.copy()
     else:
         objects.trace.guard(source, LengthIs(len(members)))

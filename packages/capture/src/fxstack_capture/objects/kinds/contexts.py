@@ -1,8 +1,9 @@
-"""The ``ctx`` of an ``autograd.Function`` whose ``forward`` or ``backward`` runs as a frame of its own.
+"""The ``ctx`` of an ``autograd.Function`` whose ``forward`` or ``backward`` runs as a root frame.
 
-Each call has a ``ctx`` of its own, so a ``ctx`` is guarded by its class and enters as itself. Its attributes are read and
-written like those of any instance. Four C attributes only keep what ``save_for_backward`` and the ``mark_...`` methods
-give them until ``forward`` returns: writes to these are kept here, and done when the frame is left.
+Each call has another ``ctx``, so a ``ctx`` is guarded by its class and is its own proxy. Attributes are read
+and written as for any instance. Four C attributes only keep the arguments of ``save_for_backward`` and the
+``mark_...`` methods until ``forward`` returns. ``Contexts`` records writes to these attributes, and the
+replacement code does the writes when the frame is left.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def enter(objects: Objects, obj: object, source: Source) -> Any:
 
 
 class Contexts:
-    """Those of one trace, with what was written to their C attributes; by id."""
+    """The contexts of one trace and the writes to their C attributes, by id."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -59,11 +60,12 @@ class Contexts:
         self._sources.append(source)
 
     def load(self, raw: Any, obj: Any) -> Any:
-        """A C attribute. Raises GraphBreak for one whose reading has effects."""
+        """Load a C attribute. Raises GraphBreak if loading the attribute has side effects."""
         if raw.__name__ == "__dict__":
             return self._objects.instances[id(obj)].proxy
         if raw is _FLAG or raw.__name__ == "__class__":
-            return raw.__get__(obj)  # that of the flag raises: it can be written alone
+            # The flag can be written but not read: reading it raises the real error.
+            return raw.__get__(obj)
         value = self._written[id(obj)].get(raw, ABSENT)
         if value is not ABSENT:
             return value
@@ -75,7 +77,9 @@ class Contexts:
         return self._objects.enter(raw.__get__(obj), BuiltinAttr(source, raw.__name__))
 
     def _demand_unpacked(self, obj: Any, source: Source) -> None:
-        """No hook is called to read what was saved: a guard would call it too. Raises GraphBreak."""
+        """Guard that no saved tensor has an unpack hook. Raises GraphBreak."""
+        # Reading ``saved_tensors`` calls the unpack hooks, and a guard that reads the attribute would call
+        # them, too.
         saved = obj._raw_saved_tensors
         where = BuiltinAttr(source, "_raw_saved_tensors")
         guard = self._objects.trace.guard
@@ -86,7 +90,7 @@ class Contexts:
             guard(BuiltinAttr(Item(where, place), "unpack_hook"), IdentityIs(None, id(None)))
 
     def store(self, raw: Any, obj: Any, value: object) -> None:
-        """Write a C attribute, or delete it (``value`` is ABSENT). Raises GraphBreak."""
+        """Write a C attribute. ABSENT as ``value`` deletes the attribute. Raises GraphBreak."""
         if (raw in _KEPT and value is not ABSENT) or (raw is _FLAG and type(value) is bool):
             self._written[id(obj)][raw] = value
             return
@@ -98,7 +102,7 @@ class Contexts:
             yield SlotSet(source, raw.__objclass__, raw.__name__, value)
 
     def close(self) -> None:
-        """Different ones stay different."""
+        """Guard that different contexts stay different."""
         if len(self._sources) > 1:
             first, *others = self._sources
             self._objects.trace.guard(first, AllDistinct(tuple(others)))

@@ -1,4 +1,4 @@
-"""Functions of the outside: their defaults and closures in terms of the trace."""
+"""Functions from outside: their defaults and closures as objects of the trace."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from fxstack_capture.guards.records import CellEmpty, IdentityIs, SameObject
 from fxstack_capture.objects.constants import IMMUTABLE_TYPES
 from fxstack_capture.objects.records import Parts, ProxiedCell
+from fxstack_capture.objects.registry import Entry
 from fxstack_capture.objects.stable_modules import is_stable_module
 from fxstack_capture.sources import BuiltinAttr, Cell, Item, Key, Pinned, Source, pinned
 from fxstack_capture.trace.records import DeferredLocal
@@ -16,14 +17,17 @@ from fxstack_capture.trace.state import Objects
 
 def parts(objects: Objects, fn: FunctionType) -> Parts:
     if objects.is_new(fn):
-        # Not kept: a new function's defaults are its own and may be changed by the program.
+        # Do not cache the parts of a new function: the program may change the defaults.
         return Parts(fn, fn.__defaults__ or (), fn.__kwdefaults__ or {}, fn.__closure__ or ())
-    entry = objects.registry.by_proxy.get(id(fn))
-    if entry is None:
-        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
-    found = _enter_parts(objects, fn, entry.source)
+    found = _enter_parts(objects, fn, entry_of(objects, fn).source)
     objects.parts[id(fn)] = found
     return found
+
+
+def entry_of(objects: Objects, fn: FunctionType) -> Entry:
+    """The record of a function from outside, which is entered as itself if it was not met yet."""
+    known = objects.registry.by_proxy.get(id(fn))
+    return objects.registry.add(fn, fn, pinned(fn, fn.__qualname__)) if known is None else known
 
 
 def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
@@ -53,20 +57,21 @@ def _enter_parts(objects: Objects, fn: FunctionType, source: Source) -> Parts:
 
 
 def guard_part(objects: Objects, fn: FunctionType, name: str, source: Source) -> None:
-    """Guard which object an attribute of a function is that CPython keeps in the function itself."""
+    """Guard the identity of an attribute that CPython stores in the function object itself."""
     part = getattr(fn, name)
     objects.trace.guard(BuiltinAttr(source, name), IdentityIs(part, id(part)))
 
 
 def _default(objects: Objects, value: object, source: Source, anew: bool) -> object:
-    """Numbers are constants, which all calls see that leave them out; but where functions are made anew, each has its own."""
+    """Wrap a default value. A number is a constant, unless the function is a recreated function."""
+    # All calls that omit the argument see the same number. A recreated function has a number of its own.
     if type(value) in (int, float) and not anew:
         return objects.enter_constant(value, source)
     return objects.enter(value, source)
 
 
 def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
-    """The proxy of a cell; its content enters when it is first read."""
+    """Return the proxy of a cell. The first read wraps the content."""
     entry = objects.registry.by_original.get(id(cell))
     if entry is not None:
         if entry.source != source:
@@ -84,18 +89,21 @@ def proxy_cell(objects: Objects, cell: CellType, source: Source) -> CellType:
 
 
 def load_cell(objects: Objects, cell: CellType) -> Any:
-    """Content of a cell, entering it if nobody has looked at it yet; ValueError when empty."""
+    """Return the content of a cell.
+
+    The first load wraps the content. Raises ValueError if the cell is empty.
+    """
     if cell == CellType():
-        mirrored = objects.cells.get(id(cell))
-        if mirrored is not None and mirrored.lazy is None:
-            objects.trace.guard(mirrored.source, CellEmpty())
+        proxied = objects.cells.get(id(cell))
+        if proxied is not None and proxied.lazy is None:
+            objects.trace.guard(proxied.source, CellEmpty())
         raise ValueError("Cell is empty")
     value = cell.cell_contents
     if type(value) is not DeferredLocal:
         return value
     entered = objects.enter(value.value, value.source)
     cell.cell_contents = entered
-    mirrored = objects.cells.get(id(cell))
-    if mirrored is not None and mirrored.lazy is value:
-        mirrored.entered, mirrored.loaded = entered, True
+    proxied = objects.cells.get(id(cell))
+    if proxied is not None and proxied.lazy is value:
+        proxied.entered, proxied.loaded = entered, True
     return entered

@@ -1,6 +1,7 @@
-"""C objects that hold others and have no attribute that says which: the garbage collector tells.
+"""C objects that hold other objects without an attribute for them.
 
-A proxy is made anew from the proxies of the parts, by the function that made the original.
+``gc.get_referents`` finds the held objects. The function that made the original makes the proxy from the
+proxies of the held objects.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
-    """What ``functools.cmp_to_key`` gives, and a key that was made of an object by calling that."""
+    """Wrap a ``functools.cmp_to_key`` object: the key function, or the key of an item."""
     parts = gc.get_referents(obj)
     objects.trace.guard(source, TypeIs(COMPARING_KEY))
     where = Converted(source, _REFERENTS)
@@ -44,7 +45,7 @@ def comparing_key(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def dict_view(objects: Objects, obj: object, source: Source) -> Any:
-    """Keys, values or items of a dictionary, which enters."""
+    """Wrap a view of the keys, values or items of a dictionary, and the dictionary."""
     objects.trace.guard(source, TypeIs(type(obj)))
     proxy = objects.enter(gc.get_referents(obj)[0], Item(Converted(source, _REFERENTS), 0))
     objects.expand(proxy)

@@ -1,8 +1,9 @@
-"""A dictionary of the outside that is read key by key.
+"""A dictionary from outside that is read key by key.
 
-It stands behind proxies of plain dicts, of instances' ``__dict__`` and of module namespaces. The
-proxy is a real dict which holds what has been looked at or written so far; ``known`` remembers
-what the original held (or that it did not), so that the difference of the two is the side effect.
+A ``LazyDict`` is the state of a proxy of a plain dictionary, of an instance's ``__dict__`` or of a module
+namespace. The proxy is a real dictionary with the items that the program has read or written. ``known`` has
+the original value of each key that was read, or ABSENT. The difference between the proxy and ``known`` is the
+side effect.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-DEFERRED: Final[Any] = object()  # the original's value of a key that was overwritten before anybody read it
+DEFERRED: Final[Any] = object()  # the original value of a key that the program wrote before reading it
 
 
 class Expanding(Protocol):
-    """What a lazy dictionary uses of the object model."""
+    """The methods of the object model that a lazy dictionary uses."""
 
     @property
     def trace(self) -> Any: ...
@@ -81,21 +82,19 @@ class LazyDict:
         return Key(self.source, key) if is_value(key) else self._place_of(key)
 
     def _place_of(self, key: object) -> Source:
-        """Where the value of a class or function as key is, as long as that key stands where it stands."""
+        """Return the source of the value of a class or function as key, and guard the position of the key."""
         index = next(i for i, k in enumerate(self.original) if k is key)
         self.objects.trace.guard(KeyAt(self.source, index), IdentityIs(key, id(key)))
         return ValueAt(self.source, index)
 
     def simple(self, key: object) -> bool:
-        """Whether ``key`` can be looked up alone: no other key type of the dictionary could be
-        equal to it.
-        """
+        """Whether ``key`` can be looked up alone: no key of another type could be equal to ``key``."""
         if self.uniform is None:
             self.uniform = all(map(_is_simple, self.original))
         return self.uniform and _is_simple(key)
 
     def get(self, key: object) -> Any:
-        """The current value of a simple key, or ABSENT."""
+        """Return the current value of a simple key, or ABSENT."""
         proxy = self.proxy
         if key in proxy:
             return proxy[key]
@@ -115,17 +114,17 @@ class LazyDict:
         return value
 
     def is_deferred(self, key: str) -> bool:
-        """Whether the original has ``key`` and the program has neither read nor written it."""
+        """Whether the original has ``key`` and the program has neither read nor written ``key``."""
         return not self.expanded and key not in self.proxy and key not in self.known and key in self.original
 
     def put(self, key: object, value: object) -> None:
         self.proxy[key] = value
 
     def remove(self, key: object) -> bool:
-        """Remove a simple key; False when it is not there."""
+        """Remove a simple key. Return False if the dictionary does not have the key."""
         if self.get(key) is ABSENT:
             return False
-        if not self.expanded and key not in self.known:  # written, and never read
+        if not self.expanded and key not in self.known:  # the program wrote the key and never read it
             present = key in self.original
             self.objects.trace.guard(self.source, HasKey(key, present=present))
             self.known[key] = DEFERRED if present else ABSENT
@@ -135,7 +134,7 @@ class LazyDict:
 
     def length(self) -> int:
         if not self.expanded:
-            # A key that was looked up in vain is known, and ABSENT, when it is stored later.
+            # A key whose lookup failed stays in ``known`` as ABSENT, even if the program stores it later.
             present = {key for key, value in self.known.items() if value is not ABSENT}
             if self.proxy.keys() != present:
                 self.expand()
@@ -145,7 +144,7 @@ class LazyDict:
         return len(self.proxy)
 
     def names(self) -> set[Any]:
-        """The keys, without a look at the values."""
+        """Return the keys. The values are not read."""
         if self.expanded:
             return set(self.proxy)
         self.objects.trace.guard(self.source, KeysAre(tuple(self.original), ordered=False))
@@ -153,11 +152,11 @@ class LazyDict:
         return {*(key for key in self.original if key not in gone), *self.proxy}
 
     def expand(self) -> None:
-        """Fill the proxy completely, in the original's order."""
+        """Fill the proxy completely, in the order of the original."""
         if self.expanded:
             return
-        if self.original is sys.modules:  # tracing itself adds to it
-            raise graph_break("unsupported-object", "reading the table of all modules that are loaded")
+        if self.original is sys.modules:  # tracing imports modules, which adds items
+            raise graph_break("unsupported-object", "reading all items of sys.modules")
         keys = tuple(self.original)
         self.objects.trace.guard(self.source, KeysAre(keys) if keys else LengthIs(0))
         with self.objects.trace.calls.without_effects(keys):
@@ -168,7 +167,7 @@ class LazyDict:
         self.expanded = True
         proxy, known = self.proxy, self.known
         full: dict[Any, Any] = {}
-        self.known = {}  # again, in the original's order
+        self.known = {}  # rebuild in the order of the original
         self._fill(keys, known, full)
         late = {k: v for k, v in proxy.items() if k not in full}
         proxy.clear()
@@ -195,7 +194,7 @@ class LazyDict:
         self.known[key] = full[key] = value
 
     def _expand_object(self, index: int, key: object, found: object, full: dict[Any, Any]) -> None:
-        """An item whose key has a proxy; its ``__hash__`` may be the program's."""
+        """Wrap an item whose key has a proxy. The key's ``__hash__`` may be the program's."""
         objects = self.objects
         proxy = objects.enter(key, KeyAt(self.source, index))
         value = objects.enter_from(found, ValueAt(self.source, index), self.stable)
@@ -203,7 +202,7 @@ class LazyDict:
             objects.trace.calls.watched(dict.__setitem__, table, proxy, value)
 
     def changes(self) -> Iterator[tuple[Any, Any]]:
-        """(key, new value) or (key, ABSENT) to apply in this order to the original."""
+        """Yield (key, new value) or (key, ABSENT) in the order in which to apply them to the original."""
         proxy, known = self.proxy, self.known
         stay = self._staying()
         for key, was in known.items():
@@ -214,7 +213,7 @@ class LazyDict:
                 yield key, now
 
     def _staying(self) -> set[Any]:
-        """Keys of the original that need not be removed (not even to change their place)."""
+        """Return the keys of the original that keep their place, so that they need not be removed."""
         proxy, known = self.proxy, self.known
         if not self.expanded:
             gone = {k for k, was in known.items() if was is not ABSENT and k not in proxy}
@@ -231,7 +230,7 @@ class LazyDict:
         return stay
 
     def has_changed(self, key: str) -> bool:
-        """Whether the program has written to a key; asking guards nothing."""
+        """Whether the program has written to a key. This test adds no guard."""
         if key in self.proxy:
             return self.known.get(key, ABSENT) is not self.proxy[key]
         return self.known.get(key, ABSENT) is not ABSENT
@@ -242,7 +241,7 @@ class LazyDict:
 
 
 def _is_simple(key: object) -> bool:
-    """Whether ``==`` and hash are C code that looks at nothing but this key: at its value, or which object it is."""
+    """Whether ``==`` and hash of ``key`` are C code that reads only the value or the identity of ``key``."""
     cls = type(key)
     if cls is FunctionType or is_value(key):
         return True

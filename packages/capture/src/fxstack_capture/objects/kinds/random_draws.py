@@ -1,7 +1,8 @@
-"""Numbers and tensors that a frame draws from a random generator: drawn before the graph runs, in order, anew in every call.
+"""Numbers and tensors that a frame draws from a random generator, anew in each call.
 
-Nothing but other draws can tell when a number was drawn, so the replacement draws all of them first. While tracing they are
-symbols that nothing may be decided by (``shapes.symbolic.env``); a copy of the generator gives the examples that they need.
+Only other draws can observe when a number is drawn. Therefore the replacement code makes all draws before the
+graph runs, in the order of the program. In the trace the numbers are symbols on which no decision may depend
+(``shapes.symbolic.env``). A copy of the generator gives the example values of the symbols.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fxstack_capture.trace.state import Objects
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """``function(generator, *args, **kwargs)``, whose result is found at ``result``."""
+    """A call ``function(generator, *args, **kwargs)``. ``result`` is the source of its result."""
 
     function: Callable[..., Any]
     generator: Source
@@ -29,7 +30,7 @@ class Draw:
 
 
 class Draws:
-    """Those of one trace."""
+    """The draws of one trace."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -43,11 +44,14 @@ class Draws:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """The result of a call in terms of the trace: symbolic numbers, a list of these, or None. Raises GraphBreak."""
+        """Return the result of a draw: symbolic numbers, a list of such numbers, or None.
+
+        Raises GraphBreak.
+        """
         label = f"random.{function.__name__}"
         try:
             example = function(self._copy(generator), *args, **kwargs)
-        except Exception as error:  # the program's: it happens, or not, in plain Python
+        except Exception as error:  # an error of the program, which plain Python may raise or not
             text = f"{label}, which raises {type(error).__name__}"
             raise graph_break("unsupported-call", text) from error
         source = Drawn(len(self.made), label)
@@ -58,7 +62,7 @@ class Draws:
     def add(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
-        """Have the frame call ``function(generator, *args, **kwargs)``; where the result is found."""
+        """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
         source = Drawn(len(self.made), f"random.{function.__name__}")
         found_at = self.objects.source_of(generator)
         assert found_at is not None

@@ -1,8 +1,9 @@
-"""Functions that a program makes anew in every call: lambdas that it passes, closures that cross a graph break.
+"""Recreated functions: lambdas that the program passes in each call, closures that cross a graph break.
 
-Such a function enters as itself, but is guarded by its code, and by what it is made of as far as that is read. So an entry
-outlives the function that it was compiled for. Where a trace depends on which function it is (it is also known by
-identity: a key of a dictionary, an attribute of a class, an object to compare with), it is guarded by identity after all.
+A recreated function is its own proxy. The guards compare its code, and its defaults and closure as far as the
+trace reads them. Therefore an entry outlives the function for which it was compiled. If the trace depends on
+the identity of the function, the function is guarded by identity. This is so for a function that is also a
+key of a dictionary, an attribute of a class or an operand of ``is``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from fxstack_capture.guards.records import (
 from fxstack_capture.sources import BuiltinAttr, Item, Local, Source
 from fxstack_capture.trace.state import Objects
 
-_NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function makes
+_NESTED = 0x10  # inspect.CO_NESTED: the code of a function that another function defines
 
 
 class RecreatedFunctions:
-    """Those of one trace, by the id of the function."""
+    """The recreated functions of one trace, by id."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -40,7 +41,7 @@ class RecreatedFunctions:
         return id(obj) in self._entered
 
     def enter(self, fn: FunctionType, source: Source) -> bool:
-        """Guard ``fn`` by its code, if it is one that programs make anew; whether it is."""
+        """Guard ``fn`` by its code if ``fn`` is a recreated function. Return whether ``fn`` is guarded so."""
         seen_another = self.objects.trace.torch.history.is_another(source, fn)
         if not (seen_another or _is_made_by_caller(fn, source)) or not self._is_plain(fn):
             return False
@@ -56,18 +57,21 @@ class RecreatedFunctions:
         return True
 
     def _is_plain(self, fn: FunctionType) -> bool:
-        """Nothing but its code and what it reads makes it what it is."""
+        """Whether only the code of ``fn`` and the names that it reads define its meaning."""
         calls: Any = self.objects.trace.calls
         is_known = id(fn) in calls.rules or calls.is_leaf(fn) or is_allowed_by_torch(fn)
         return not is_known and not fn.__dict__ and type(fn.__module__) is str
 
     def pin(self, values: tuple[Any, ...]) -> None:
-        """The trace depends on the identity of those of ``values`` that are such functions."""
+        """Guard the identity of each recreated function in ``values``, since the trace depends on it."""
         for fn, source in [self._entered.pop(id(v)) for v in values if id(v) in self._entered]:
             self.objects.trace.guard(source, IdentityIs(fn, id(fn)))
 
     def close(self) -> None:
-        """Pin what is known by identity elsewhere; tell functions of the same code apart."""
+        """Pin functions that other guards know by identity.
+
+        Guard that functions with the same code stay different.
+        """
         if not self._entered:
             return
         codes = {fn.__code__ for fn in _known_by_identity(self.objects)}
@@ -81,14 +85,14 @@ class RecreatedFunctions:
 
 
 def _is_made_by_caller(fn: FunctionType, source: Source) -> bool:
-    """A nested function that is an argument, or an item of one."""
+    """Whether ``fn`` is a nested function that is an argument, or an item of an argument."""
     while isinstance(source, Item):
         source = source.of
     return bool(fn.__code__.co_flags & _NESTED) and isinstance(source, Local)
 
 
 def _known_by_identity(objects: Objects) -> Iterator[FunctionType]:
-    """Functions whose identity other guards demand."""
+    """Yield the functions whose identity other guards demand."""
     for guard in objects.trace.guards:
         read = _IDENTITIES.get(type(guard.check))
         if read is not None:

@@ -1,14 +1,14 @@
-"""Proxies of instances of classes: a bare instance of the same class, filled attribute by
-attribute.
+"""Proxies of instances of classes: bare instances of the same class, filled attribute by attribute.
 
-Instances of subclasses of builtin containers get their items at once, like exact containers.
+The items of an instance of a subclass of a builtin container are wrapped at once, as for the builtin
+container.
 """
 
 from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -23,11 +23,13 @@ from fxstack_capture.objects.instances import (
     slots,
     without_finalizer,
 )
+from fxstack_capture.objects.kinds.containers import items
 from fxstack_capture.objects.protocols.descriptors import raw_dict
-from fxstack_capture.sources import BuiltinAttr, Item, Key, KeyAt, SlotAttr, Source, ValueAt
+from fxstack_capture.sources import BuiltinAttr, Key, KeyAt, SlotAttr, Source, ValueAt
 from fxstack_capture.trace.state import Objects
 
 Handler = Callable[[Objects, Any, Source], Any]
+
 
 # Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own
 # end the graph where they are read: a new thread would run their code in a guard. A __getattribute__, or a
@@ -35,19 +37,19 @@ Handler = Callable[[Objects, Any, Source], Any]
 
 
 def handler(cls: type) -> Handler | None:
-    """How instances of ``cls`` enter; None when their state is out of reach."""
+    """Return the function that wraps instances of ``cls``. Return None if their state cannot be read."""
     base, _ = native_new(cls)
     if not may_be_bare(cls):
         return None
     if base is object and not is_bare(cls):
         return None
     if base is tuple and not is_heap_type(cls):
-        return None  # structured sequences of the interpreter itself, such as sys.flags
+        return None  # structured sequences of the interpreter, such as sys.flags
     return _BY_BASE.get(base) or (exception if issubclass(cls, BaseException) else None)
 
 
 def register(objects: Objects, obj: object, proxy: object, source: Source) -> Any:
-    """Enter the pair and prepare lazy reads of the instance's dictionary and slots."""
+    """Add the pair to the registry and prepare lazy reads of the instance dictionary and slots."""
     objects.registry.add(obj, proxy, source)
     cls = type(obj)
     without_finalizer(proxy)
@@ -59,7 +61,8 @@ def register(objects: Objects, obj: object, proxy: object, source: Source) -> An
 
 
 def enter_member(objects: Objects, obj: object, source: Source, owner: type, name: str) -> Any:
-    """What a class written in C keeps in ``obj``, though a subclass may have hidden it by something of that name."""
+    """Wrap the value of a member that the C class ``owner`` stores in ``obj``."""
+    # A subclass may hide the member, so the descriptor comes from ``owner``.
     return objects.enter(owner.__dict__[name].__get__(obj), SlotAttr(source, owner, name))
 
 
@@ -69,8 +72,9 @@ def plain(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
-    """An exception made outside: its arguments and those it is chained to enter, its traceback does
-    not.
+    """Wrap an exception that was made outside.
+
+    Its arguments and its chained exceptions are wrapped. Its traceback is not.
     """
     cls = type(obj)
     objects.trace.guard(source, TypeIs(cls))
@@ -92,7 +96,7 @@ def exception(objects: Objects, obj: BaseException, source: Source) -> Any:
 
 
 def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, source: Source) -> None:
-    """What classes written in C keep beside the arguments: ``errno``, ``name``, ``value``, ``lineno``, ..."""
+    """Wrap the members that C classes store beside the arguments: ``errno``, ``name``, ``lineno``, ..."""
     for owner in type.__dict__["__mro__"].__get__(type(obj)):
         if is_heap_type(owner):
             continue
@@ -101,12 +105,12 @@ def _enter_members(objects: Objects, obj: BaseException, proxy: BaseException, s
                 continue
             entered = objects.enter(member.__get__(obj), SlotAttr(source, owner, name))
             if member.__get__(proxy) is not entered:
-                with suppress(AttributeError):  # read-only: made from the arguments
+                with suppress(AttributeError):  # read-only: computed from the arguments
                     member.__set__(proxy, entered)
 
 
 def value_subclass(objects: Objects, obj: object, source: Source) -> Any:
-    """Subclass of an immutable builtin (str, int, ...): fixed by identity."""
+    """Wrap an instance of a subclass of an immutable builtin (str, int, ...) and guard its identity."""
     base, new = native_new(type(obj))
     objects.trace.guard(source, IdentityIs(obj, id(obj)))
     plain_value = base.__str__(obj) if base is str else _plain_value(base, obj)
@@ -122,14 +126,14 @@ def _plain_value(base: type, obj: Any) -> Any:
 
 
 def tuple_subclass(objects: Objects, obj: Any, source: Source) -> Any:
-    proxy = tuple.__new__(type(obj), _items(objects, obj, tuple.__iter__(obj), source))
+    proxy = tuple.__new__(type(obj), items(objects, obj, tuple.__iter__(obj), source))
     return register(objects, obj, proxy, source)
 
 
 def list_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = list.__new__(type(obj))
     register(objects, obj, proxy, source)
-    list.extend(proxy, _items(objects, obj, list.__iter__(obj), source))
+    list.extend(proxy, items(objects, obj, list.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(list.__iter__(proxy))
     return proxy
 
@@ -139,16 +143,9 @@ def deque_subclass(objects: Objects, obj: Any, source: Source) -> Any:
     proxy = native.__new__(type(obj))
     native.__init__(proxy, (), native.__dict__["maxlen"].__get__(obj))
     register(objects, obj, proxy, source)
-    native.extend(proxy, _items(objects, obj, native.__iter__(obj), source))
+    native.extend(proxy, items(objects, obj, native.__iter__(obj), source))
     objects.contents[id(proxy)] = tuple(native.__iter__(proxy))
     return proxy
-
-
-def _items(objects: Objects, obj: object, iterator: Iterator[Any], source: Source) -> list[Any]:
-    objects.trace.guard(source, TypeIs(type(obj)))
-    values = list(iterator)
-    objects.trace.guard(source, LengthIs(len(values)))
-    return [objects.enter(value, Item(source, index)) for index, value in enumerate(values)]
 
 
 def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
@@ -174,8 +171,9 @@ def set_subclass(objects: Objects, obj: object, source: Source) -> Any:
 
 
 def dict_subclass(objects: Objects, obj: object, source: Source) -> Any:
-    """OrderedDict, defaultdict, Counter and the user's: expanded at once through the C-level
-    accessors.
+    """Wrap an instance of OrderedDict, defaultdict, Counter or a subclass of the program.
+
+    All items are wrapped at once through the C methods.
     """
     base: Any = next(b for b in _DICTS if issubclass(type(obj), b))
     objects.trace.guard(source, TypeIs(type(obj)))

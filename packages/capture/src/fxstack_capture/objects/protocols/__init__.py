@@ -1,5 +1,6 @@
 """CPython's attribute protocols on objects of a trace.
 
-``loads`` and ``stores`` for instances, ``loaders`` for classes, modules and functions, ``descriptors`` for
-what is found on a class, ``classes`` for lookups along the MRO with their guards. Begin with ``loads``.
+``loads`` and ``stores`` handle attributes of instances, ``loaders`` attributes of classes, modules and
+functions. ``descriptors`` binds class attributes to instances. ``classes`` looks names up along the MRO and
+guards the result. Begin with ``loads``.
 """

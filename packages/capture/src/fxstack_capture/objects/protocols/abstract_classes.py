@@ -1,6 +1,7 @@
-"""What abstract classes (``abc.ABC``) say of other classes: an answer that registering a class with them changes.
+"""Subclass answers of abstract classes (``abc.ABC``).
 
-Every pair of an abstract class and a class from outside is guarded once.
+Registering a class with an abstract class changes the answer. Each pair of an abstract class and a class from
+outside has one guard.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 def _named(classes: object) -> Iterator[Any]:
-    """The classes in the second argument of ``isinstance``: one, a union, or tuples of such."""
+    """Yield the classes in the second argument of ``isinstance``: a class, a union, or a tuple of these."""
     if isinstance(classes, (tuple, types.UnionType)):
         for part in classes if isinstance(classes, tuple) else classes.__args__:
             yield from _named(part)
@@ -27,7 +28,10 @@ def _named(classes: object) -> Iterator[Any]:
 
 
 def note_answers(objects: Objects, kind: type, classes: object) -> None:
-    """See ``Objects.note_answers``. A class made in the trace has no place in guards: its bases decide in its stead."""
+    """Guard the answer of ``issubclass(kind, classes)`` for each abstract class in ``classes``.
+
+    Guards cannot name a class made in the trace, so its pre-existing bases are guarded in its place.
+    """
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
             for known in _known(objects, kind):

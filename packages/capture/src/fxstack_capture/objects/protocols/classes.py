@@ -1,8 +1,9 @@
-"""Raw lookups along the MRO of a class, and the guards that they need.
+"""Raw lookups along the MRO of a class, and their guards.
 
-A lookup takes what stands in the class dictionaries, without calling descriptors. What was read of
-a class is collected and guarded once per class (``ClassUnchanged``) when the trace is closed.
-Writes to classes of the outside are overlays: seen by later lookups, replayed as effects.
+A raw lookup returns the entry of a class dictionary and calls no descriptor. The lookups of one class are
+collected and become one guard (``ClassUnchanged``) when the trace is closed. A write to a class from outside
+goes to an overlay. Later lookups read the overlay, and the replacement code replays the write as a side
+effect.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import IDENTITY_TYPES, IMMUTABLE_TYPES
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.objects.stable_modules import is_stable, label_of
+from fxstack_capture.operator_protocol import ARITHMETIC_NAMES, COMPARISON_NAMES
 from fxstack_capture.sources import ClassAttr, pinned
 from fxstack_capture.trace.state import Objects
 
@@ -24,102 +26,26 @@ _mro = type.__dict__["__mro__"].__get__
 
 
 def raw_lookup(cls: type, name: str) -> Any:
-    """What stands in the first class dictionary along the MRO that has ``name``; ``NOT_FOUND``."""
+    """Return the entry of the first class dictionary along the MRO that has ``name``, or ``NOT_FOUND``."""
     for base in _mro(cls):
         if name in base.__dict__:
             return base.__dict__[name]
     return NOT_FOUND
 
 
+_ARITHMETIC = (*ARITHMETIC_NAMES, "divmod")
 SPECIAL_METHODS = tuple(
     f"__{name}__"
-    for name in [
-        "repr",
-        "str",
-        "bytes",
-        "format",
-        "lt",
-        "le",
-        "eq",
-        "ne",
-        "gt",
-        "ge",
-        "hash",
-        "bool",
-        "call",
-        "len",
-        "length_hint",
-        "getitem",
-        "setitem",
-        "delitem",
-        "missing",
-        "iter",
-        "next",
-        "reversed",
-        "contains",
-        "add",
-        "sub",
-        "mul",
-        "matmul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "divmod",
-        "pow",
-        "lshift",
-        "rshift",
-        "and",
-        "xor",
-        "or",
-        "radd",
-        "rsub",
-        "rmul",
-        "rmatmul",
-        "rtruediv",
-        "rfloordiv",
-        "rmod",
-        "rdivmod",
-        "rpow",
-        "rlshift",
-        "rrshift",
-        "rand",
-        "rxor",
-        "ror",
-        "iadd",
-        "isub",
-        "imul",
-        "imatmul",
-        "itruediv",
-        "ifloordiv",
-        "imod",
-        "ipow",
-        "ilshift",
-        "irshift",
-        "iand",
-        "ixor",
-        "ior",
-        "neg",
-        "pos",
-        "abs",
-        "invert",
-        "complex",
-        "int",
-        "float",
-        "index",
-        "round",
-        "trunc",
-        "floor",
-        "ceil",
-        "get",
-        "set",
-        "delete",
-        "getattribute",
-        "getattr",
-        "setattr",
-        "delattr",
-        "instancecheck",
-        "subclasscheck",
-    ]
+    for name in (
+        *("repr", "str", "bytes", "format", *COMPARISON_NAMES, "hash", "bool", "call"),
+        *("len", "length_hint", "getitem", "setitem", "delitem", "missing"),
+        *("iter", "next", "reversed", "contains"),
+        *(*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), *(f"i{name}" for name in ARITHMETIC_NAMES)),
+        *("neg", "pos", "abs", "invert", "complex", "int", "float", "index"),
+        *("round", "trunc", "floor", "ceil"),
+        *("get", "set", "delete", "getattribute", "getattr", "setattr", "delattr"),
+        *("instancecheck", "subclasscheck"),
+    )
 )
 
 _SELF_ENTERING: frozenset[type] = (
@@ -128,7 +54,7 @@ _SELF_ENTERING: frozenset[type] = (
 
 
 class ClassReads:
-    """Lookups made in one trace."""
+    """The class lookups of one trace."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -140,7 +66,7 @@ class ClassReads:
         self.overlays: dict[type, dict[str, object]] = {}
 
     def lookup(self, cls: type, name: str) -> Any:
-        """The raw attribute (a object of the trace) or ABSENT."""
+        """Return the raw attribute as an object of the trace, or ABSENT."""
         key = (cls, name)
         found = self.cache.get(key, self)
         if found is self:
@@ -187,7 +113,7 @@ class ClassReads:
         return fixed
 
     def note(self, cls: type, names: Iterable[str]) -> None:
-        """Guard what looking up ``names`` finds; the caller reads it without entering it."""
+        """Guard the lookups of ``names``. The caller reads the results without wrapping them."""
         if not self._is_fixed(cls):
             reads = self.reads.setdefault(cls, {})
             for name in names:
@@ -195,15 +121,13 @@ class ClassReads:
                     reads[name] = raw_lookup(cls, name)
 
     def note_bases(self, cls: type) -> None:
-        """The program has asked what ``cls`` derives from."""
+        """Record that the program has asked for the bases of ``cls``."""
         if not self._is_fixed(cls):
             self.ancestors.add(cls)
             self.reads.setdefault(cls, {})
 
     def note_special_methods(self, cls: type) -> None:
-        """C code is about to use instances of ``cls``: guard the methods that it finds on the type
-        by itself.
-        """
+        """Guard the special methods of ``cls``: C code is about to look up these methods on the type."""
         if cls in self.noted:
             return
         self.noted.add(cls)
@@ -213,14 +137,17 @@ class ClassReads:
             self.lookup(cls, name)
 
     def forget(self, cls: type) -> None:
-        """A class made by the program is finished: what was looked up while it was made is stale."""
+        """Drop the lookups that were made while the program was creating ``cls``.
+
+        The finished class differs.
+        """
         self.cache.clear()
         self.objects.plans.clear()
         self.fixed.pop(cls, None)
         self.reads.pop(cls, None)
 
     def store(self, cls: type, name: str, value: object) -> None:
-        """Overlay a class of the outside (``value`` may be ABSENT)."""
+        """Record a write to a class from outside in an overlay. ``value`` is ABSENT for a deletion."""
         self.overlays.setdefault(cls, {})[name] = value
         self.cache.clear()
 

@@ -1,9 +1,8 @@
-"""Descriptors found on a class: how each kind becomes an attribute of an instance, and in which
-order.
+"""Descriptors found on a class: their binding to instances, and their precedence.
 
-A *plan* says for one class and name what was found along the MRO, how it is bound, and whether it
-goes before the instance dictionary. Plans are kept for the length of a trace; overlaid classes make
-new ones each time.
+A *plan* holds, for one class and one name, the raw attribute found along the MRO, the function that binds it,
+and whether the attribute precedes the instance dictionary. Plans are cached for the length of a trace. Plans
+are not cached while a class has an overlay.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ Getter = Callable[[Objects, Any, Any, type], Any]
 
 
 def raw_dict(obj: object) -> dict[str, Any]:
-    """``obj.__dict__`` by the C descriptor."""
+    """Return ``obj.__dict__`` through the C descriptor."""
     result: dict[str, Any] = dict_descriptor(type(obj)).__get__(obj)
     return result
 
 
-_MIRRORED_TYPES = frozenset(
+_COPIED_STATE = frozenset(
     {
         int,
         float,
@@ -46,11 +45,11 @@ _MIRRORED_TYPES = frozenset(
         type({}.items()),
     }
 )
-"""C types whose proxies have all of the original's C-level state."""
+"""C types whose proxies have a complete copy of the original's C-level state."""
 
 
 def raw_dict_or_none(obj: object) -> dict[str, Any] | None:
-    """The instance dictionary of an object made in the trace, if its class has one."""
+    """Return the instance dictionary of an object made in the trace, or None if its class has none."""
     descriptor = dict_descriptor(type(obj))
     return None if descriptor is None else descriptor.__get__(obj)
 
@@ -71,7 +70,10 @@ def _get_native(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 
 def _get_by_c(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
-    """A descriptor of a C library: one that can be set (a field of ``ctypes``) reads what no guard sees."""
+    """Bind a descriptor of a C library.
+
+    A descriptor that can be set, such as a field of ``ctypes``, reads memory that no guard can compare.
+    """
     if id(obj) in objects.opaque and is_data_descriptor(objects, raw):
         what = f"C attribute ({type(raw).__qualname__}) of a {cls.__qualname__}"
         raise graph_break("unsupported-object", what)
@@ -83,7 +85,7 @@ def _get_staticmethod(objects: Objects, raw: Any, obj: object, cls: type) -> Any
 
 
 class _Bound:
-    """Tells whether ``classmethod`` binds a descriptor that it wraps (until 3.12 it does)."""
+    """A probe: does ``classmethod`` bind a descriptor that it wraps? CPython does so before 3.13."""
 
     def __get__(self, obj: object, cls: type | None = None) -> None:
         return None
@@ -148,8 +150,9 @@ def get_slot(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
 
 @calls_program
 def _slot_of_opaque(objects: Objects, raw: Any, obj: Any) -> Any:
-    """Of an object that has no proxy. A class may lose its slot's name while instances keep what is in it."""
+    """Load a slot of an object that is its own proxy."""
     owner, name = raw.__objclass__, raw.__name__
+    # The program may delete the slot from the class. The instances keep their slot values.
     if vars(owner).get(name) is not raw:
         raise graph_break("unsupported-object", f"slot {name} of a {type(obj).__qualname__}")
     source = objects.registry.by_proxy[id(obj)].source
@@ -170,7 +173,7 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 _OF_RUNNING_FRAMES = frozenset(
     vars(types.FrameType)[name] for name in ("f_locals", "f_lineno", "f_lasti", "f_trace")
 )
-"""What differs from moment to moment."""
+"""Attributes of frames that change while the frame runs."""
 
 
 def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
@@ -179,7 +182,7 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj in objects.contexts:
         return objects.contexts.load(raw, obj)
     if raw.__name__ == "__dict__":
-        return raw.__get__(obj, cls)  # for proxies this is the lazy dictionary itself
+        return raw.__get__(obj, cls)  # the ``__dict__`` of a proxy is the lazy dictionary
     entry = objects.registry.by_proxy.get(id(obj))
     if entry is None or raw.__name__ == "__class__":
         return raw.__get__(obj, cls)
@@ -189,9 +192,11 @@ def get_getset(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
         value = raw.__get__(obj, cls)
         return objects.enter(value, BuiltinAttr(entry.source, raw.__name__))
     if raw is _TRACEBACK:
-        # Its frames are of one run only.
-        raise graph_break("unsupported-object", "the traceback of an exception that was made outside")
-    if isinstance(obj, BaseException) or raw.__objclass__ in _MIRRORED_TYPES:
+        # The frames of the traceback belong to one run.
+        raise graph_break(
+            "unsupported-object", "the traceback of an exception from outside of the compiled code"
+        )
+    if isinstance(obj, BaseException) or raw.__objclass__ in _COPIED_STATE:
         return raw.__get__(obj, cls)
     if raw.__name__ == "__weakref__":
         return raw.__get__(obj, cls)
@@ -204,7 +209,10 @@ def _get_user(objects: Objects, raw: object, obj: object, cls: type) -> Any:
 
 
 def held(objects: Objects, holder: object, value: object, name: str) -> Any:
-    """A callable held by a descriptor object: the identity of the holder settles which."""
+    """Wrap a callable that a descriptor object holds.
+
+    The identity of the descriptor determines the callable.
+    """
     entry = objects.registry.by_proxy.get(id(holder))
     if entry is None or value is None:
         return value
@@ -252,7 +260,7 @@ def is_data_descriptor(objects: Objects, raw: object) -> bool:
 
 
 def _plan(objects: Objects, cls: type, name: str) -> tuple[Any, Getter | None, bool]:
-    """(raw attribute or ABSENT, how to bind it, whether it goes before the instance dictionary)."""
+    """Return the raw attribute or ABSENT, its binding function, and whether it precedes the instance dict."""
     raw = objects.classes.lookup(cls, name)
     if raw is ABSENT:
         plan: tuple[Any, Getter | None, bool] = (ABSENT, None, False)
@@ -271,9 +279,9 @@ def plan_of(objects: Objects, cls: type, name: str) -> tuple[Any, Any, bool]:
 
 
 def takes_writes(objects: Objects, cls: type, name: str) -> Any:
-    """The data descriptor that a store to ``name`` goes to, or ABSENT.
+    """Return the data descriptor that receives a store to ``name``, or ABSENT.
 
-    One without ``__get__`` is asked for stores, though the instance dictionary is read before it.
+    A descriptor without ``__get__`` receives stores, although a load reads the instance dictionary first.
     """
     raw, getter, data = plan_of(objects, cls, name)
     if data or (getter is get_plain and is_data_descriptor(objects, raw)):

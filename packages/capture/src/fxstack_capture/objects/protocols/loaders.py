@@ -1,4 +1,4 @@
-"""Attributes of classes, modules, functions, methods and ``super`` objects, by their protocols."""
+"""Attribute loads of classes, modules, functions, methods and ``super`` objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.objects.class_flags import is_immutable
-from fxstack_capture.objects.kinds.functions import guard_part
+from fxstack_capture.objects.kinds.functions import entry_of, guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
 from fxstack_capture.objects.protocols.classes import dict_of
 from fxstack_capture.objects.protocols.descriptors import (
@@ -32,7 +32,7 @@ from fxstack_capture.trace.state import Objects
 
 
 def load_class(objects: Objects, cls: type, name: str) -> Any:
-    """``type.__getattribute__`` (or the metaclass's own)."""
+    """Load a class attribute with ``type.__getattribute__``, or with the metaclass's ``__getattribute__``."""
     meta = type(cls)
     if meta is not type:
         custom, _, _ = plan_of(objects, meta, "__getattribute__")
@@ -58,12 +58,12 @@ def generic_load_class(objects: Objects, cls: type, name: str) -> Any:
         return _bind_to_class(objects, raw, get, cls)
     if getter is not None:
         return getter(objects, raw_meta, cls, meta)
-    # The message is CPython's own; nothing is there to be found.
+    # The message is CPython's own.
     raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
 
 
 def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
-    """``object.__getattribute__`` of a class: as of any object, so that its bases are not asked and nothing is bound."""
+    """Load a class attribute with ``object.__getattribute__``, which ignores the bases and binds nothing."""
     meta = type(cls)
     raw_meta, getter, data = plan_of(objects, meta, name)
     if data:
@@ -78,15 +78,14 @@ def load_from_class_alone(objects: Objects, cls: type, name: str) -> Any:
 
 @calls_program
 def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls: type, name: str) -> Any:
-    """Data descriptors of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, properties of
-    metaclasses.
-    """
+    """Load a data descriptor of the metaclass: ``__name__``, ``__mro__``, ``__dict__``, a property."""
     if type(raw) not in _C_DESCRIPTORS:
         return getter(objects, raw, cls, type(cls))
     value = raw.__get__(cls)
     if type(value) in (str, tuple, type(None), int, types.MappingProxyType) or isinstance(value, type):
         if name == "__dict__":
-            return types.MappingProxyType({k: _dict_value(objects, cls, k) for k in value})
+            # An entry of the class itself is what a lookup along the MRO finds first.
+            return types.MappingProxyType({k: objects.classes.lookup(cls, k) for k in value})
         if name in _ANCESTRY:
             objects.classes.note_bases(cls)
         elif (type(value) is str or name == "__doc__") and not is_immutable(cls) and not objects.is_new(cls):
@@ -96,11 +95,6 @@ def _load_type_slot(objects: Objects, raw: Any, getter: Callable[..., Any], cls:
     if objects.is_new(cls) or not objects.is_preexisting(cls):
         return value
     return objects.enter(value, BuiltinAttr(pinned(cls, cls.__qualname__), name))
-
-
-def _dict_value(objects: Objects, cls: type, name: str) -> Any:
-    """An entry of ``cls.__dict__`` itself (which is what a lookup along the MRO finds first)."""
-    return objects.classes.lookup(cls, name)
 
 
 def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cls: type) -> Any:
@@ -116,7 +110,7 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
         raw, getter, data = plan_of(objects, type(module), name)
         if data and type(raw) not in _C_DESCRIPTORS:  # flags of torch.backends
             return getter(objects, raw, module, type(module))
-        getattr(module, name, None)  # namespaces of operators hold what was asked for once
+        getattr(module, name, None)  # the first load stores an operator in its namespace
     if module is torch and name in _LAZY_MODULES and name not in module.__dict__:
         _import_apart(f"torch.{name}")
     if module is torch and name == "manual_seed" and _is_wrapped_at_most(module.__dict__.get(name)):
@@ -125,7 +119,7 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if value is not ABSENT:
         return value
     if type(module) is not types.ModuleType:
-        # Lazily importing modules: an import happens once and its result is a definition.
+        # A module with lazy imports: an import happens once and its result is a definition.
         value = getattr(module, name)
         return objects.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
     hook = objects.namespace(module.__dict__).get("__getattr__")
@@ -138,26 +132,30 @@ _MANUAL_SEED = torch.random.manual_seed
 
 
 def _is_wrapped_at_most(found: object) -> bool:
-    """Whether ``torch.manual_seed`` is what torch made, around which its own compiler puts a wrapper when it is imported.
+    """Whether ``found`` is ``torch.manual_seed`` of torch, possibly in the wrapper of torch's compiler.
 
-    That may be while a frame is traced, and is nothing that compiled code depends on.
+    torch's compiler wraps the function when the compiler is imported. The import may happen while a frame is
+    traced. Compiled code does not depend on the wrapper.
     """
     return found is _MANUAL_SEED or getattr(found, "__wrapped__", None) is _MANUAL_SEED
 
 
 _LAZY_MODULES = frozenset(getattr(torch, "_lazy_modules", ()))
-"""What torch imports when it is asked for: no program sees when that is."""
+"""Modules that torch imports at the first read of the attribute. The program cannot see when that is."""
 
 
 def _import_apart(name: str) -> None:
-    """Import in a thread of its own, in which nothing is traced."""
+    """Import a module in a new thread, in which nothing is traced."""
     thread = Thread(target=importlib.import_module, args=(name,))
     thread.start()
     thread.join()
 
 
 def load_from_module_alone(objects: Objects, module: object, name: str) -> Any:
-    """``object.__getattribute__`` of a module: its ``__getattr__`` is not asked."""
+    """Load a module attribute with ``object.__getattribute__``.
+
+    The module's ``__getattr__`` is not called.
+    """
     value = _load_from_module(objects, module, name)
     if value is ABSENT:
         cls = type(module).__name__
@@ -166,7 +164,7 @@ def load_from_module_alone(objects: Objects, module: object, name: str) -> Any:
 
 
 def _load_from_module(objects: Objects, module: object, name: str) -> Any:
-    """What the module or its class has, or ABSENT."""
+    """Return the attribute of the module or its class, or ABSENT."""
     state = objects.namespace(module.__dict__)
     value = state.get(name)
     if value is not ABSENT:
@@ -191,9 +189,7 @@ _FUNCTION_PARTS = _TEXTS | {"__defaults__", "__kwdefaults__", "__annotations__"}
 def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
     if objects.is_new(fn):
         return getattr(fn, name)
-    entry = objects.registry.by_proxy.get(id(fn))
-    if entry is None:
-        entry = objects.registry.add(fn, fn, pinned(fn, fn.__qualname__))
+    entry = entry_of(objects, fn)
     if name in _FUNCTION_SLOTS:
         if name == "__code__":
             guard_part(objects, fn, name, entry.source)
@@ -218,7 +214,7 @@ def load_function(objects: Objects, fn: types.FunctionType, name: str) -> Any:
 
 
 def function_dict(objects: Objects, fn: types.FunctionType) -> LazyDict:
-    """State of a pre-existing function's ``__dict__``."""
+    """Return the state of a pre-existing function's ``__dict__``."""
     state = objects.instances.get(id(fn))
     if state is None:
         source = objects.registry.by_proxy[id(fn)].source
@@ -247,9 +243,7 @@ def load_method(objects: Objects, method: types.MethodType, name: str) -> Any:
 
 
 def load_super(objects: Objects, proxy: Any, name: str) -> Any:
-    """``super().name``: the lookup starts behind ``__thisclass__`` in the MRO of the object's
-    class.
-    """
+    """Load ``super().name``. The lookup starts after ``__thisclass__`` in the MRO of the object's class."""
     start, obj, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     if cls is None or name == "__class__":
         return getattr(proxy, name)
@@ -268,5 +262,5 @@ def super_lookup(objects: Objects, start: type, cls: type, name: str) -> Any:
         if name in base.__dict__ or (overlay is not None and name in overlay):
             return objects.classes.lookup(base, name)
         if not is_immutable(base):
-            objects.classes.lookup(base, name)  # guards that it stays absent
+            objects.classes.lookup(base, name)  # guards that the name stays absent
     return ABSENT

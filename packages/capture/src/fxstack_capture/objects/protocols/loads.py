@@ -1,8 +1,8 @@
 """CPython's attribute protocol on objects of the trace: loads.
 
-Type lookups are raw and guarded per class (``classes``); instance dictionaries are lazy;
-descriptors and hooks written in Python are interpreted; C descriptors run natively on proxies
-whose state is not lazy.
+Type lookups are raw and guarded per class (``classes``). Instance dictionaries are lazy. The interpreter runs
+descriptors and hooks that are written in Python. C descriptors run natively on proxies whose state is not
+lazy.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _GENERIC_GETATTRIBUTES: frozenset[object] = frozenset(
     )
     if "__getattribute__" in cls.__dict__ and cls not in (type, super)
 )
-"""Slots of C types that are ``object.__getattribute__`` under another name."""
+"""The ``__getattribute__`` of C types that behaves like ``object.__getattribute__``."""
 
 
 @calls_program
 def load(objects: Objects, obj: object, name: str) -> Any:
-    """An attribute of an instance of any class."""
+    """Load an attribute of an instance of any class."""
     cls = type(obj)
     if isinstance(obj, types.ModuleType):
         return load_module(objects, obj, name)
@@ -81,12 +81,12 @@ def load(objects: Objects, obj: object, name: str) -> Any:
 
 
 def is_generic(custom: object) -> bool:
-    """Whether a ``__getattribute__`` is that of ``object``."""
+    """Whether ``custom`` is ``object.__getattribute__``."""
     return custom in _GENERIC_GETATTRIBUTES
 
 
 def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
-    """Whether an entry of the instance dictionary is what ``obj.name`` gives."""
+    """Whether ``obj.name`` returns the entry of the instance dictionary, if there is an entry."""
     cls = type(obj)
     if isinstance(obj, (type, types.ModuleType)):
         return False
@@ -95,7 +95,7 @@ def is_plain_attribute(objects: Objects, obj: object, name: str) -> bool:
 
 
 def _load_custom_native(objects: Objects, obj: object, name: str) -> Any:
-    """Objects whose C type has an attribute protocol of its own."""
+    """Load an attribute of an object whose C type has its own attribute protocol."""
     if id(obj) in objects.opaque:
         raise graph_break("unsupported-object", f"attribute {name} of a {type(obj).__qualname__}")
     return getattr(obj, name)
@@ -111,7 +111,7 @@ def _fallback(objects: Objects, obj: object, name: str, missing: AttributeError)
 
 
 def generic_load(objects: Objects, obj: Any, name: str) -> Any:
-    """``object.__getattribute__``."""
+    """Load an attribute as ``object.__getattribute__`` does."""
     cls = type(obj)
     raw, getter, data = plan_of(objects, cls, name)
     if data:
@@ -129,7 +129,7 @@ def generic_load(objects: Objects, obj: Any, name: str) -> Any:
         if cls is torch.Generator and name == "device":
             return objects.enter(obj.device, BuiltinAttr(_source(objects, obj), name))
         if is_method and not _shadowed(objects, obj, name):
-            return raw.__get__(obj, cls)  # only its call looks inside
+            return raw.__get__(obj, cls)  # only a call of the method reads the object
         raise graph_break("unsupported-object", f"attribute {name} of a {cls.__qualname__}")
     else:
         value = _load_own(objects, obj, cls, name)
@@ -147,7 +147,10 @@ def _source(objects: Objects, obj: object) -> Source:
 
 
 def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
-    """An entry of the dictionary of an object that stands for itself (an enum member, say), or ABSENT."""
+    """Return an entry of the dictionary of an object that is its own proxy, or ABSENT.
+
+    Enum members are such objects.
+    """
     own = raw_dict_or_none(obj)
     if own is None:
         return ABSENT
@@ -163,7 +166,7 @@ def _load_own(objects: Objects, obj: object, cls: type, name: str) -> Any:
 
 
 def _shadowed(objects: Objects, obj: object, name: str) -> bool:
-    """Whether the instance dictionary of an opaque object has an attribute; guarded."""
+    """Return whether the instance dictionary of an opaque object has an attribute. The result is guarded."""
     own, source = raw_dict_or_none(obj), objects.source_of(obj)
     if own is None or source is None:
         return own is not None
@@ -173,13 +176,13 @@ def _shadowed(objects: Objects, obj: object, name: str) -> bool:
 
 @calls_program
 def load_native(objects: Objects, obj: object, name: str) -> Any:
-    """Exact builtin types: no instance dictionary, C descriptors only."""
+    """Load an attribute of an exact builtin type, which has no instance dictionary and only C descriptors."""
     return getattr(obj, name)
 
 
 @calls_program
 def load_builtin(objects: Objects, obj: object, name: str) -> Any:
-    """Of a C function; the list whose method it is may not have been looked into."""
+    """Load an attribute of a C function. ``__self__`` may be an append-only list, which is then expanded."""
     found = getattr(obj, name)
     if name == "__self__":
         objects.expand(found)
@@ -192,7 +195,10 @@ def load_cell(objects: Objects, cell: Any, name: str) -> Any:
 
 @calls_program
 def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
-    """A symbolic number shows what the plain number has; what only that can do asks for its value."""
+    """Load an attribute of a symbolic number, as of a plain number.
+
+    An attribute that only the plain number has specializes the symbolic number.
+    """
     plain = PLAIN_TYPES[type(obj)]
     if name == "__class__":
         return plain
@@ -203,12 +209,18 @@ def load_symbolic(objects: Objects, obj: object, name: str) -> Any:
 
 
 _OF_SYMBOLS = frozenset(("real", "imag", "numerator", "denominator", "conjugate"))
-"""What is an expression of the number; other methods (``hex``, ``bit_length``) are about its value."""
+"""Attributes that are expressions of a symbolic number.
+
+Other methods (``hex``, ``bit_length``) depend on the value of the number.
+"""
 
 
 @calls_program
 def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
-    """Of a NumPy scalar that changes: what its class alone tells, or that of its value."""
+    """Load an attribute of a dynamic NumPy scalar.
+
+    Attributes that depend only on the class are read from the example. Other attributes specialize the value.
+    """
     if name == "item":
         return types.MethodType(item, scalar)
     fact = name in ("__class__", "dtype", "ndim", "shape", "size", "itemsize", "nbytes")
@@ -216,7 +228,10 @@ def load_scalar(objects: Objects, scalar: Scalar, name: str) -> Any:
 
 
 def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
-    """Raises AttributeError with the name that the C code gives the class."""
+    """Load an attribute of a ``threading.local``.
+
+    The AttributeError has the class name that the C code uses.
+    """
     state = objects.instances.get(id(obj))
     if name == "__dict__":
         if state is None:
@@ -231,7 +246,7 @@ def load_thread_local(objects: Objects, obj: object, name: str) -> Any:
 
 
 def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
-    """Of the object behind a weak proxy, where that is known."""
+    """Load an attribute of the object behind a weak proxy, if the object is known."""
     if id(proxy) not in objects.weak_proxies:
         return load(objects, proxy, name)
     return objects.load_attr(objects.weak_proxies[id(proxy)], name)

@@ -1,7 +1,7 @@
 """CPython's attribute protocol on objects of the trace: stores and deletes.
 
-Nothing outside is written: instances and modules have lazy dictionaries, classes have overlays,
-slots have copies.
+No store writes to an object from outside. Instances and modules have lazy dictionaries, classes have
+overlays, slots have copies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def store(objects: Objects, obj: Any, name: str, value: object) -> None:
         return
     if cls is Array:
         raise graph_break("unsupported-object", f"assignment to ndarray.{name}")
-    if cls in weakref.ProxyTypes:  # made inside
+    if cls in weakref.ProxyTypes:  # made during the trace
         raise graph_break("unsupported-object", f"assignment to {name} through a weak reference")
     if cls is Scalar:
         setattr(obj.settle(), name, value)  # raises
@@ -72,7 +72,7 @@ def delete(objects: Objects, obj: Any, name: str) -> None:
 
 @calls_program
 def generic_store(objects: Objects, obj: Any, name: str, value: object) -> None:
-    """``object.__setattr__`` / ``__delattr__`` (``value`` is ABSENT), for all kinds of objects."""
+    """Store as ``object.__setattr__`` does, or delete if ``value`` is ABSENT. ``obj`` may be of any kind."""
     if isinstance(obj, types.ModuleType):
         _store_module(objects, obj, name, value)
         return
@@ -109,8 +109,9 @@ def _store_module(objects: Objects, module: types.ModuleType, name: str, value: 
 
 
 def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: Any) -> bool:
-    """Give the write to a data descriptor; False if it has no method for it (the real error
-    follows).
+    """Pass a write to a data descriptor. Return False if the descriptor lacks the method.
+
+    The caller then raises the real error.
     """
     kind = type(raw)
     method = "__delete__" if value is ABSENT else "__set__"
@@ -153,7 +154,8 @@ def _store_slot(objects: Objects, raw: Any, obj: Any, value: Any) -> None:
 
 
 def _read_slot(objects: Objects, raw: Any, obj: Any) -> None:
-    """Note what a slot held at first: what the program deletes may not have been there before it wrote it."""
+    """Record the original content of a slot that the program deletes."""
+    # If the program wrote the slot before deleting it, the original slot may have been empty.
     written = objects.slots[id(obj)].pop(raw, None) is _DEFERRED
     value = raw.__get__(obj) if written else None
     with suppress(AttributeError):
@@ -180,7 +182,8 @@ def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
 
 
 def _is_stored_already(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
-    """Whether a function has this text: ``functools.total_ordering`` gives its own functions their names again."""
+    """Whether an attribute of a function already has this text."""
+    # ``functools.total_ordering`` writes the same ``__name__`` to the same functions of functools each time.
     if type(obj) is not types.FunctionType or type(value) is not str:
         return False
     return type(raw.__get__(obj)) is str and bool(objects.load_attr(obj, raw.__name__) == value)

@@ -89,7 +89,7 @@ class CaptureShapeEnv(ShapeEnv):
     def demand_decided(self, expr: sympy.Basic) -> None:
         """Raise GuardOnDataDependentSymNode if ``expr`` differs from run to run."""
         if self.depends_on_drawn(expr):
-            raise GuardOnDataDependentSymNode(expr, f"{expr} differs from run to run")
+            raise GuardOnDataDependentSymNode(expr, f"the value of {expr} differs between runs")
 
     def evaluate_expr(
         self,

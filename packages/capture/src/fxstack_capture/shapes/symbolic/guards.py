@@ -80,8 +80,8 @@ def check_strict(geometry: Geometry) -> None:
             raise ShapeContractError(
                 f"{name} was marked dynamic, but the program works only for {name} == "
                 f"{value}{_because(geometry, symbol)}\n"
-                "fix: change the program so that it works for other sizes, or use maybe_mark_dynamic "
-                "(or no mark) to let it be specialised."
+                f"fix: make the program work for other values of {name}. Or mark the dimension with maybe_mark_dynamic,"
+                " or not at all, which allows a specialised graph."
             )
 
 

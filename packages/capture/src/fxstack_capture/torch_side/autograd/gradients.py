@@ -135,7 +135,7 @@ def _accumulate(
         tracer.record(torch.Tensor.add_, (old, gradient), {})
         return
     with tracer.unrecorded():
-        shared = any(_storage(gradient) == _storage(other) for other in busy)
+        shared = any(gradient.untyped_storage()._cdata == other.untyped_storage()._cdata for other in busy)
         keep = not shared and _fits(gradient, leaf)
         layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
     if not keep:
@@ -150,10 +150,6 @@ def _accumulate(
 def as_base(gradient: torch.Tensor) -> torch.Tensor:
     """``gradient`` as a view of nothing: the graph may have made it as a view, autograd keeps no such thing."""
     return gradient.data
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from fxstack_capture.torch_side.fakes.faker import with_history
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.higher_order.subgraphs import Subgraph
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.trace.state import Args, Kwargs
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 Tensors = list[torch.Tensor]
 
 # Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
@@ -160,17 +162,28 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
     return call.write(node_args, results, body.spec)
 
 
+def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], more: Tensors) -> Any:
+    """Write a call of one function over the slices of the last of ``groups``; ``more`` go to every call.
+
+    The function's first outputs are what the other group carries on; the results of the calls are stacked.
+    """
+    *states, slices = groups
+    count = sum(map(len, states))
+    carried, seen = body.outputs[:count], body.outputs[count:]
+    (graph,), free = call.modules()
+    outputs = [*carried, *_stacked(call, seen, slices[0].size(0))]
+    results = call.made(outputs, gradient=_any_gradient([*chain(*groups), *more], free))
+    node_args = (graph, *map(call.operands, groups), (*call.operands(more), *free))
+    return call.write(node_args, results, body.spec)
+
+
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """``map_impl(f, xs, pos_args)``."""
     fn, xs, more = bound(args, kwargs, "f xs pos_args")
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
     _demand_tensors(call, (*xs, *more))
     body = call.trace(fn, [*_slices(call, xs), *more])
-    (graph,), free = call.modules()
-    outputs = _stacked(call, body.outputs, xs[0].size(0))
-    results = call.made(outputs, gradient=_any_gradient((*xs, *more), free))
-    node_args = (graph, call.operands(xs), (*call.operands(more), *free))
-    return call.write(node_args, results, body.spec)
+    return _over_slices(call, body, (xs,), more)
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -179,14 +192,9 @@ def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     call = GraphsOfCall(tracer, _OPERATORS.scan)
     _demand_tensors(call, (*init, *xs, *more))
     body = call.trace(fn, [*init, *_slices(call, xs), *more])
-    carried, seen = body.outputs[: len(init)], body.outputs[len(init) :]
-    if not _same_layout(carried, init):
+    if not _same_layout(body.outputs[: len(init)], init):
         raise call.refuse("whose function returns another kind of carry than it gets")
-    (graph,), free = call.modules()
-    outputs = [*carried, *_stacked(call, seen, xs[0].size(0))]
-    results = call.made(outputs, gradient=_any_gradient((*init, *xs, *more), free))
-    node_args = (graph, call.operands(init), call.operands(xs), (*call.operands(more), *free))
-    return call.write(node_args, results, body.spec)
+    return _over_slices(call, body, (init, xs), more)
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -196,11 +204,7 @@ def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwarg
     _demand_tensors(call, (*xs, *more))
     slices = _slices(call, xs)
     body = call.trace(fn, [*slices, *slices, *more])
-    (graph,), free = call.modules()
-    outputs = _stacked(call, body.outputs, xs[0].size(0))
-    results = call.made(outputs, gradient=_any_gradient((*xs, *more), free))
-    node_args = (graph, call.operands(xs), (*call.operands(more), *free))
-    return call.write(node_args, results, body.spec)
+    return _over_slices(call, body, (xs,), more)
 
 
 def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from fxstack_capture.torch_side.higher_order.control_flow import GraphsOfCall, b
 from fxstack_capture.torch_side.higher_order.subgraphs import cut_out
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
-from fxstack_interchange.operators.flex import attention_strides
+from fxstack_interchange.operators.flex import POSITIONS, attention_strides
 
 # Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
 # TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
@@ -30,7 +30,6 @@ from fxstack_interchange.operators.flex import attention_strides
 
 _OPERATOR = torch.ops.higher_order.flex_attention
 _NAMES = "query key value score_mod block_mask scale kernel_options"
-_POSITIONS = 4
 
 
 def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
@@ -47,8 +46,8 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
     with _lookups(tracer):
         position = _number(tracer, query, torch.int32)
         score = _number(tracer, query, query.dtype)
-        call.trace(score_mod, [score, *[position] * _POSITIONS], apart=False)
-        call.trace(block_mask[-1], [position] * _POSITIONS, apart=False)
+        call.trace(score_mod, [score, *[position] * POSITIONS], apart=False)
+        call.trace(block_mask[-1], [position] * POSITIONS, apart=False)
     (score_graph, score_free), (mask_graph, mask_free) = _single_graphs(call)
     results = _results(call, query, key, value, (*score_free, *mask_free))
     node_args = (

@@ -150,7 +150,7 @@ def _demand_unwritten(
     outside = [value for value in (*inputs, *values) if isinstance(value, torch.Tensor)]
     if any(map(is_wrapped, outside)):
         raise _refusal(fn, "inside of a torch.func transform")
-    memory = {_memory(value) for value in outside}
+    memory = {value.untyped_storage()._cdata for value in outside}
     if memory & tracer.mutated_storages:
         raise _refusal(fn, "which writes to a tensor from outside")
     return memory
@@ -158,13 +158,9 @@ def _demand_unwritten(
 
 def _demand_apart(fn: object, made: Subgraph, outside: set[int]) -> None:
     """Results have memory of their own."""
-    own = [_memory(value) for value in made.outputs]
+    own = [value.untyped_storage()._cdata for value in made.outputs]
     if outside.intersection(own) or len(set(own)) < len(own):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def cut_out(tracer: TracerProtocol, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:

@@ -43,11 +43,11 @@ class Counters:
         if value_in is not None and _is_small(result) and not result.is_complex():
             value = value_in(args)
             if type(value) in (int, float):
-                self._made[_storage(result)] = float(value)
+                self._made[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
         """``tensor`` was written to; ``added`` to its number where that is all."""
-        key = _storage(tensor)
+        key = tensor.untyped_storage()._cdata
         known = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
             self._added[key] = math.nan
@@ -58,14 +58,14 @@ class Counters:
         """The number in ``tensor``, now; None where it is not known."""
         if not _is_small(tensor) or tensor.dtype not in _EXACT:
             return None
-        added = self._added.get(_storage(tensor), 0.0)
+        added = self._added.get(tensor.untyped_storage()._cdata, 0.0)
         if math.isnan(added):
             return None
         start = self._start(tensor, counting=added != 0)
         return None if start is None else start + added if added else start
 
     def _start(self, tensor: torch.Tensor, *, counting: bool) -> Any:
-        key = _storage(tensor)
+        key = tensor.untyped_storage()._cdata
         if key in self._made:
             return self._made[key]
         if key not in self._read:
@@ -93,10 +93,6 @@ class Counters:
             return real, real, source
         tracer.trace.guard(source, TypeIs(float))
         return tracer.geometry.real_number(real, source), real, source
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 import torch
 
-from fxstack_capture.shapes.geometry import Geometry
-from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.fakes.fake_mode import CaptureFakeMode
 from fxstack_capture.torch_side.fakes.faker import Faker
@@ -186,9 +184,6 @@ class TracerProtocol(TorchSide, Protocol):
     def builder(self) -> GraphBuilder: ...
 
     @property
-    def geometry(self) -> Geometry: ...
-
-    @property
     def mode(self) -> CaptureFakeMode: ...
 
     @property
@@ -200,9 +195,6 @@ class TracerProtocol(TorchSide, Protocol):
     @property
     def state(self) -> StateLog: ...
 
-    @property
-    def history(self) -> FrameHistory: ...
-
     unwritable: set[int]
     steps: dict[torch.fx.Node, int]
 
@@ -211,9 +203,6 @@ class TracerProtocol(TorchSide, Protocol):
 
     def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that no ``__torch_function__`` of the program sees."""
-
-    def unrecorded(self) -> AbstractContextManager[None]:
-        """Torch calls inside are the tracer's own, though C code of the program may be running."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
         """The real tensor that a fake stands for, and where it was found."""

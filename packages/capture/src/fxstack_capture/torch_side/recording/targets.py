@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import (
@@ -17,43 +16,18 @@ from typing import Any
 
 import torch
 
+from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, function_of
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 
 # Special methods whose meaning is an operator: torch.fx and its passes know these by function.
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    "__getitem__": operator.getitem,
-    "__setitem__": operator.setitem,
-    "__add__": operator.add,
-    "__sub__": operator.sub,
-    "__mul__": operator.mul,
-    "__truediv__": operator.truediv,
-    "__mod__": operator.mod,
-    "__matmul__": operator.matmul,
-    "__and__": operator.and_,
-    "__or__": operator.or_,
-    "__xor__": operator.xor,
-    "__neg__": operator.neg,
-    "__pos__": operator.pos,
-    "__abs__": operator.abs,
-    "__invert__": operator.invert,
-    "__eq__": operator.eq,
-    "__ne__": operator.ne,
-    "__lt__": operator.lt,
-    "__le__": operator.le,
-    "__gt__": operator.gt,
-    "__ge__": operator.ge,
-}
-
-# ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
-_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
-    getattr(operator, f"i{name}"): getattr(operator, name if name not in ("and", "or") else f"{name}_")
+    f"__{name}__": function_of(name)
     for name in (
-        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
-        *("and", "or", "xor", "lshift", "rshift"),
+        *("getitem", "setitem", "add", "sub", "mul", "truediv", "mod", "matmul", "and", "or", "xor"),
+        *("neg", "pos", "abs", "invert", *COMPARISON_NAMES),
     )
 }
-
 
 _RENAMED: dict[FunctionType, str] = {
     value: name
@@ -86,8 +60,9 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
         name = _RENAMED.get(fn, name)
     if getattr(torch.Tensor, name, None) is fn:
         return _method(name, args)
-    if kind is BuiltinFunctionType and fn in _OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
-        return Target("call_function", _OUT_OF_PLACE[fn], args)
+    if kind is BuiltinFunctionType and fn in OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
+        # ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
+        return Target("call_function", OUT_OF_PLACE[fn], args)
     if kind is BuiltinFunctionType and fn.__module__ == "torch":
         return Target("call_function", _printable(fn), args)
     if isinstance(fn, CustomOpDef):

@@ -398,11 +398,6 @@ class TorchTracer:
         finish = inference.leaves_as(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
 
-    def made_of(
-        self, tensor: torch.Tensor
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]] | None:
-        return self.overrides.leaving(tensor)
-
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         return self.wrappers.construction_of(tensor)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
 
-from fxstack_functionalize.runtime.backward.tangents import dense_like, zeros_like
+from fxstack_functionalize.runtime.backward.tangents import tangent_reader
 from fxstack_functionalize.runtime.calling import Compiled, check_results, listed
 from fxstack_functionalize.runtime.forward.modes import without_autocast
-from fxstack_functionalize.runtime.plan import TangentPlan, TrainingPlan
+from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.undefined_gradients import without
 from fxstack_interchange import InputKind, StageGraph
@@ -157,12 +157,13 @@ class _Ready:
         whole = variant.arguments is None
         self.arguments = variant.arguments
         taken = [t for t in plan.tangents if whole or t.position not in variant.missing]
-        self._tangents = [_Tangent(each) for each in taken]
+        self._tangents = [tangent_reader(each.position, each.example) for each in taken]
         self._targets = plan.targets
-        self._sizes = dict(plan.shapes)
         self._count = len(shell.info.inputs)
         missing = set(variant.missing)
-        self._without = [index for index, sources in plan.sources if sources and missing.issuperset(sources)]
+        self._without = [
+            index for index, sources in shell.info.sources if sources and missing.issuperset(sources)
+        ]
         """Inputs that only get a gradient through missing gradients."""
 
     def __call__(self, arguments: list[Any], grads: Sequence[Any], sizes: object) -> list[Any]:
@@ -171,23 +172,10 @@ class _Ready:
             given = [arguments[place] for place in self.arguments]
             arguments.clear()
         for tangent in self._tangents:
-            given.append(tangent(grads, sizes or self._sizes))
+            given.append(tangent(grads, sizes))
         gradients: list[Any] = [None] * self._count
         for position, value in zip(self._targets, self._call(given), strict=True):
             gradients[position] = value
         for position in self._without:
             gradients[position] = None
         return gradients
-
-
-class _Tangent:
-    """Takes one gradient from autograd, in the traced layout; zeros for a missing gradient."""
-
-    def __init__(self, plan: TangentPlan) -> None:
-        self._position = plan.position
-        self._fix = dense_like(plan.example)
-        self._zeros = zeros_like(plan.example)
-
-    def __call__(self, grads: Sequence[Any], sizes: Any) -> Any:
-        grad = grads[self._position]
-        return self._zeros(sizes[self._position]) if grad is None else self._fix(grad)

@@ -1,7 +1,7 @@
 """Several gradients at once (``vmap`` over ``torch.autograd.grad``, ``is_grads_batched``).
 
 If the captured graph can run again, autograd differentiates it with all gradients at once
-(``double_backward``). If not (because it draws random numbers, for example), the compiled backward runs once
+(``replay``). If not (because it draws random numbers, for example), the compiled backward runs once
 for each gradient: its other arguments are saved.
 """
 
@@ -16,6 +16,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import temporarily_clear_interpreter_stack
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
+Change = Callable[[torch.Tensor], Any]
 
 _functorch: Any = torch_compat.functorch
 _is_batched: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor
@@ -34,47 +35,42 @@ def are_batched(gradients: Sequence[Any]) -> bool:
 
 def one_by_one(run: Run, gradients: Sequence[Any]) -> list[Any]:
     """Return the results of ``run`` for each gradient in the batches, batched again."""
-    if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
-        return _over_level(run, gradients)
-    if are_batched(gradients):
-        return _over_legacy_level(run, gradients)
-    with temporarily_clear_interpreter_stack():
-        return [*run(gradients)]
-
-
-def _over_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
-    """Unwrap the innermost level of ``torch.func.vmap``."""
-    levels = [_functorch.maybe_get_level(g) for g in gradients if g is not None and _is_batched(g)]
-    level = max(levels)
-    unwrapped = [
-        _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))
-        if g is not None and _is_batched(g) and _functorch.maybe_get_level(g) == level
-        else g
-        for g in gradients
-    ]
-    stacked = _for_each(run, unwrapped)
-    return [s if s is None else _functorch._add_batch_dim(s, 0, level) for s in stacked]
-
-
-def _over_legacy_level(run: Run, gradients: Sequence[Any]) -> list[Any]:
-    """Unwrap the innermost level of autograd's own ``vmap`` among ``gradients``."""
-    level = torch_compat.vmapmode_increment_nesting() - 1
-    torch_compat.vmapmode_decrement_nesting()
-    unwrapped = [
-        torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0)
-        if g is not None and _is_legacy_batched(g)
-        else g
-        for g in gradients
-    ]
-    stacked = _for_each(run, unwrapped)
-    return [s if s is None else torch_compat.add_batch_dim(s, 0, level) for s in stacked]
-
-
-def _for_each(run: Run, unwrapped: Sequence[Any]) -> list[Any]:
-    """Call ``run`` for each position of the tuples among ``unwrapped``, and stack the results."""
+    given = [gradient for gradient in gradients if gradient is not None]
+    if any(map(_is_batched, given)):
+        split, join = _over_level(max(map(_functorch.maybe_get_level, filter(_is_batched, given))))
+    elif any(map(_is_legacy_batched, given)):
+        split, join = _over_legacy_level()
+    else:
+        with temporarily_clear_interpreter_stack():
+            return [*run(gradients)]
+    unwrapped = [None if gradient is None else split(gradient) for gradient in gradients]
     count = max(len(parts) for parts in unwrapped if isinstance(parts, tuple))
     found = [one_by_one(run, [_at(parts, place) for parts in unwrapped]) for place in range(count)]
-    return [None if results[0] is None else torch.stack(results) for results in zip(*found, strict=True)]
+    return [
+        None if results[0] is None else join(torch.stack(results)) for results in zip(*found, strict=True)
+    ]
+
+
+def _over_level(level: int) -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap ``level``, the innermost, of ``torch.func.vmap``."""
+
+    def split(g: torch.Tensor) -> Any:
+        if not _is_batched(g) or _functorch.maybe_get_level(g) != level:
+            return g
+        return _functorch.get_unwrapped(g).unbind(_functorch.maybe_get_bdim(g))
+
+    return split, lambda stacked: _functorch._add_batch_dim(stacked, 0, level)
+
+
+def _over_legacy_level() -> tuple[Change, Change]:
+    """Return the functions that unwrap and wrap the innermost level of autograd's own ``vmap``."""
+    level = torch_compat.vmapmode_increment_nesting() - 1
+    torch_compat.vmapmode_decrement_nesting()
+
+    def split(g: torch.Tensor) -> Any:
+        return torch_compat.remove_batch_dim(g, level, 1, 0).unbind(0) if _is_legacy_batched(g) else g
+
+    return split, lambda stacked: torch_compat.add_batch_dim(stacked, 0, level)
 
 
 def _at(parts: object, place: int) -> Any:

@@ -3,15 +3,17 @@
 For each result that is computed from other results (``OutputEdge``) an autograd node stands between the result and
 the compiled graph's node, with edges to the other results. Usually this node passes its gradient on, and one
 compiled backward does everything. If the program observes the gradient of one of the other results (a hook,
-``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager, cut at each such
-result, and autograd differentiates the pieces: every result gets eager's gradient, and changes by hooks are
-propagated.
+``retain_grad``, ``autograd.grad(loss, logits)``), the captured graph runs again in eager (``replay``), cut at
+each such result, and autograd differentiates the pieces: every result gets eager's gradient, and changes by
+hooks are propagated.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 from weakref import ref
@@ -21,12 +23,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import INPUT_CHANGED, SAVED_ARE_FREED, hidden_gradient
-from fxstack_functionalize.runtime.backward.double_backward import Alias, picker, versions_of
-from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, owners, plan_links
+from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
+from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
+from fxstack_functionalize.runtime.backward.replay import Again, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
-from fxstack_functionalize.runtime.forward.modes import state_now
-from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
@@ -37,7 +38,6 @@ from fxstack_functionalize.torch_compat import pytree
 
 _task: Callable[[], int] = torch_compat.current_graph_task_id
 _executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
-_set_versions = torch_compat.unsafe_set_version_counter
 
 _MARK = torch.empty(0, requires_grad=True)
 """A leaf without use. If its node does not execute, autograd computes gradients of certain inputs only."""
@@ -47,30 +47,36 @@ _MARK_NODE = get_gradient_edge(_MARK).node
 class Call:
     """The data of one call that its backward may need."""
 
-    __slots__ = ("args", "hooked", "origins", "pieces", "random_state", "task", "versions")
+    __slots__ = ("alive", "cuts", "edges", "hooked", "kept", "origins", "random_state", "run", "task")
 
-    def __init__(self, args: Sequence[Any], versions: list[int], random_state: torch.Tensor | None) -> None:
-        self.args: Sequence[Any] | None = args
-        self.versions = versions
-        self.random_state = random_state
+    def __init__(self, edges: EdgeGradients, args: Sequence[Any]) -> None:
+        self.edges = edges
+        self.kept = edges.replay.keep(args)
+        self.alive: Sequence[Any] | None = args
+        """The inputs, until a backward frees what the call has saved."""
+        self.random_state = torch.get_rng_state() if edges.draws else None
         self.origins: dict[int, ref[torch.Tensor]] = {}
         """The results from which others are computed, by the number of the user output."""
         self.hooked = False
         self.task: int | None = None
         """The autograd run in which the graph was cut into pieces."""
-        self.pieces: Pieces | None = None
+        self.run: Again | None = None
+        """The run of the graph in pieces."""
+        self.cuts: dict[int, torch.Tensor] = {}
+        """The tensors from which the rest of the graph was computed, by the number of the cut result."""
 
     def release(self) -> None:
         """Release the arguments, unless the autograd graph is kept for further gradients."""
-        self.pieces = None
+        self.run = None
+        self.cuts = {}
         if not KEEPS_GRAPH():
-            self.args = None
+            self.alive = None
 
     def note_hook(self, tensor: object) -> None:
         self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
 
     def is_watched(self, *, marked: bool) -> bool:
-        """Whether the program may observe the gradient of a tap in the present run of autograd."""
+        """Whether the program may observe the gradient of an origin in the present run of autograd."""
         if self.hooked or self.task == _task():
             return True
         alive = [origin for reference in self.origins.values() if (origin := reference()) is not None]
@@ -98,172 +104,112 @@ def _asked_for(origins: Sequence[torch.Tensor], *, marked: bool) -> bool:
     return not (marked and _executes(_MARK_NODE))
 
 
-class Pieces:
-    """One run of the captured graph in eager, cut at its taps (results from which others are computed)."""
-
-    def __init__(self, outputs: Sequence[Any], cuts: Mapping[int, torch.Tensor]) -> None:
-        self.outputs = outputs
-        """User outputs before the cut."""
-        self.cuts = cuts
-        """The tensors from which the rest of the graph was computed, by the number of the tap."""
-        self.inputs: Sequence[torch.Tensor] = ()
-        """Aliases of the inputs that get gradients."""
-
-
 class EdgeGradients:
-    """The links of one graph. ``EdgeGradients.of`` returns None if there are none."""
+    """The edges between the results of one graph, with the replay that finds the gradients on them."""
 
-    plan: TrainingPlan
-    """The plan of the compiled graphs; set after compiling."""
-
-    def __init__(self, shell: Shell, links: OutputEdges) -> None:
-        self.links = links.all
-        self._cuts = links.cuts
-        self._owners = owners(shell.info)
-        self._wanted = shell.info.wanted
-        self._count = len(shell.info.inputs)
-        tensors = [at for at, seen in enumerate(shell.info.inputs) if seen.is_tensor]
-        self._tensors = picker(tensors)
-        examples = [shell.captured.inputs[at].fake for at in tensors]
+    def __init__(self, shell: Shell, refusals: Refusals, edges: OutputEdges, replay: Replay) -> None:
+        self.draws = refusals.draws
+        self._refusals = refusals
+        self.replay = replay
+        self._edges = edges
+        examples = [spec.fake for spec in shell.captured.inputs if isinstance(spec.fake, torch.Tensor)]
         self._marks = () if all(t.device.type == "cpu" for t in examples) else (_MARK,)
         self._graph = shell.captured.graph_module
-        self._given = len(self._graph.graph.find_nodes(op="placeholder"))
-        self._owned = dict(shell.captured.owned)
-        self._in_state = state_now()
         self._cut: GraphModule | None = None
-
-    @classmethod
-    def of(cls, shell: Shell) -> EdgeGradients | None:
-        links = plan_links(shell)
-        return None if links is None else cls(shell, links)
-
-    # --- the forward -----------------------------------------------------------------------------
 
     def remember(self, args: Sequence[Any]) -> Call:
         """Return the data that the backward of this call may need. Call it before the graph runs."""
-        state = torch.get_rng_state() if self.plan.draws else None
-        return Call(args, versions_of(self._tensors(args)), state)
+        return Call(self, args)
 
-    def link(self, number: int, result: torch.Tensor, *origins: torch.Tensor) -> None:
-        """Give a flat output eager's history, by link ``number``."""
-        link = self.links[number]
-        call = _call_of(result)
-        if call is None:
-            return
-        call.origins.update(zip(link.origins, map(ref, origins), strict=True))
-        version = result._version
-        _apply(self, call, link, result, *origins, *self._marks)
-        _set_versions([result], [version])
+    def link(self, call: Call, edge: OutputEdge, result: torch.Tensor, origins: Sequence[Any]) -> None:
+        """Give a flat output of ``call`` eager's history."""
+        call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
+        attributes = {"linked": call, "gradients": partial(self._gradients, edge)}
+        give_history(_Link, [result], [*origins, *self._marks], attributes)
 
-    # --- the backward ----------------------------------------------------------------------------
+    def _gradients(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+        (grad,) = grads
+        found: Sequence[Any] = [None] * len(edge.origins)
+        if grad is not None and ctx.linked.is_watched(marked=bool(self._marks)):
+            found = self._between(ctx.linked, edge, grad)
+        return (grad, *found, *(None for _ in self._marks))
 
-    def through(self, call: Call, link: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
-        """Return the gradients of the taps of ``link`` for the gradient of its result, by direct paths only.
+    def _between(self, call: Call, edge: OutputEdge, grad: torch.Tensor) -> Sequence[Any]:
+        """Return the gradients of the origins for the gradient of their result, by direct paths only.
 
         Raises:
             RuntimeError: if the graph cannot run again, or its inputs were changed in place.
         """
-        if call.task != _task() or call.pieces is None:
+        if call.task != _task() or call.run is None:
             call.task = _task()
-            call.pieces = self._run(call)
-        pieces = call.pieces
-        cuts = [origin for origin in link.origins if origin in pieces.cuts]
+            call.run = self._run(call)
+        cuts = [origin for origin in edge.origins if origin in call.cuts]
         found = torch.autograd.grad(
-            [self._flat(pieces, link.position)],
-            [pieces.cuts[origin] for origin in cuts],
+            [self.replay.flat(call.run, edge.position)],
+            [call.cuts[origin] for origin in cuts],
             [grad],
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         gradients = dict(zip(cuts, found, strict=True))
-        return [gradients.get(origin) for origin in link.origins]
+        return [gradients.get(origin) for origin in edge.origins]
 
     def is_in_pieces(self, call: Call) -> bool:
-        return call.pieces is not None and call.task == _task()
+        return call.run is not None and call.task == _task()
 
     def gradients(self, call: Call, grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all inputs, given those of the flat outputs. Taps have whole gradients."""
-        pieces = call.pieces
-        assert pieces is not None
-        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
-        found = torch.autograd.grad(
-            [self._flat(pieces, at) for at in given],
-            list(pieces.inputs),
-            list(given.values()),
-            create_graph=torch.is_grad_enabled(),
-            allow_unused=True,
-        )
+        """Return the gradients of all inputs, given those of the flat outputs: whole ones for origins."""
+        assert call.run is not None
+        found = self.replay.differentiate(call.run, grads)
         call.release()
-        gradients: list[Any] = [None] * self._count
-        for index, gradient in zip(self._wanted, found, strict=True):
-            gradients[index] = gradient
-        return tuple(gradients)
+        return found
 
-    def _flat(self, pieces: Pieces, position: int) -> torch.Tensor:
-        owner = self._owners.get(position)
-        if owner is None:
-            raise RuntimeError(hidden_gradient("a result shares memory in a way of its own"))
-        tensor: torch.Tensor = pieces.outputs[owner.output]
-        if not owner.base:
-            return tensor
-        if tensor._base is None:
-            raise RuntimeError(hidden_gradient("a result is a view of what the graph computes"))
-        return tensor._base
-
-    def _run(self, call: Call) -> Pieces:
-        if self.plan.linking is not None:
-            raise RuntimeError(hidden_gradient(self.plan.linking))
-        if call.args is None:
+    def _run(self, call: Call) -> Again:
+        """Run the graph in pieces: cut at the results from which others are computed."""
+        if self._refusals.between is not None:
+            raise RuntimeError(hidden_gradient(self._refusals.between))
+        if call.alive is None:
             raise RuntimeError(SAVED_ARE_FREED)
-        if versions_of(self._tensors(call.args)) != call.versions:
-            raise RuntimeError(INPUT_CHANGED)
-        again = torch.is_grad_enabled()
-        with torch.enable_grad(), _RandomState(call.random_state):
-            args = [*call.args]
-            for index in self._wanted:
-                args[index] = _stand_for(args[index], again=again)
-            cutter = _Cutter(call, again=again)
-            pieces: Pieces = self._in_state(lambda: self._pieces(cutter, args))
-        pieces.inputs = [args[index] for index in self._wanted]
-        return pieces
+        with torch.random.fork_rng(devices=[], enabled=call.random_state is not None):
+            if call.random_state is not None:
+                torch.set_rng_state(call.random_state)
+            run = self.replay.run(call.kept, (), _Cutter(self._cut_graph(), call, self._edges.in_state))
+        return replace(run, explain=hidden_gradient)
 
-    def _pieces(self, cutter: _Cutter, args: Sequence[Any]) -> Pieces:
+    def _cut_graph(self) -> GraphModule:
         if self._cut is None:
-            self._cut = _with_cuts(self._graph, self._cuts)
-        owned = {path: args[index] for path, index in self._owned.items()}
-        with torch_compat.reparametrize_module(self._cut, owned):
-            outputs = self._cut(cutter, *args[: self._given])
-        return Pieces(pytree.tree_leaves(outputs), cutter.cuts)
+            self._cut = _with_cuts(self._graph, self._edges.cuts)
+        return self._cut
 
 
 class _Cutter:
-    """Replaces taps where the rest of the graph uses them."""
+    """Runs the graph, and replaces origins where the rest of the graph uses them."""
 
-    def __init__(self, call: Call, *, again: bool) -> None:
+    def __init__(self, graph: GraphModule, call: Call, in_state: Callable[[Callable[[], Any]], Any]) -> None:
+        self._graph = graph
         self._call = call
-        self._again = again
-        self.cuts: dict[int, torch.Tensor] = {}
+        self._in_state = in_state
+        self._again = torch.is_grad_enabled()
 
-    def __call__(self, origin: int, value: torch.Tensor) -> torch.Tensor:
+    def __call__(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        with torch_compat.reparametrize_module(self._graph, owned):
+            return self._in_state(lambda: self._graph(self, *args))
+
+    def cut(self, origin: int, value: torch.Tensor) -> torch.Tensor:
         if not value.requires_grad:
             return value
         given = self._call.origins[origin]()
-        self.cuts[origin] = _stand_for(value if given is None else given, again=self._again)
-        return self.cuts[origin]
-
-
-def _stand_for(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
-    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
-    return Alias.apply(tensor) if again else tensor.detach().requires_grad_()
+        self._call.cuts[origin] = alias_of(value if given is None else given, again=self._again)
+        return self._call.cuts[origin]
 
 
 def _cut_at(cutter: _Cutter, origin: int, value: torch.Tensor) -> torch.Tensor:
-    return cutter(origin, value)
+    return cutter.cut(origin, value)
 
 
 def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphModule:
-    """Return ``module`` with a further first argument, a ``_Cutter`` that replaces taps for later users."""
+    """Return ``module`` with a further first argument, a ``_Cutter`` that replaces origins for later users."""
     graph = Graph()
     cutter = graph.placeholder("cutter")
     copies: dict[Any, Any] = {}
@@ -281,55 +227,15 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
     return GraphModule(module, graph)
 
 
-class _RandomState:
-    """Restores the random state of a call, and the program's state afterwards."""
-
-    def __init__(self, state: torch.Tensor | None) -> None:
-        self._state = state
-
-    def __enter__(self) -> None:
-        if self._state is not None:
-            self._before = torch.get_rng_state()
-            torch.set_rng_state(self._state)
-
-    def __exit__(self, *_error: object) -> None:
-        if self._state is not None:
-            torch.set_rng_state(self._before)
+class _Link(HistoryNode):
+    """The node of a result that is computed from other results."""
 
 
-# --- autograd's side -----------------------------------------------------------------------------
-
-
-class _Link(torch.autograd.Function):
-    """The identity on a result, in place, with edges to the results from which it is computed."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, linked: EdgeGradients, call: Call, link: OutputEdge, *tensors: torch.Tensor
-    ) -> torch.Tensor:
-        """``tensors``: the result, the taps, the mark. All but the first only provide edges."""
-        tensor = tensors[0]
-        ctx.linked_results, ctx.linked, ctx.link, ctx.marked = (
-            linked,
-            call,
-            link,
-            len(tensors) > len(link.origins) + 1,
-        )
-        ctx.set_materialize_grads(False)
-        ctx.mark_dirty(tensor)
-        return tensor
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:
-        mark = (None,) if ctx.marked else ()
-        if grad is None or not ctx.linked.is_watched(marked=ctx.marked):
-            return (None, None, None, grad, *([None] * len(ctx.link.origins)), *mark)
-        found = ctx.linked_results.through(ctx.linked, ctx.link, grad)
-        return (None, None, None, grad, *found, *mark)
-
-
-# Function.apply first handles functorch transforms in Python; the wrapper has handled them.
-_apply: Callable[..., Any] = super(torch.autograd.Function, _Link).apply
+def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:
+    """Give a flat output that is computed from ``origins`` eager's history."""
+    call = _call_of(result)
+    if call is not None:
+        call.edges.link(call, edge, result, origins)
 
 
 def watch_hooks(function: type[torch.autograd.Function]) -> None:

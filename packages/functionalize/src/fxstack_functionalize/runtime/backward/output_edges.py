@@ -8,23 +8,23 @@ captured graph.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.inplace import IN_PLACE_FUNCTIONS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.runtime.forward.modes import state_now
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.tracing.trace import Traced
-
-Names = Callable[[torch.nn.Module], set[str]]
 
 Reach = frozenset[int]
 
@@ -52,6 +52,8 @@ class OutputEdges:
     all: tuple[OutputEdge, ...]
     cuts: tuple[tuple[int, Node], ...]
     """For each tap the captured node after which it has its final value."""
+    in_state: Callable[[Callable[[], Any]], Any]
+    """Calls a function in the grad mode and autocast of the captured graph."""
 
 
 def owners(info: GraphInfo) -> dict[int, Owner]:
@@ -109,6 +111,7 @@ def plan_links(shell: Shell) -> OutputEdges | None:
     return OutputEdges(
         tuple(OutputEdge(position, tuple(sorted(found))) for position, found in origins.items()),
         tuple((nodes[node], final) for node, final in finals.items() if nodes[node] in used),
+        state_now(),
     )
 
 
@@ -199,36 +202,54 @@ def _written(node: Node) -> list[Node]:
         return node.all_input_nodes if node.target._schema.is_mutable else []
     name = str(getattr(node.target, "__name__", node.target))
     in_place = name.endswith("_") and not name.endswith("__")
-    first = in_place or "inplace" in node.kwargs or node.target in _IN_PLACE
+    first = in_place or "inplace" in node.kwargs or node.target in IN_PLACE_FUNCTIONS or name == "__setitem__"
     found: list[Node] = []
     map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
     return found
 
 
-_IN_PLACE = frozenset(
-    {operator.setitem, "__setitem__"}
-    | {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv")}
-    | {getattr(operator, f"i{name}") for name in ("pow", "mod", "and", "or", "xor")}
-)
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The reasons why the captured graph cannot run again in eager, or None.
+
+    ``whole``: for gradients of gradients and batches of gradients. ``between``: for gradients between
+    results. ``draws``: whether the graph draws random numbers.
+    """
+
+    whole: str | None
+    between: str | None
+    draws: bool
 
 
-def draws(traced: Traced) -> bool:
-    """Whether the graph draws random numbers."""
-    return any(map(_is_random, traced.stage_graph.graph_module.graph.nodes))
-
-
-def linking_refusal(traced: Traced, names: Names) -> str | None:
-    """Return the reason why gradients between results cannot be computed in eager, or None."""
-    nodes = [n for n in traced.stage_graph.graph_module.graph.nodes if n.op == "call_function"]
-    if any(seen.mutates_data for seen in traced.info.inputs):
-        return "the graph changes its inputs in place"
-    if any(has_effect(node) and not _is_random(node) for node in nodes):
-        return "the graph has effects"
-    if any(_is_random(node) and not _on_host(node) for node in nodes):
-        return "the graph draws random numbers on a GPU"
-    if not names(traced.captured.graph_module).issuperset(traced.captured.owned):
-        return "the graph holds tensors that are neither parameters nor buffers"
-    return None
+def refusals(traced: Traced) -> Refusals:
+    """Return why the graph cannot run again. Between results it runs in the state of the call."""
+    nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
+    random = [node for node in nodes if _is_random(node)]
+    info, module = traced.info, traced.captured.graph_module
+    named = {
+        name
+        for members in (module.named_parameters, module.named_buffers)
+        for name, _ in members(remove_duplicate=False)
+    }
+    changes = any(seen.mutates_data for seen in info.inputs)
+    relays = any(seen.relayouts for seen in info.inputs)
+    effects = any(has_effect(node) for node in nodes if node not in random)
+    state = info.autocast or not info.grad_mode
+    hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
+    unnamed = not named.issuperset(traced.captured.owned)
+    reasons = (
+        ("the graph changes its inputs in place", changes or relays, changes),
+        ("the graph has effects", effects, effects),
+        ("the graph draws random numbers", bool(random), not all(map(_on_host, random))),
+        ("the graph was compiled under autocast or torch.no_grad", state, False),
+        ("the graph returns views that only autograd knows", hidden, False),
+        ("the graph holds tensors that are neither parameters nor buffers", unnamed, unnamed),
+    )
+    return Refusals(
+        next((reason for reason, whole, _ in reasons if whole), None),
+        next((reason for reason, _, between in reasons if between), None),
+        bool(random),
+    )
 
 
 def _is_random(node: Node) -> bool:

@@ -20,7 +20,6 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.random.rng import is_generator_state
-from fxstack_functionalize.runtime.backward.unreadable import read_alone
 from fxstack_functionalize.runtime.source import Source
 from fxstack_interchange import Partition
 
@@ -42,59 +41,71 @@ class Saving(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """Saved tensor number ``number``: the expression of the saved value, and its owner.
+    """A saved tensor: the expression of its value, and that of the input or result that owns its memory.
+
+    The expressions use the names ``args``, ``results`` and ``flat``.
+    """
+
+    value: str
+    owner: str | None = None
+    is_owner: bool = False
+    """Whether the tensor is the owner itself, not a view of it."""
+    is_relaid: bool = False
+    """Whether the graph changes the metadata of the owner."""
+    is_state: bool = False
+    """Whether it is the state of a generator."""
+
+    def kept(self, saving: Saving) -> KeptTensor:
+        """Return how the tensor is kept."""
+        if saving is Saving.PACKED:
+            return KeptTensor(f"{self.owner}.data" if self.is_owner else self.value, by_autograd=False)
+        hooked = saving is Saving.HOOKED and not self.is_state
+        if not self.is_owner:
+            return KeptTensor(self.value, hooked, self.owner if saving is Saving.PLAIN else None)
+        # The caller's tensor will have other metadata in the backward; the detached one shares its version.
+        return KeptTensor(f"{self.owner}{'.detach()' if self.is_relaid else ''}", by_autograd=True)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """The expression of what is kept for a saved tensor, and whether autograd keeps it.
 
     ``guard``: the expression of the tensor that it views, whose version counter is checked.
     """
 
-    number: int
     expression: str
     by_autograd: bool
     guard: str | None = None
 
 
 def saved_tensors(
-    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str], saving: Saving
-) -> list[SavedTensor]:
-    """Plan how the results at ``positions`` are saved.
+    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str]
+) -> tuple[SavedTensor, ...]:
+    """Return the saved tensors, which are the forward's results at ``positions``.
 
-    ``names``: the forward's input names in the order of the call's arguments. The expressions use the names
-    ``args``, ``results`` and ``flat``.
+    ``names``: the forward's input names in the order of the call's arguments.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
     owners = _owners(partition, info, names)
-    plan = []
-    for number, position in enumerate(positions):
-        if is_generator_state(results[position]):
-            plan.append(SavedTensor(number, f"flat[{position}]", by_autograd=False))
-            continue
-        own, *memory = _keys(results[position])
-        found = next((owners[key] for key in (own, *memory) if key in owners), None)
-        plan.append(_plan(number, f"flat[{position}]", found, info, saving, same=own in owners))
-    return plan
+    return tuple(_saved(f"flat[{position}]", results[position], info, owners) for position in positions)
 
 
-def _plan(
-    number: int, value: str, found: tuple[bool, int] | None, info: GraphInfo, saving: Saving, *, same: bool
-) -> SavedTensor:
-    """Plan one result. ``found``: the owner of its memory; ``same``: whether it is the owner itself."""
-    hooked = saving is Saving.HOOKED
+def _saved(value: str, node: object, info: GraphInfo, owners: dict[Any, tuple[bool, int]]) -> SavedTensor:
+    if is_generator_state(node):
+        return SavedTensor(value, is_state=True)
+    own, *memory = _keys(node)
+    found = next((owners[key] for key in (own, *memory) if key in owners), None)
     if found is None:
-        return SavedTensor(number, value, hooked)
+        return SavedTensor(value)
     of_input, index = found
     if of_input and index in info.mutated:
-        return SavedTensor(number, f"{value}.clone()", hooked)
+        return SavedTensor(f"{value}.clone()")
+    relaid = of_input and bool(info.inputs[index].relayouts)
     owner = f"{'args' if of_input else 'results'}[{index}]"
-    if saving is Saving.PACKED:
-        return SavedTensor(number, f"{owner}.data" if same else value, by_autograd=False)
-    if same:
-        changes = of_input and info.inputs[index].relayouts
-        # The caller's tensor will have other metadata in the backward; the detached one shares its version.
-        return SavedTensor(number, f"{owner}.detach()" if changes else owner, by_autograd=True)
-    return SavedTensor(number, value, hooked, None if hooked else owner)
+    return SavedTensor(value, owner, is_owner=own in owners, is_relaid=relaid)
 
 
-def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
+def add_saving(source: Source, plan: Sequence[KeptTensor]) -> None:
     """Add the statements that save tensors."""
     for_autograd = _for_autograd(plan)
     kept = [saved.expression for saved in plan if not saved.by_autograd]
@@ -104,53 +115,27 @@ def add_saving(source: Source, plan: Sequence[SavedTensor]) -> None:
         source.add(f"ctx.kept = [{', '.join(kept)}]")
 
 
-def _for_autograd(plan: Sequence[SavedTensor]) -> list[str]:
+def _for_autograd(plan: Sequence[KeptTensor]) -> list[str]:
     """Return the expressions of the tensors in ``ctx.saved_tensors``."""
     found = [saved.expression for saved in plan if saved.by_autograd]
     guards = dict.fromkeys(saved.guard for saved in plan if saved.guard is not None)
     return found + [guard for guard in guards if guard not in found]
 
 
-def saved_inputs(plan: Sequence[SavedTensor], count: int) -> dict[int, int]:
+def saved_inputs(plan: Sequence[KeptTensor], count: int) -> dict[int, int]:
     """Return which of the ``count`` arguments are in ``ctx.saved_tensors``, and their positions."""
     places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
     names = {index: f"args[{index}]" for index in range(count)}
     return {index: places[name] for index, name in names.items() if name in places}
 
 
-def saved_places(plan: Sequence[SavedTensor]) -> list[tuple[int, ...]]:
-    """Return for each saved tensor its position, and that of its base, in ``ctx.saved_tensors``."""
-    places = {expression: place for place, expression in enumerate(_for_autograd(plan))}
-    return [
-        tuple(
-            places[expression]
-            for expression in (saved.expression if saved.by_autograd else None, saved.guard)
-            if expression is not None
-        )
-        for saved in plan
-    ]
-
-
-def add_unsaving(source: Source, plan: Sequence[SavedTensor], *, may_need_few: bool = False) -> list[str]:
+def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
     """Add the statements that read saved tensors. Return the expressions of all saved tensors in order.
-
-    ``may_need_few``: some backwards need only some tensors; ``unreadable`` is then None or maps positions to
-    errors.
 
     Reading ``ctx.saved_tensors`` raises autograd's error if the backward has run without ``retain_graph``.
     After a backward that raised, only the tensors kept here are freed; the error text is the same.
     """
-    if not plan:
-        source.add("saved = ()")
-        return []
-    if may_need_few:
-        source.add("unreadable = None")
-        with source.trying():
-            source.add("saved = ctx.saved_tensors")
-        source.add("except RuntimeError as error:")
-        source.add("    saved, unreadable = read_alone(ctx, error)", read_alone=read_alone)
-    else:
-        source.add("saved = ctx.saved_tensors")
+    source.add("saved = ctx.saved_tensors" if plan else "saved = ()")
     if any(not saved.by_autograd for saved in plan):
         source.add("kept = ctx.kept")
         source.add("if kept is None:")

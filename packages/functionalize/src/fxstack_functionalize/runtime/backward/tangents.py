@@ -7,12 +7,10 @@ may be expanded (the gradient of a sum) or permuted, and a compiler with fixed s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.examples import Example
 from fxstack_functionalize.tracing.symbols import hint_of
 
@@ -22,38 +20,34 @@ from fxstack_functionalize.tracing.symbols import hint_of
 
 def dense_like(example: Example) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that makes a tensor dense, with the dimension order of ``example``."""
-    order = _dimension_order(example)
-    if order == list(range(example.dim())):
+    order, inverse = dimension_order(example)
+    if order == inverse == sorted(order):
         return lambda tangent: tangent.contiguous()
-    inverse = [order.index(dim) for dim in range(len(order))]
-
-    def fix(tangent: torch.Tensor) -> torch.Tensor:
-        return tangent.permute(order).contiguous().permute(inverse)
-
-    return fix
+    return lambda tangent: tangent.permute(order).contiguous().permute(inverse)
 
 
-def zeros_like(example: Example) -> Callable[[Sequence[int]], torch.Tensor]:
-    """Return a function that makes zeros of a size, with the dimension order of ``example``."""
-    order = _dimension_order(example)
-    make = partial(torch.zeros, dtype=example.dtype, device=example.device)
-    if order == sorted(order):
-        return make
-    places = [order.index(dim) for dim in range(len(order))]
-    return lambda size: make([size[dim] for dim in order]).permute(places)
+def tangent_reader(position: int, example: Example) -> Callable[[Sequence[Any], Any], torch.Tensor]:
+    """Return a function that takes gradient ``position`` from autograd, in the layout of ``example``.
+
+    If the gradient is missing, the function returns zeros of the size of ``example``. Sizes of the call
+    replace it: they map positions to sizes, or are None.
+    """
+    fix, (order, inverse) = dense_like(example), dimension_order(example)
+
+    def read(grads: Sequence[Any], sizes: Any) -> torch.Tensor:
+        if grads[position] is not None:
+            return fix(grads[position])
+        size = example.shape if sizes is None else sizes[position]
+        dense = [size[dim] for dim in order]
+        return torch.zeros(dense, dtype=example.dtype, device=example.device).permute(inverse)
+
+    return read
 
 
-def sizes_keeper(info: GraphInfo, *, symbolic: bool) -> Callable[[Sequence[Any]], Any] | None:
-    """Return a function that keeps the sizes of zeros for missing gradients; None if they are static."""
-    positions = info.differentiable
-    if not symbolic:
-        return None
-    return lambda results: {position: results[position].shape for position in positions}
-
-
-def _dimension_order(example: Example) -> list[int]:
-    """Return dimensions from outermost to innermost in memory. Ties keep their order."""
-    if example.is_contiguous():
-        return list(range(example.dim()))
-    strides = [hint_of(stride) for stride in example.stride()]
-    return sorted(range(example.dim()), key=lambda dim: -strides[dim])
+def dimension_order(example: Example) -> tuple[list[int], list[int]]:
+    """Return dimensions from outermost to innermost in memory (ties keep their order), and the inverse."""
+    order = list(range(example.dim()))
+    if not example.is_contiguous():
+        strides = [hint_of(stride) for stride in example.stride()]
+        order.sort(key=lambda dim: -strides[dim])
+    return order, [order.index(dim) for dim in range(len(order))]

@@ -15,12 +15,10 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.hooks.identity import HookReader, NotTraceableError
-from fxstack_functionalize.hooks.pair import HookPair
 from fxstack_functionalize.options import SavedTensorHooks
 from fxstack_interchange.user_warnings import warn_user
 
 Apply = Callable[..., Sequence[Any]]
-Build = Callable[[HookPair], Apply]
 Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 top_hooks: Callable[[bool], Hooks | None] = torch_compat.top_saved_tensors_default_hooks
@@ -34,16 +32,13 @@ class HookedCalls:
     """Finds the function for the present hooks.
 
     ``build`` compiles the graphs with a pair of hooks inlined. ``plain`` is the function for hooks that
-    cannot be inlined. ``example`` makes a ``HookPair`` from hooks.
+    cannot be inlined.
     """
 
-    def __init__(
-        self, mode: SavedTensorHooks, build: Build, plain: Apply, example: Callable[[Hooks], HookPair]
-    ) -> None:
+    def __init__(self, mode: SavedTensorHooks, build: Callable[[Hooks], Apply], plain: Apply) -> None:
         self._mode = mode
         self._build = build
         self._plain = plain
-        self._pair = example
         self._reader = HookReader()
         self._made: dict[Hashable, Apply | None] = {}
         self._warned: set[Any] = set()
@@ -78,7 +73,7 @@ class HookedCalls:
             self._warn(hooks, f"more than {LIMIT} different pairs of hooks were used with this graph")
             return None
         try:
-            return self._build(self._pair(hooks))
+            return self._build(hooks)
         except NotTraceableError as error:
             self._warn(hooks, str(error))
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,9 +11,9 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.runtime.calling import Compiled, is_boxed, listed
-from fxstack_functionalize.runtime.forward.modes import without_autocast, without_views
+from fxstack_functionalize.runtime.forward.modes import without_autocast, without_grad, without_views
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.runtime.wrapper import add_without_grad, end_without_grad, wrapper
+from fxstack_functionalize.runtime.wrapper import wrapper
 from fxstack_functionalize.shell import Shell
 
 ROLE = "inference graph"
@@ -27,13 +28,9 @@ def inference_wrapper(shell: Shell, compiled: Compiled, options: AotOptions) -> 
     guarded = (info.grad_mode or enables_grad) and bool(info.grad_inputs)
 
     def compute(source: Source) -> None:
-        if guarded:
-            add_without_grad(source)
         statement = "flat = compiled([*args])" if boxed else "flat = compiled(*args)"
-        with without_views(source):
+        with without_grad(source) if guarded else nullcontext(), without_views(source):
             source.add(statement, compiled=target)
-        if guarded:
-            end_without_grad(source)
 
     made = wrapper(shell, options, ROLE, compute)
     return torch.enable_grad()(made) if enables_grad else made

@@ -37,6 +37,16 @@ def without_views(source: Source) -> Iterator[None]:
     source.add("    exclude(view_key, excluded)")
 
 
+@contextmanager
+def without_grad(source: Source) -> Iterator[None]:
+    """Turn grad mode off for the statements that are added inside. The caller's grad mode is on."""
+    source.add("set_grad(False)", set_grad=torch_compat.set_grad_enabled)
+    with source.trying():
+        yield
+    source.add("finally:")
+    source.add("    set_grad(True)")
+
+
 def without_autocast(call: Call) -> Call:
     """Return ``call`` with autocast off, because the graph contains the casts."""
 
@@ -49,14 +59,21 @@ def without_autocast(call: Call) -> Call:
     return guarded
 
 
-def state_now() -> Callable[[Callable[[], Any]], Any]:
-    """Return a function that later calls a function under the present grad mode and autocast."""
-    grad_mode = torch.is_grad_enabled()
-    autocast = {
+def autocast_now() -> dict[str, torch.dtype]:
+    """Return the dtypes of autocast by device, for the devices on which it is on."""
+    if not torch_compat.is_any_autocast_enabled():
+        return {}
+    return {
         device: torch.get_autocast_dtype(device)
         for device in ("cpu", "cuda")
         if torch.is_autocast_enabled(device)
     }
+
+
+def state_now() -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that later calls a function under the present grad mode and autocast."""
+    grad_mode = torch.is_grad_enabled()
+    autocast = autocast_now()
     caching = torch.is_autocast_cache_enabled()
 
     def in_state(function: Callable[[], Any]) -> Any:

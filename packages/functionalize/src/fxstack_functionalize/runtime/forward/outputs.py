@@ -9,7 +9,8 @@ import torch
 
 from fxstack_functionalize.metadata.records import OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasInfo, AliasSource
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients
+from fxstack_functionalize.runtime.backward.edge_gradients import link
+from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.forward.parts import groups, parts_maker
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
@@ -17,7 +18,7 @@ from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import filler
 
 
-def output_lines(shell: Shell, namespace: dict[str, Any], linked: EdgeGradients | None = None) -> list[str]:
+def output_lines(shell: Shell, namespace: dict[str, Any], edges: OutputEdges | None = None) -> list[str]:
     """Return the statements that return the user's outputs, given ``args`` and the graph's results ``flat``.
 
     A plain output costs one subscript. The objects that the statements name are added to ``namespace``.
@@ -26,12 +27,13 @@ def output_lines(shell: Shell, namespace: dict[str, Any], linked: EdgeGradients 
     lines: list[str] = []
     aliases = _Aliases(shell, namespace)
     items = [_item(number, seen, namespace) for number, seen in enumerate(info.outputs)]
-    if linked is not None:
-        namespace["link"] = linked.link
-        for number, link in enumerate(linked.links):
-            lines += aliases.of(*(info.outputs[origin] for origin in link.origins))
-            origins = ", ".join(items[origin] for origin in link.origins)
-            lines.append(f"link({number}, flat[{link.position}], {origins})")
+    if edges is not None:
+        namespace["link"] = link
+        for number, edge in enumerate(edges.all):
+            namespace[f"edge_{number}"] = edge
+            lines += aliases.of(*(info.outputs[origin] for origin in edge.origins))
+            origins = ", ".join(items[origin] for origin in edge.origins)
+            lines.append(f"link(flat[{edge.position}], edge_{number}, {origins})")
     lines += aliases.of(*info.outputs)
     result = f"({', '.join(items)}{',' if items else ''})"
     if not _is_flat_tuple(shell.out_spec):
@@ -79,10 +81,8 @@ class _Aliases:
 
 def alias_maker(captured: Captured, alias: AliasInfo) -> Callable[..., torch.Tensor]:
     """Return the function from the base, and from arguments (and results) for symbolic sizes, to an alias."""
-    if not alias.sizes:
-        return alias.maker()
     arguments = [given for _, given in alias.steps]
-    return alias.maker_with(filler(captured, arguments, alias.numbers))
+    return alias.maker(filler(captured, arguments, alias.numbers) if alias.sizes else None)
 
 
 def _item(number: int, seen: OutputInfo, namespace: dict[str, Any]) -> str:

@@ -7,11 +7,11 @@ every chain would call the operator once for each result, and give each result i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, Detachment, applied
+from fxstack_functionalize.metadata.replay import NUMBER, OWN, PARTS, AliasInfo, applied
 from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.symbols import filler
 
@@ -59,25 +59,9 @@ def parts_maker(captured: Captured, members: Sequence[AliasInfo]) -> Callable[..
         parts = operator(whole, *given[-1][OWN:])
         return tuple([parts[number] for number in numbers])
 
-    detached = _DETACHMENTS[first.detachment](made)
+    detached = first.detached(made)
     arguments = [its for _, its in first.steps]
     if not first.sizes:
         return lambda base: detached(base, arguments)
     filled = filler(captured, arguments, first.numbers)
     return lambda base, args: detached(base, filled(args))
-
-
-def _no_grad(make: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    def made(*given: object) -> Tensors:
-        with torch.no_grad():
-            return make(*given)
-
-    return made
-
-
-_DETACHMENTS: Final[dict[Detachment, Callable[[Any], Callable[..., Tensors]]]] = {
-    Detachment.NONE: lambda make: make,
-    Detachment.DATA: lambda make: lambda *given: tuple([part.data for part in make(*given)]),
-    Detachment.DETACH: lambda make: lambda *given: tuple([part.detach() for part in make(*given)]),
-    Detachment.NO_GRAD: _no_grad,
-}

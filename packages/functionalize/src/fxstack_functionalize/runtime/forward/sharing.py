@@ -136,12 +136,9 @@ def _groups(shell: Shell) -> list[_Group]:
 
 def _length(tensor: torch.Tensor, known: int | None) -> int:
     """Return the number of bytes that the tensor spans."""
-    if known is not None:
-        return known
-    found = extent(tensor)
+    found = _bytes(tensor) if known is None else known
     assert found is not None
-    length: int = (found[1] - found[0]) * tensor.element_size()
-    return length
+    return found
 
 
 def _collide(spans: list[Span]) -> bool:
@@ -160,6 +157,7 @@ def _collide(spans: list[Span]) -> bool:
 
 
 def _bytes(fake: torch.Tensor) -> int | None:
+    """Return the number of bytes that the tensor spans; None if it is symbolic."""
     if fake.layout is not torch.strided:
         return 0
     span = extent(fake)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from fxstack_inductor.codegen.c.halves import Halves, halves
@@ -17,7 +17,7 @@ from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
 from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import bounds_of_share
 from fxstack_inductor.ir.expr import product
-from fxstack_inductor.ir.kernel import Compute, Constant, Kernel, Loop, Reduce, Scan, Store
+from fxstack_inductor.ir.kernel import Compute, Kernel, Loop, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 BLOCK = 2048
@@ -71,11 +71,9 @@ class FunctionWriter(LoopWriter):
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
         """Declare the outer-level values that became available, as scalars."""
-        for k, value in enumerate(self.kernel.values):
-            ready = self.facts.stage[k] == stage and not self.facts.inner[k]
-            if ready and k not in emitted and not isinstance(value, (Reduce, Constant)):
-                self.out.line(self.names.declare(k))
-                emitted.add(k)
+        ready = [k for k in self.facts.ready(stage) if k not in emitted]
+        self._values(ready)
+        emitted.update(ready)
 
     def _outer_stores(self, stage: int, emitted: set[int]) -> None:
         """Write the outer-level stores whose values pass ``stage`` completed."""
@@ -86,7 +84,8 @@ class FunctionWriter(LoopWriter):
 
     def _row_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> None:
         loops = self.kernel.inner
-        accumulators = [self._declare_accumulator(k) for k in reduces]
+        for k in reduces:
+            self._declare_accumulator(k)
         for line in self.scans.declare(self._scans(stage, reduces, stores)):
             self.out.line(line)
         lanes = self._lanes(stage, reduces, stores)
@@ -100,7 +99,7 @@ class FunctionWriter(LoopWriter):
         if blocked:
             self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
             self.out.line(f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};")
-            self._partials(reduces, accumulators)
+            self._partials(reduces)
             self._lines(line for lane in lanes for line in lane.declare(f"part{lane.position}"))
         self._walk(stage, reduces, stores, lanes)
         if blocked:
@@ -139,11 +138,9 @@ class FunctionWriter(LoopWriter):
 
     def _halves(self, stage: int, reduces: list[int], stores: list[Store]) -> Halves:
         """Return the half-precision loads and stores along the last loop of a pass."""
-        last, inner = self.kernel.inner[-1], self.facts.inner
         saved = {k for k in self.saved if self._saved_before(k, stage)}
         computed = [k for k in self._in_pass(stage, reduces, stores) if k not in saved]
-        outside = frozenset(k for k, varies in enumerate(inner) if not varies)
-        return halves(self.names, last.var, computed, stores, outside)
+        return halves(self.names, self.kernel.inner[-1].var, computed, stores, self.facts.outer)
 
     def _lanes(self, stage: int, reduces: list[int], stores: list[Store]) -> list[Lanes]:
         """Return the lanes of a pass, or an empty list."""
@@ -151,22 +148,23 @@ class FunctionWriter(LoopWriter):
         width = lane_width(self.kernel, computed, reduces)
         if width is None:
             return []
-        ops = [(k, self.kernel.values[k]) for k in reduces]
-        return [Lanes(k, v.op, self._accumulator(k), width) for k, v in ops if isinstance(v, Reduce)]
+        return [Lanes(k, self.kernel.reduction(k).op, self._accumulator(k), width) for k in reduces]
 
     def _in_pass(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         """Return the values that a pass computes for each inner point."""
-        roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
-        stop = frozenset(k for k in self.saved if self._saved_before(k, stage))
-        outer = {k for k, inner in enumerate(self.facts.inner) if not inner}
-        return [k for k in self.facts.needed(roots, stop=stop | outer) if k not in outer]
+        stop = self.facts.outer.union(k for k in self.saved if self._saved_before(k, stage))
+        needed = self.facts.needed(self.facts.roots(reduces, stores), stop=stop)
+        return [k for k in needed if k not in self.facts.outer]
 
     def _scans(self, stage: int, reduces: list[int], stores: list[Store]) -> list[int]:
         found = self._in_pass(stage, reduces, stores)
         return [k for k in found if isinstance(self.kernel.values[k], Scan)]
 
     def _steps(self, reduces: list[int], prefix: str) -> dict[int, str]:
-        return {k: self._key_step(k) or self._step(k, f"{prefix}{k}") for k in reduces}
+        keyed = {
+            k: key_step(op, how.register, f"key{k}", self._reduced(k)) for k, op, how in self._keys(reduces)
+        }
+        return {k: keyed.get(k) or self._step(k, f"{prefix}{k}") for k in reduces}
 
     def _inner_body(self, stage: int, stores: list[Store], steps: dict[int, str]) -> None:
         """Write values and stores of one inner point; ``steps``: reductions' updates by position."""
@@ -189,74 +187,58 @@ class FunctionWriter(LoopWriter):
 
     # --- floating-point extremes, compared as integers in vector loops -----------------------------------
 
-    def _keyed(self, position: int) -> tuple[str, Accumulator] | None:
-        value = self.kernel.values[position]
-        assert isinstance(value, Reduce)
-        if value.op.startswith("arg"):
-            return None
-        how = self._accumulator(position)
-        return (value.op, how) if how.key else None
-
-    def _key_step(self, position: int) -> str | None:
-        found = self._keyed(position)
-        value = self.kernel.values[position]
-        if found is None or not isinstance(value, Reduce):
-            return None
-        op, how = found
-        return key_step(op, how.register, f"key{position}", self._reduced(position))
+    def _keys(self, reduces: list[int]) -> Iterator[tuple[int, str, Accumulator]]:
+        """Yield the reductions that compare integers: position, operation and accumulator."""
+        for k in reduces:
+            op = self.kernel.reduction(k).op
+            if not op.startswith("arg") and (how := self._accumulator(k)).key:
+                yield k, op, how
 
     def _open_keys(self, reduces: list[int], prefix: str) -> None:
-        for k in reduces:
-            if (found := self._keyed(k)) is not None:
-                op, how = found
-                self.out.line(f"{how.key} key{k} = {op}_key_{how.register}({prefix}{k});")
+        for k, op, how in self._keys(reduces):
+            self.out.line(f"{how.key} key{k} = {op}_key_{how.register}({prefix}{k});")
 
     def _close_keys(self, reduces: list[int], prefix: str) -> None:
-        for k in reduces:
-            if (found := self._keyed(k)) is not None:
-                self.out.line(f"{prefix}{k} = key_value_{found[1].register}(key{k});")
+        for k, _, how in self._keys(reduces):
+            self.out.line(f"{prefix}{k} = key_value_{how.register}(key{k});")
 
     def _step(self, position: int, target: str) -> str:
-        value = self.kernel.values[position]
-        assert isinstance(value, Reduce)
+        value = self.kernel.reduction(position)
         if value.op.startswith("arg"):
             operands = [self.names.operand(k) for k in value.args]
             return arg_step(value.op, f"best{position}", target, *operands)
         return self._accumulator(position).step.format(acc=target, x=self._reduced(position))
 
     def _reduced(self, position: int) -> str:
-        return self.names.operand(reduced(self.kernel, position)[0])
+        return self.names.operand(self.kernel.reduction(position).args[0])
 
     def _accumulator(self, position: int) -> Accumulator:
-        value = self.kernel.values[position]
-        assert isinstance(value, Reduce)
+        value = self.kernel.reduction(position)
         return accumulator(value.op, value.dtype)
 
-    def _declare_accumulator(self, position: int) -> Accumulator | None:
-        value = self.kernel.values[position]
-        assert isinstance(value, Reduce)
+    def _declare_accumulator(self, position: int) -> None:
+        value = self.kernel.reduction(position)
         if value.op.startswith("arg"):
             operand = self.kernel.values[value.args[0]].dtype
             self.out.line(f"{REGISTER[operand]} best{position} = 0; int64_t v{position} = -1;")
-            return None
+            return
         how = accumulator(value.op, value.dtype)
         self.out.line(f"{how.register} v{position} = {how.identity};")
-        return how
 
     def _blocked(self, reduces: list[int]) -> bool:
         """Whether this pass sums so many numbers that they should be added block by block."""
-        kinds = [self.kernel.values[k] for k in reduces]
-        if not any(isinstance(v, Reduce) and v.op == "sum" and v.dtype.is_floating_point for v in kinds):
+        kinds = [self.kernel.reduction(k) for k in reduces]
+        if not any(v.op == "sum" and v.dtype.is_floating_point for v in kinds):
             return False
-        if any(isinstance(v, Reduce) and v.op.startswith("arg") for v in kinds):
+        if any(v.op.startswith("arg") for v in kinds):
             return False
         # Rows of several loops always use doubles: one float sum over all loops rounds thousands of times.
         count = product(loop.extent for loop in self.kernel.inner).as_int()
         return count is None or count > 2 * BLOCK or len(self.kernel.inner) > 1
 
-    def _partials(self, reduces: list[int], accumulators: list[Accumulator | None]) -> None:
-        for k, how in zip(reduces, accumulators, strict=True):
-            assert how is not None
+    def _partials(self, reduces: list[int]) -> None:
+        for k in reduces:
+            how = self._accumulator(k)
             self.out.line(f"{how.register} part{k} = {how.identity};")
 
     def _declare_wide(self, reduces: list[int]) -> None:
@@ -281,7 +263,7 @@ class FunctionWriter(LoopWriter):
         """Return the pragma that vectorises the last loop of a pass, or an empty string."""
         if self._scans(stage, reduces, stores):
             return ""
-        if any(getattr(self.kernel.values[k], "op", "").startswith("arg") for k in reduces):
+        if any(self.kernel.reduction(k).op.startswith("arg") for k in reduces):
             return ""
         found = [(k, self._accumulator(k)) for k in reduces]
         if not all(how.clause for _, how in found):
@@ -299,11 +281,7 @@ class FunctionWriter(LoopWriter):
             return
         uses: dict[int, set[int]] = {}
         for stage in range(self.facts.last_stage + 1):
-            reduces = self.facts.reduces(stage)
-            roots = [a for k in reduces for a in reduced(self.kernel, k)]
-            roots += [s.value for s in self.facts.stores(stage, inner=True)]
-            outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
-            for k in self.facts.needed(roots, stop=outer):
+            for k in self.facts.needed(self.facts.pass_roots(stage), stop=self.facts.outer):
                 uses.setdefault(k, set()).add(stage)
         for k, stages in uses.items():
             value = self.kernel.values[k]
@@ -320,10 +298,7 @@ class FunctionWriter(LoopWriter):
         """The first pass that computes a value, by position."""
         first: dict[int, int] = {}
         for stage in range(self.facts.last_stage + 1):
-            reduces = self.facts.reduces(stage)
-            roots = [a for k in reduces for a in reduced(self.kernel, k)]
-            roots += [s.value for s in self.facts.stores(stage, inner=True)]
-            for k in self.facts.needed(roots):
+            for k in self.facts.needed(self.facts.pass_roots(stage)):
                 first.setdefault(k, stage)
         return first
 
@@ -372,8 +347,7 @@ class FunctionWriter(LoopWriter):
             self.out.open(for_head("block", "first", "last", str(BLOCK)))
             self.out.line(f"const int64_t stop = last - block < {BLOCK} ? last : block + {BLOCK};")
             start, stop, opened = "block", "stop", 1
-        accumulators: list[Accumulator | None] = [self._accumulator(k) for k in reduces]
-        self._partials(reduces, accumulators)
+        self._partials(reduces)
         self._open_keys(reduces, "part")
         head = self._simd(reduces, "part", stage, stores)
         with self._runs(self._halves(stage, reduces, stores), (start, stop), head):
@@ -388,13 +362,3 @@ def pass_sharing(kernel: Kernel, stores: Sequence[Store]) -> Sharing | None:
     """Return how threads share the first inner loop in a pass with ``stores``, or None."""
     first = kernel.inner[0]
     return share(kernel, [Range(first.var.name, first)], stores, around=kernel.outer)
-
-
-def reduced(kernel: Kernel, position: int) -> tuple[int, ...]:
-    """Return the operands of the reduction at ``position``."""
-    value = kernel.values[position]
-    assert isinstance(value, Reduce)
-    return value.args
-
-
-__all__ = ["FunctionWriter", "reduced"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fxstack_inductor.codegen.analysis import Analysis, analyse
-from fxstack_inductor.codegen.c.halves import RUN, Halves
+from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names, index_text
@@ -125,42 +125,53 @@ class LoopWriter:
             self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
 
     @contextmanager
-    def _converted(self, halves: Halves, first: str, count: str, most: str) -> Iterator[None]:
-        """Wrap a loop over ``j`` below ``count`` by conversions of ``halves``; their arrays end with it."""
-        if not halves:
+    def _converted(self, found: Halves, first: str, count: str, most: str) -> Iterator[None]:
+        """Wrap a loop over ``j`` below ``count`` by conversions of ``found``; their arrays end with it."""
+        if not found:
             yield
             return
         self.out.open("")
-        self._lines(halves.enter(self.names, first, count, most))
+        self._lines(found.enter(self.names, first, count, most))
         yield
-        self._lines(halves.leave(self.names, first, count))
+        self._lines(found.leave(self.names, first, count))
         self.out.close()
 
     @contextmanager
-    def _runs(self, halves: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
-        """Open the loop over ``halves.var`` in ``span``, behind ``head``; conversions split it into runs."""
+    def _runs(self, found: Halves, span: tuple[str, str], head: str) -> Iterator[None]:
+        """Open the loop over ``found.var`` in ``span``, behind ``head``; conversions split it into runs."""
         start, stop = span
-        if not halves:
+        if not found:
             self._lines([head] if head else [])
-            self.out.open(for_head(halves.var.name, start, stop))
+            self.out.open(for_head(found.var.name, start, stop))
             yield
             self.out.close()
             return
         self.out.open(for_head("run", start, stop, str(RUN)))
-        with self._run(halves, "run", stop, head):
+        with self._run(found, "run", stop, head):
             yield
         self.out.close()
 
     @contextmanager
-    def _run(self, halves: Halves, first: str, stop: str, head: str) -> Iterator[None]:
+    def _run(self, found: Halves, first: str, stop: str, head: str) -> Iterator[None]:
         """Open the loop from ``first`` to ``stop``, but over at most ``RUN`` points."""
         self.out.line(f"const int64_t count = {stop} - {first} < {RUN} ? {stop} - {first} : {RUN};")
-        with self._converted(halves, first, "count", str(RUN)):
+        with self._converted(found, first, "count", str(RUN)):
             self._lines([head] if head else [])
             self.out.open(for_head("j", "0", "count"))
-            self.out.line(f"const int64_t {halves.var.name} = {first} + j;")
+            self.out.line(f"const int64_t {found.var.name} = {first} + j;")
             yield
             self.out.close()
+
+    def _vector(self, loop: Loop, span: tuple[str, str]) -> None:
+        """Write values and stores along ``loop``; an index check inside it would prevent vectorisation."""
+        varies, needed = self._varying(loop), self._needed()
+        outside = [k for k in needed if k not in varies]
+        self._values(outside)
+        inside = [k for k in needed if k in varies]
+        found = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
+        with self._runs(found, span, "#pragma omp simd"):
+            self._values(inside)
+            self._stores(self.kernel.stores)
 
     def _needed(self) -> list[int]:
         """Return the values that the stores and their addresses need."""

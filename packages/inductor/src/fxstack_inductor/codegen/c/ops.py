@@ -158,14 +158,14 @@ def emit(op: str, args: Sequence[str], dtype: torch.dtype, operands: Sequence[to
     return make(args, dtype, operands)
 
 
+HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
 def load(text: str, dtype: torch.dtype) -> str:
     """Return an element of memory as a register value."""
-    if dtype is torch.bfloat16:
-        return f"bf16_load({text})"
-    return f"f16_load({text})" if dtype is torch.float16 else text
+    return f"{HALVES[dtype]}_load({text})" if dtype in HALVES else text
 
 
 def store(text: str, dtype: torch.dtype) -> str:
-    if dtype is torch.bfloat16:
-        return f"bf16_store({text})"
-    return f"f16_store({text})" if dtype is torch.float16 else text
+    """Return a register value as an element of memory."""
+    return f"{HALVES[dtype]}_store({text})" if dtype in HALVES else text

@@ -111,18 +111,9 @@ class PointsWriter(LoopWriter):
 
     def last_loop(self, span: Span | None) -> None:
         """Write the last loop, over ``span`` if threads share it."""
-        needed = self._needed()
         loop = self.kernel.outer[-1]
-        # An index check inside the loop would prevent vectorisation.
-        varies = self._varying(loop)
         self.out.open("")
-        outside = [k for k in needed if k not in varies]
-        self._values(outside)
-        inside = [k for k in needed if k in varies]
-        found = halves(self.names, loop.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(found, span or ("0", index_text(loop.extent)), "#pragma omp simd"):
-            self._values(inside)
-            self._stores(self.kernel.stores)
+        self._vector(loop, span or ("0", index_text(loop.extent)))
         self.out.close()
 
     def only_loop(self) -> None:

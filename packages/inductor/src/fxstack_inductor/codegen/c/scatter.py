@@ -6,7 +6,6 @@ takes some of these columns and visits all rows of the source; the loop over the
 
 from __future__ import annotations
 
-from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.ir.kernel import Check, Loop, index_variables
@@ -68,12 +67,5 @@ class ScatterWriter(LoopWriter):
         opened = self._open_columns(self.kernel.outer[:-1], column, WIDEST)
         self.out.line("const int64_t end = tile + width;")
         self._open_loops(self.kernel.inner)
-        varies, needed = self._varying(column), self._needed()
-        outside = [k for k in needed if k not in varies]
-        self._values(outside)
-        inside = [k for k in needed if k in varies]
-        found = halves(self.names, column.var, inside, self.kernel.stores, frozenset(outside))
-        with self._runs(found, ("tile", "end"), "#pragma omp simd"):
-            self._values(inside)
-            self._stores(self.kernel.stores)
+        self._vector(column, ("tile", "end"))
         self.out.close(opened + len(self.kernel.inner))

@@ -11,65 +11,14 @@ from typing import Any
 import torch
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
+from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.nodes import ExternCall, Node
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
+from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
 from fxstack_inductor.schedule.plan import Step
-
-Rule = Callable[[ExternCall], "ShimCall | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class ShimCall:
-    """``function(out, *tensors, *numbers)``; the function's name lacks the device.
-
-    ``keywords`` are the numbers as the operator's own arguments.
-    """
-
-    function: str
-    numbers: tuple[float, ...] = ()
-    keywords: tuple[tuple[str, float], ...] = ()
-
-
-def product(function: str) -> Rule:
-    """Return the rule of ``function(out, a, b)``."""
-
-    def rule(step: ExternCall) -> ShimCall | None:
-        plain = len(step.args) == 2 and not step.kwargs
-        return ShimCall(function) if plain else None
-
-    return rule
-
-
-def added_product(function: str) -> Rule:
-    """Return the rule of ``function(out, input, a, b, beta, alpha)``."""
-
-    def rule(step: ExternCall) -> ShimCall | None:
-        scales = {name: step.kwargs.get(name, 1) for name in ("beta", "alpha")}
-        if len(step.args) != 3 or not all(map(_is_double, scales.values())):
-            return None
-        return ShimCall(function, tuple(map(float, scales.values())), tuple(scales.items()))
-
-    return rule
-
-
-def _is_double(value: object) -> bool:
-    """Whether ``value`` is a finite number that a double holds exactly."""
-    if type(value) is int:
-        return abs(value) <= 2**53
-    return type(value) is float and math.isfinite(value)
-
-
-OUT_CALLS: Mapping[object, Rule] = MappingProxyType(
-    {
-        find_overload("mm.out"): product("mm_out"),
-        find_overload("bmm.out"): product("bmm_out"),
-        find_overload("addmm.out"): added_product("addmm_out"),
-        find_overload("baddbmm.out"): added_product("baddbmm_out"),
-    }
-)
-"""Rules by ``out=`` overload; a rule returns None if the shim cannot express the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +27,36 @@ class Argument:
 
     text: str
     again: str
-    tensors: tuple[Node, ...] = ()
+    tensors: tuple[records.Variable | records.Strided, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ShimCall:
+    """A call of ``function`` that returns ``returns`` values, with tensors at the positions ``tensors``.
+
+    ``again``: the Python function that repeats the call of operator ``target``, as a format of the
+    operator's name. ``allocated``: memory for the result, if the call writes into memory that the program
+    lacks.
+    """
+
+    function: str
+    arguments: list[Argument]
+    target: Any
+    again: str
+    returns: int = 0
+    tensors: tuple[int, ...] = ()
+    allocated: records.Allocate | None = None
+
+
+OUT_CALLS: Mapping[object, tuple[str, ...]] = MappingProxyType(
+    {
+        find_overload("mm.out"): (),
+        find_overload("bmm.out"): (),
+        find_overload("addmm.out"): ("beta", "alpha"),
+        find_overload("baddbmm.out"): ("beta", "alpha"),
+    }
+)
+"""The numbers that ``function(out, *tensors, *numbers)`` takes, by ``out=`` overload."""
 ATTENTION = ("flash_attention_for_cpu", "flash_attention", "cudnn_attention", "efficient_attention")
 NEW_CALLS: Mapping[object, str] = MappingProxyType(
     {
@@ -109,12 +85,66 @@ def shim_name(name: str, device: str) -> str:
     return f"aoti_torch_{device}_{name}"
 
 
-def shim_arguments(step: ExternCall) -> list[Argument] | None:
-    """Return the arguments of ``step`` in schema order; None if an argument is known only at run time."""
+def shim_call(call: records.Call) -> ShimCall | None:
+    """Return ``call`` as a call through the shim; None if the shim cannot express it."""
+    step = call.step
+    if not isinstance(step, ExternCall):
+        return None
+    devices = {node.device.type for node in (*step.reads, *step.outputs)}
+    device = devices.pop() if len(devices) == 1 else ""
+    made = _into_memory(call, step, device) or _into_new_tensors(call, step, device)
+    return made if made is not None and has_function(made.function) else None
+
+
+def _into_memory(call: records.Call, step: ExternCall, device: str) -> ShimCall | None:
+    """Return the call that writes into planned memory, or into memory allocated before the call."""
+    target = out_variant(step, device)
+    if target not in OUT_CALLS:
+        return None
+    scales = {name: call.kwargs.get(name, 1) for name in OUT_CALLS[target]}
+    count = 3 if scales else 2
+    if len(call.args) != count or call.kwargs.keys() - scales or not all(map(_is_double, scales.values())):
+        return None
+    result = records.Variable(identifier(step.outputs[0].name))
+    out = call.out or result
+    allocated = None if call.out else records.Allocate(result.name, step.outputs[0].layout)
+    arguments = [Argument("{}", "", (tensor,)) for tensor in (out, *call.args)]
+    arguments += [Argument(float(value).hex(), "") for value in scales.values()]
+    keywords = "".join(f"{name}={value!r}, " for name, value in scales.items())
+    again = f"(out, *args):\n    with below_autograd():\n        {{}}(*args, {keywords}out=out)\n"
+    function = shim_name(f"{target._schema.name.removeprefix('aten::')}_out", device)
+    return ShimCall(function, arguments, target, again, allocated=allocated)
+
+
+def _is_double(value: object) -> bool:
+    """Whether ``value`` is a finite number that a double holds exactly."""
+    if type(value) is int:
+        return abs(value) <= 2**53
+    return type(value) is float and math.isfinite(value)
+
+
+def _into_new_tensors(call: records.Call, step: ExternCall, device: str) -> ShimCall | None:
+    """Return the call that makes new tensors; numbers among its results are ignored."""
+    arguments = _arguments(call, step) if step.target in NEW_CALLS else None
+    if arguments is None:
+        return None
+    returns = step.target._schema.returns
+    tensors = tuple(k for k, result in enumerate(returns) if str(result.type) == "Tensor")
+    if not {result.position for result in call.results} <= set(tensors):
+        return None
+    names = (f"tensors[{k}]" for k in range(sum(len(a.tensors) for a in arguments)))
+    texts = ", ".join(a.again.format(*(next(names) for _ in a.tensors)) for a in arguments)
+    again = f"(*tensors):\n    {{}}({texts})\n"
+    function = shim_name(NEW_CALLS[step.target], device)
+    return ShimCall(function, arguments, step.target, again, len(returns), tensors)
+
+
+def _arguments(call: records.Call, step: ExternCall) -> list[Argument] | None:
+    """Return the arguments of ``call`` in schema order; None if an argument is known only at run time."""
     found = []
-    given = {a.name: v for a, v in zip(step.target._schema.arguments, step.args, strict=False)}
-    given |= step.kwargs
-    for argument in step.target._schema.arguments:
+    schema = step.target._schema.arguments
+    given = {a.name: v for a, v in zip(schema, call.args, strict=False)} | call.kwargs
+    for argument in schema:
         value = given.get(argument.name, argument.default_value)
         made = ARGUMENTS[str(argument.type)](_fixed(value))
         if made is None:
@@ -134,7 +164,7 @@ def _fixed(value: object) -> Any:
 def _tensor(value: object) -> Argument | None:
     if value is None:  # attention backward takes tensors that its forward did not make
         return Argument(UNDEFINED, "None")
-    return Argument("{}", "{}", (value,)) if isinstance(value, Node) else None
+    return Argument("{}", "{}", (value,)) if isinstance(value, (records.Variable, records.Strided)) else None
 
 
 def _integer(value: object) -> Argument | None:
@@ -203,9 +233,3 @@ def through_shim(step: Step) -> bool:
     if not isinstance(step, ExternCall):
         return False
     return out_variant(step) in OUT_CALLS or step.target in NEW_CALLS
-
-
-def tensor_results(step: ExternCall) -> set[int]:
-    """Return the positions of tensors among an operator's results; the others are unused numbers."""
-    returns = step.target._schema.returns
-    return {k for k, result in enumerate(returns) if str(result.type) == "Tensor"}

@@ -7,35 +7,27 @@ with another layout than traced, failing allocations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
-from fxstack_inductor.codegen.host.native import NativeWriter
-from fxstack_inductor.codegen.host.native_program import NativeProgram
-from fxstack_inductor.codegen.host.native_results import symbols_of
-from fxstack_inductor.codegen.host.native_text import empty_tensor
-from fxstack_inductor.codegen.host.python_host import identifier, shape_text
-from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, DeviceHostWriter, launch_of
+from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.build import host_steps
+from fxstack_inductor.codegen.host.names import symbols_of
+from fxstack_inductor.codegen.host.native import NativePrinter
+from fxstack_inductor.codegen.host.native_text import empty_tensor, returning
+from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, TritonPrinter, launches
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.codegen.triton.module import TritonKernel
-from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall, Node
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.runtime.native import STREAM, Refused, has_function, native_table
-from fxstack_inductor.schedule.plan import KernelStep, Plan
+from fxstack_inductor.schedule.plan import Plan
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"
-"""The bound state: addresses of the kernels' records, in the order of ``NativeDeviceProgram.launched``."""
-
-
-@dataclass(frozen=True)
-class NativeDeviceProgram(NativeProgram):
-    """``launched`` names the launches in the order of ``RECORDS``."""
-
-    launched: tuple[str, ...]
+"""The bound state: addresses of the functions' records, in the order of ``HostProgram.launched``."""
 
 
 def native_device_refusal() -> str | None:
@@ -47,128 +39,75 @@ def native_device_refusal() -> str | None:
 
 
 def native_device_program(
-    plan: Plan, functions: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
-) -> NativeDeviceProgram:
+    plan: Plan, kernels: Mapping[str, TritonKernel], device: int, *, boxed: bool = False
+) -> HostProgram:
     """Return the program of a plan on one ``device``; ``boxed``: the argument is one emptied list."""
-    return DeviceWriter(plan, {}, boxed, triton=functions, device=device).written()
+    steps = host_steps(plan, device=True)
+    python = TritonPrinter(steps, {}, kernels=kernels)
+    python.constants["aligned"] = aligned
+    made = DevicePrinter(steps, python, boxed, device=device).program(BEFORE)
+    return replace(made, launched=python.launched)
 
 
 @dataclass
-class DeviceWriter(NativeWriter):
+class DevicePrinter(NativePrinter):
     """The differences to the native program on CPU."""
 
-    triton: Mapping[str, TritonKernel] = field(default_factory=dict)
+    python: TritonPrinter
     device: int = 0
-    launched: dict[str, int] = field(default_factory=dict)
-    """Positions of launches in ``RECORDS``."""
     unaligned: dict[str, str] = field(default_factory=dict)
     """Places of the copies of tensors with possibly unaligned memory, by the tensors' names."""
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """The tensors that kernels take, by name."""
 
-    def written(self) -> NativeDeviceProgram:
-        made = self.run()
-        return NativeDeviceProgram(**vars(made), launched=tuple(self.launched))
-
-    def _python(self) -> DeviceHostWriter:
-        self.host = DeviceHostWriter(self.plan, {}, triton=self.triton)
-        self.host.constants["aligned"] = aligned
-        return self.host
-
-    def _before(self) -> str:
-        return BEFORE
-
-    def _head(self) -> None:
+    def head(self) -> None:
         self.line("void* stream = 0;")
-        if any(node.device.type == "cuda" for node in self._stored()):  # only tests have tensors on CPU
+        if any(record.device.type == "cuda" for record in launches(self.steps)):  # only tests launch on CPU
             self.check(f"fx.{STREAM}({self.device}, &stream)")
-        records = f"fx.PyTuple_GetItem(self, {self._state(RECORDS)})"
-        self.line(f"Kernel* const* const k = (Kernel**)fx.PyBytes_AsString({records});")
+        self.line(f"Kernel* const* const k = (Kernel**)fx.PyBytes_AsString({self.bound(RECORDS)});")
 
-    def _stored(self) -> Iterator[Node]:
-        """Yield the tensors that the program's kernels store or read."""
-        for step in self.plan.steps:
-            if isinstance(step, KernelStep):
-                yield from (*step.stored, *step.reads)
-
-    @cached_property
-    def _checked(self) -> bool:
-        """Return False: index checks are device assertions; the program is never run again."""
+    @property
+    def reruns(self) -> bool:
+        """Return False: index checks are device assertions."""
         return False
 
-    # --- launches ---------------------------------------------------------------------------------------
-
-    def _kernel(self, step: KernelStep) -> None:
-        self._lock(False)
-        for node in step.stored:
-            self._allocate(node)
-        self.nodes.update({node.name: node for node in (*step.stored, *step.reads)})
-        launch = launch_of(step, self.triton)
-        values = [self._argument(ref.name) for ref in step.kernel.buffers]
-        values += launch.kernel.kernel.sizes
-        self.python.arguments[launch.name] = len(values)
-        position = self.launched.setdefault(launch.name, len(self.launched))
-        grid = c_index(launch.kernel.tiling.grid)
+    def launch(self, record: records.Launch) -> None:
+        values = [b.name if b.number else f"(int64_t){self.address(b)}" for b in record.buffers]
+        values += self.python.kernels[record.kernel.name].kernel.sizes
+        function = self.python.function(record, len(values))
+        position = list(self.python.launched).index(function.name)
+        grid = c_index(function.kernel.tiling.grid)
         listed = f"(int64_t[]){{{', '.join(values) or '0'}}}"
         self.line(f"fx_launch(k[{position}], stream, {grid}, {listed}, &error);")
-        for changed in step.reads:
-            place = self.unaligned.get(changed.name)
-            if place and changed.name in step.kernel.written:
-                self._copy_back(changed.name, place)
+        for name in record.updated:
+            text = "(x, copy):\n    x.copy_(copy)\n"
+            place = self.unaligned[name]
+            copy = f"fx_copy_back(&thread, {self.bound(self.callback(text))}, {self.handles[name]}, {place})"
+            self.check(f"{place} && {copy}")
 
-    def _argument(self, name: str) -> str:
-        if isinstance(self.nodes[name], Argument):
-            return identifier(name)
-        return f"(int64_t){self._address(name)}"
-
-    def _address(self, name: str) -> str:
-        new = identifier(name) not in self.addresses
-        address = super()._address(name)
-        node = self.nodes[name]
-        if new and not isinstance(node, Computed):
-            place = self.unaligned[name] = self._rare(identifier(name))
-            made = self._by_python("def {name}(x):\n    return (aligned(x),)\n", name, (), place)
+    def address(self, buffer: records.Buffer) -> str:
+        name, new = buffer.name, buffer.name not in self.addresses
+        address = super().address(buffer)
+        if new and not buffer.aligned:
+            place = self.unaligned[name] = self.new_rare(name)
+            made = self.by_python(returning(["x"], "aligned(x)"), self.handles[name], (), place)
             self.line(f"if ((int64_t){address} & {ALIGNMENT - 1}) {{")
             self.line(f"void* copy = {made};")
             self.check(f"!copy || fx_data(copy, &{address})")
             self.line("}")
         return address
 
-    def _copy_back(self, name: str, place: str) -> None:
-        text = "def {name}(x, copy):\n    x.copy_(copy)\n"
-        function = f"fx.PyTuple_GetItem(self, {self._state(self._callback(text))})"
-        handle = self.handles[identifier(name)]
-        self.check(f"{place} && fx_copy_back(&thread, {function}, {handle}, {place})")
+    def raise_errors(self) -> None:
+        self.line("if (error) {")
+        self.line(f"{(code := self.new('o'))} = fx.PyLong_FromLongLong(error);")
+        self.call_python("(code):\n    raise_launch_error(code)\n", [code])
+        self.line("goto fail;")
+        self.line("}")
 
-    def _raise_errors(self) -> None:
-        self._lock(True)
-        if self.launched:
-            self.line("if (error) {")
-            self.line(f"{(code := self._new('o'))} = fx.PyLong_FromLongLong(error);")
-            self._call("def {name}(code):\n    raise_launch_error(code)\n", [code], "", 0)
-            self.line("goto fail;")
-            self.line("}")
-
-    def _symbols(self) -> set[str]:
-        """Return the symbols, including host numbers that kernels take as arguments."""
-        steps = (step for step in self.plan.steps if isinstance(step, ExternCall))
-        numbers = {identifier(o.name) for s in steps for o in s.outputs if isinstance(o, Argument)}
-        return super()._symbols() | numbers
-
-    # --- memory -----------------------------------------------------------------------------------------
-
-    def _allocate(self, node: Node) -> None:
-        """Allocate ``node``; if that fails, Python tries again and raises eager's error."""
-        own, layout = identifier(node.name), node.layout
-        place, kept = self._new("t"), self._rare(own)
-        shape, stride = shape_text(layout.shape), shape_text(layout.stride)
+    def allocate(self, record: records.Allocate) -> None:
+        """Allocate memory; if that fails, Python tries again and raises eager's error."""
+        name, layout = record.name, record.layout
+        place, kept = self.new("t"), self.new_rare(name)
         symbols = symbols_of((*layout.shape, *layout.stride))
-        dtype, device = self.python.constant(layout.dtype), self.python.constant(layout.device)
-        text = (
-            f"def {{name}}({', '.join(symbols)}):\n"
-            f"    return (empty_strided({shape}, {stride}, dtype={dtype}, device={device}),)\n"
-        )
-        again = self._by_python(text, "", symbols, kept)
+        again = self.by_python(returning(symbols, self.python.empty(record)), "0", symbols, kept)
         self.line(f"{place} = {empty_tensor(layout)};")
-        self._declare(own, f"{place} ? {place} : {again}")
-        self._own(own, place)
+        self.declare(name, f"{place} ? {place} : {again}")
+        self.own(name, place)

@@ -1,10 +1,11 @@
-"""The C text of a native host program around its steps, and the C spelling of its parts."""
+"""The C text of a native host program: the function around its steps, places of references, and callbacks."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
@@ -42,18 +43,6 @@ fx_object* {entry}(const fx_api* table, fx_object* state) {{
 """
 
 
-def function(lines: Sequence[str], counts: Mapping[str, int], before: str) -> str:
-    """Return the header, ``before``, the function with the body ``lines``, and the function that binds it."""
-    return TEMPLATE.format(
-        header=HEADER,
-        before=before,
-        objects=max(counts["o"], 1),
-        tensors=max(counts["t"], 1),
-        body="\n".join(lines),
-        entry=ENTRY,
-    )
-
-
 def ascii_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
@@ -62,26 +51,133 @@ def c_sizes(values: Iterable[Expr]) -> str:
     return f"(int64_t[]){{{', '.join(map(c_index, values)) or '0'}}}"
 
 
-def c_double(value: float) -> str:
-    return value.hex()
-
-
-def names_of(lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names that Python lines read, and the names that the lines leave set."""
-    found: dict[type, dict[str, None]] = {ast.Load: {}, ast.Store: {}, ast.Del: {}}
-    for node in ast.walk(ast.parse("\n".join(line.strip() for line in lines))):
-        if isinstance(node, ast.Name):
-            found[type(node.ctx)][node.id] = None
-    return list(found[ast.Load]), [n for n in found[ast.Store] if n not in found[ast.Del]]
-
-
-def braced(line: str) -> str:
-    """Return ``line`` escaped for ``str.format``."""
-    return line.replace("{", "{{").replace("}", "}}")
-
-
 def empty_tensor(layout: Layout) -> str:
     """Return the C expression of a new tensor's handle."""
     sizes = f"{len(layout.shape)}, {c_sizes(layout.shape)}, {c_sizes(layout.stride)}"
     where = "0, -1" if layout.device.type == "cpu" else f"1, {layout.device.index or 0}"
     return f"fx_empty({sizes}, {DTYPE_CODES[layout.dtype]}, {where})"
+
+
+def returning(parameters: Sequence[str], value: str) -> str:
+    """Return the text of a Python function that returns a tuple of ``value``."""
+    return callback(parameters, [f"    return ({value},)"])
+
+
+def callback(parameters: Sequence[str], lines: Sequence[str]) -> str:
+    """Return the text of a Python function; ``CText.callback`` chooses its name."""
+    return "\n".join([f"({', '.join(parameters)}):", *lines]) + "\n"
+
+
+@dataclass
+class CText:
+    """The lines of the function. Its places ``o[k]`` and ``t[k]`` keep objects and tensor handles alive."""
+
+    lines: list[str] = field(default_factory=list, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    """The numbers of places and variables of each kind."""
+    state: dict[str, int] = field(default_factory=dict, init=False)
+    """Positions of the objects that are bound to the program, by name."""
+    callbacks: dict[str, str] = field(default_factory=dict, init=False)
+    """Names of Python functions by their text."""
+    owned: dict[str, list[str]] = field(default_factory=dict, init=False)
+    """The places that keep a variable's value, and its views, alive."""
+    rare: set[str] = field(default_factory=set, init=False)
+    """Places that are usually empty, and are then released without the interpreter's lock."""
+    locked: bool = field(default=True, init=False)
+
+    def function(self, before: str) -> str:
+        """Return the header, ``before``, the function, and the function that binds it."""
+        return TEMPLATE.format(
+            header=HEADER,
+            before=before,
+            objects=max(self.counts["o"], 1),
+            tensors=max(self.counts["t"], 1),
+            body="\n".join(self.lines),
+            entry=ENTRY,
+        )
+
+    def callback_source(self) -> str:
+        """Return the Python functions that the C function calls."""
+        return "\n".join(f"def {name}{text}" for text, name in self.callbacks.items())
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def check(self, failed: str) -> None:
+        self.line(f"if ({failed}) goto fail;")
+
+    def lock(self, wanted: bool) -> None:
+        """Write code that acquires or releases the interpreter's lock, if necessary."""
+        if wanted and not self.locked:
+            self.line("fx.PyEval_RestoreThread(thread), thread = 0;")
+        elif self.locked and not wanted:
+            self.line("thread = fx.PyEval_SaveThread();")
+        self.locked = wanted
+
+    # --- places -----------------------------------------------------------------------------------------
+
+    def new(self, kind: str) -> str:
+        """Return a new place, of kind ``o`` or ``t``."""
+        self.counts[kind] += 1
+        return f"{kind}[{self.counts[kind] - 1}]"
+
+    def variable(self, kind: str, name: str) -> str:
+        """Return a new C variable for the value ``name`` of the program."""
+        self.counts[kind] += 1
+        return f"{kind}{self.counts[kind] - 1}_{ascii_name(name)}"
+
+    def own(self, name: str, place: str) -> None:
+        self.owned.setdefault(name, []).append(place)
+
+    def new_rare(self, name: str) -> str:
+        """Return a new place that is usually empty."""
+        place = self.new("o")
+        self.rare.add(place)
+        self.own(name, place)
+        return place
+
+    def release_rare(self, names: Iterable[str]) -> None:
+        """Clear the rare places of tensors that nothing reads any more."""
+        for name in names:
+            kept = self.owned.get(name, [])
+            for place in [place for place in kept if place in self.rare]:
+                self.line(f"if ({place}) fx_release(&thread, &{place});")
+                kept.remove(place)
+
+    def release(self, name: str) -> None:
+        for place in self.owned.pop(name, ()):
+            if place.startswith("o"):
+                self.lock(True)
+                self.line(f"fx_set(&{place}, 0);")
+            else:
+                self.line(f"fx_drop(&{place});")
+
+    # --- Python -----------------------------------------------------------------------------------------
+
+    def position(self, name: str) -> int:
+        """Return the position of the object ``name`` in the state."""
+        return self.state.setdefault(name, len(self.state))
+
+    def bound(self, name: str) -> str:
+        """Return the object ``name`` of the state."""
+        return f"fx.PyTuple_GetItem(self, {self.position(name)})"
+
+    def callback(self, text: str) -> str:
+        """Return the name of the Python function ``text``."""
+        return self.callbacks.setdefault(text, f"back_{len(self.callbacks)}")
+
+    def call(self, name: str, values: Sequence[str], place: str = "", wanted: int = 0) -> None:
+        """Call ``name`` of the state, and store its ``wanted`` results from ``place`` on."""
+        arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
+        self.check(f"fx_call({self.bound(name)}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
+
+    def call_again(self, call: str, text: str, handles: Sequence[str], *, stop: bool = False) -> None:
+        """Write ``call``; if it fails, call the Python function ``text``, and with ``stop`` fail even then."""
+        position = self.position(self.callback(text))
+        tensors = f"(void*[]){{{', '.join(handles)}}}, {len(handles)}"
+        self.check(f"{call} && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")
+
+    def by_python(self, text: str, handle: str, symbols: Sequence[str], place: str) -> str:
+        """Return the call of the Python function ``text`` on a tensor (if ``handle`` is not 0) and numbers."""
+        numbers = f"(int64_t[]){{{', '.join(symbols) or '0'}}}, {len(symbols)}"
+        return f"fx_by_python(&thread, {self.bound(self.callback(text))}, {handle}, {numbers}, &{place})"

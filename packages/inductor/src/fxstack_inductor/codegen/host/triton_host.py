@@ -8,166 +8,124 @@ kernel writes to the copy of an input, the copy is copied back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from fxstack_inductor import torch_compat
-from fxstack_inductor.codegen.host.python_host import HostProgram, HostWriter, identifier, shape_text
+from fxstack_inductor.codegen.host import records
+from fxstack_inductor.codegen.host.build import host_steps
+from fxstack_inductor.codegen.host.names import identifier
+from fxstack_inductor.codegen.host.program import DeviceFunction, HostProgram
+from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.triton.module import TritonKernel
-from fxstack_inductor.ir.nodes import Argument, Computed, ExternCall, Node
 from fxstack_inductor.runtime.layout import aligned
-from fxstack_inductor.schedule.plan import KernelStep, Plan
+from fxstack_inductor.schedule.plan import Plan
 
 ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A function of the host program: kernel ``kernel`` on device number ``device``."""
-
-    kernel: TritonKernel
-    device: int
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
-
-
-def device_program(plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
-    """Return the program; ``functions`` maps names of the plan's kernels to Triton kernels.
+def device_program(plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
+    """Return the program; ``kernels`` maps names of the plan's kernels to Triton kernels.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
     """
-    return DeviceHostWriter(plan, {}, boxed=boxed, triton=functions).run()
+    return TritonPrinter(host_steps(plan, device=True), {}, kernels=kernels).program(boxed=boxed)
 
 
 def interpreted_program(
-    plan: Plan, functions: Mapping[str, TritonKernel], *, boxed: bool = False
+    plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
 ) -> HostProgram:
     """Return the program for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
-    return InterpretedHostWriter(plan, {}, boxed=boxed, triton=functions).run()
+    return InterpretedPrinter(host_steps(plan, device=True), {}, kernels=kernels).program(boxed=boxed)
 
 
-def launches(plan: Plan, functions: Mapping[str, TritonKernel]) -> dict[str, Launch]:
-    """Return the launches that the host program makes, by name."""
-    found = (launch_of(step, functions) for step in plan.steps if isinstance(step, KernelStep))
-    return {launch.name: launch for launch in found}
-
-
-def launch_of(step: KernelStep, functions: Mapping[str, TritonKernel]) -> Launch:
-    """Return the launch of ``step``."""
-    return Launch(functions[step.kernel.name], _index(_written_by(step)))
-
-
-def _written_by(step: KernelStep) -> Node:
-    """Return one of the tensors that a launch writes to; a scatter writes to a tensor that it also reads."""
-    return (*step.stored, *(node for node in step.reads if node.name in step.kernel.written))[0]
-
-
-def _index(node: Node) -> int:
-    return node.device.index or 0
+def launches(steps: records.HostSteps) -> list[records.Launch]:
+    """Return the launches of a program."""
+    return [record for record in steps.records if isinstance(record, records.Launch)]
 
 
 @dataclass
-class DeviceHostWriter(HostWriter):
-    """The differences to the C host program: no arena of host memory, and launches instead of calls."""
+class TritonPrinter(PythonPrinter):
+    """The differences to the host program of C kernels."""
 
-    triton: Mapping[str, TritonKernel] = field(default_factory=dict)
+    kernels: Mapping[str, TritonKernel] = field(default_factory=dict)
+    launched: dict[str, DeviceFunction] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
     """Tensors whose addresses the program has already read."""
 
-    def run(self) -> HostProgram:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.constants["aligned"] = aligned
-        return super().run()
+        self.devices = sorted({record.device.index or 0 for record in launches(self.steps)})
 
-    @cached_property
-    def only_device(self) -> bool:
-        """Whether all launches go to one device, whose context is current while the program runs."""
-        steps = (step for step in self.plan.steps if isinstance(step, KernelStep))
-        return len({_index(_written_by(step)) for step in steps}) < 2
+    def program(self, *, boxed: bool) -> HostProgram:
+        return replace(super().program(boxed=boxed), launched=self.launched)
 
-    def _plan_arena(self) -> tuple[str, ...]:
-        return ()
+    def function(self, record: records.Launch, arguments: int) -> DeviceFunction:
+        """Return the function of a launch with this number of arguments."""
+        function = DeviceFunction(self.kernels[record.kernel.name], record.device.index or 0)
+        self.launched[function.name] = function
+        self.arguments[function.name] = arguments
+        return function
 
-    def _head(self) -> list[str]:
-        devices = sorted({_index(_written_by(s)) for s in self.plan.steps if isinstance(s, KernelStep)})
+    def head(self) -> None:
         self.constants["on_device"] = torch.cuda.device
-        if devices:
+        if self.devices:
             self.constants["current_stream"] = _current_stream
-        return [f"    stream{d} = current_stream({d})" for d in devices]
+        for device in self.devices:
+            self.line(f"stream{device} = current_stream({device})")
 
-    def _kernel(self, step: KernelStep) -> None:
-        for node in step.stored:
-            self._allocate(node)
-        nodes = {node.name: node for node in (*step.stored, *step.reads)}
-        pointers = [self._pointer(nodes[ref.name]) for ref in step.kernel.buffers]
-        launch = launch_of(step, self.triton)
-        sizes = [identifier(size) for size in launch.kernel.kernel.sizes]
-        self.arguments[launch.name] = len(pointers) + len(sizes)
-        grid = launch.kernel.tiling.grid
-        count = grid.as_int()
-        values = [str(grid) if count is None else str(count), *pointers, *sizes]
-        head = f"{launch.name}(record_{launch.name}, stream{launch.device}"
-        guard = "" if self.only_device else f"with on_device({launch.device}): "
-        self.line(f"{guard}{head}, {', '.join(values)})")
-        for changed in step.reads:
-            if changed.name in step.kernel.written and not isinstance(changed, Computed):
-                self._copy_back(identifier(changed.name))
+    def empty(self, record: records.Allocate) -> str:
+        layout = record.layout
+        return super().empty(record)[:-1] + f", device={self.constant(layout.device)})"
 
-    def _copy_back(self, own: str) -> None:
-        self.line(f"if p_{own} != {own}.data_ptr(): {own}.copy_(t_{own})")
+    def launch(self, record: records.Launch) -> None:
+        pointers = [self._pointer(buffer) for buffer in record.buffers]
+        sizes = [identifier(size) for size in self.kernels[record.kernel.name].kernel.sizes]
+        function = self.function(record, len(pointers) + len(sizes))
+        grid = function.kernel.tiling.grid
+        head = f"{function.name}(record_{function.name}, stream{function.device}"
+        # The context of a program's only device is current while the program runs.
+        guard = "" if len(self.devices) < 2 else f"with on_device({function.device}): "
+        self.line(f"{guard}{head}, {', '.join([str(grid), *pointers, *sizes])})")
+        for name in record.updated:
+            self.line(f"if p_{name} != {name}.data_ptr(): {name}.copy_(t_{name})")
 
-    def _pointer(self, node: Node) -> str:
-        """Return the name of ``node``'s address, read at its first use."""
-        own = identifier(node.name)
-        if isinstance(node, Argument):
-            return own
-        pointer = f"p_{own}"
-        if own not in self.pointed:
-            self.pointed.add(own)
-            self.line(f"{pointer} = {own}.data_ptr()")
-            if not isinstance(node, Computed):
+    def _pointer(self, buffer: records.Buffer) -> str:
+        """Return the name of the address of ``buffer``, read at its first use."""
+        name = buffer.name
+        if buffer.number:
+            return name
+        pointer = f"p_{name}"
+        if name not in self.pointed:
+            self.pointed.add(name)
+            self.line(f"{pointer} = {name}.data_ptr()")
+            if not buffer.aligned:
                 self.line(f"if {pointer} & {ALIGNMENT - 1}:")
-                self.line(f"    t_{own} = aligned({own}); {pointer} = t_{own}.data_ptr()")
+                self.line(f"    t_{name} = aligned({name}); {pointer} = t_{name}.data_ptr()")
         return pointer
 
-    def _draws(self, step: ExternCall) -> bool:  # noqa: ARG002 - it overrides
-        """Return False: no host function is linked into this program; CPU tensors are left to ATen."""
-        return False
-
-    def _raise_errors(self) -> None:
+    def raise_errors(self) -> None:
         """Check that every launch was accepted; the device's assertions check indices, as in eager."""
-        if self.arguments:
-            self.line("if error.value: raise_launch_error()")
-
-    def _allocate(self, node: Node) -> None:
-        layout = node.layout
-        dtype, device = self.constant(layout.dtype), self.constant(layout.device)
-        self.line(
-            f"{identifier(node.name)} = empty_strided({shape_text(layout.shape)}, "
-            f"{shape_text(layout.stride)}, dtype={dtype}, device={device})"
-        )
+        self.line("if error.value: raise_launch_error()")
 
 
 @dataclass
-class InterpretedHostWriter(DeviceHostWriter):
+class InterpretedPrinter(TritonPrinter):
     """Writes programs for Triton's interpreter, which takes tensors and has no streams."""
 
-    def _head(self) -> list[str]:
-        return []
+    def head(self) -> None:
+        """Do nothing: there are no streams."""
 
-    def _kernel(self, step: KernelStep) -> None:
-        for node in step.stored:
-            self._allocate(node)
-        launch = launch_of(step, self.triton)
-        names = [*(ref.name for ref in step.kernel.buffers), *launch.kernel.kernel.sizes]
-        self.arguments[launch.name] = len(names)
-        self.line(f"{launch.name}({', '.join(map(identifier, names))})")
+    def launch(self, record: records.Launch) -> None:
+        sizes = self.kernels[record.kernel.name].kernel.sizes
+        names = [*(buffer.name for buffer in record.buffers), *map(identifier, sizes)]
+        function = self.function(record, len(names))
+        self.line(f"{function.name}({', '.join(names)})")
 
-    def _raise_errors(self) -> None:
+    def raise_errors(self) -> None:
         """Do nothing: the interpreter raises by itself."""
 
 

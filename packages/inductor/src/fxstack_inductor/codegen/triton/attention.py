@@ -21,7 +21,7 @@ from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.ir.kernel import Check, IndexValue, Load, Store, Value, index_operands
+from fxstack_inductor.ir.kernel import Load, Store, Value, index_operands, with_expressions
 
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'
@@ -50,9 +50,7 @@ class AttentionWriter(KernelWriter):
 
     def function(self, name: str) -> str:
         {"forward": self._forward, "queries": self._queries, "keys": self._keys}[self.own.kind]()
-        args = [*self.pointers.values(), *self.kernel.sizes]
-        args += [f"{constant}: tl.constexpr" for constant in self.tiles.config.constants]
-        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+        return self.definition(name, self.tiles.config.constants)
 
     def _integer(self) -> str:
         """Return the integer type. Only tensors decide, because single scores have no buffer."""
@@ -85,15 +83,7 @@ class AttentionWriter(KernelWriter):
     def _on_tile(self, value: Value) -> Value:
         """Return ``value`` with the coordinate names that the code for single scores uses."""
         texts = self._tile_texts()
-        match value:
-            case Load(_, index):
-                return replace(value, index=index.subs(texts))
-            case IndexValue(expr):
-                return replace(value, expr=expr.subs(texts))
-            case Check(_, size):
-                return replace(value, size=size.subs(texts))
-            case _:
-                return value
+        return with_expressions(value, lambda expr: expr.subs(texts))
 
     def _address(self, index: Expr) -> tuple[str, str]:
         return f"{triton_index(index)} + zero", "inside"
@@ -109,17 +99,24 @@ class AttentionWriter(KernelWriter):
 
     # --- where a program is ----------------------------------------------------------------------
 
+    def _program(self, size: str, block: str, *before: str) -> None:
+        """Divide the programs by the tiles of ``block`` rows in ``size``."""
+        self.line(f"M = {triton_index(self.own.queries)}")
+        self.line(f"N = {triton_index(self.own.keys)}")
+        self.line("pid = tl.program_id(0)")
+        for text in (
+            *before,
+            f"tiles = tl.cdiv({size}, {block})",
+            "tile = pid % tiles",
+            "pid = pid // tiles",
+        ):
+            self.line(text)
+
     def _places(self) -> None:
         """Compute the rows of a program that iterates over keys."""
         own, integer = self.own, self._integer()
         sharing = own.group if own.packed else 1
-        self.line(f"M = {triton_index(own.queries)}")
-        self.line(f"N = {triton_index(own.keys)}")
-        self.line("pid = tl.program_id(0)")
-        self.line(f"rows = M * {sharing}")
-        self.line("tiles = tl.cdiv(rows, BM)")
-        self.line("tile = pid % tiles")
-        self.line("pid = pid // tiles")
+        self._program("rows", "BM", f"rows = M * {sharing}")
         if own.parts > 1:
             self.line(f"part = (pid % {own.parts}).to({integer})")
             self.line(f"pid = pid // {own.parts}")
@@ -138,26 +135,26 @@ class AttentionWriter(KernelWriter):
     def _fetch(self, name: str, role: str, letter: str) -> None:
         """Load a tile of rows ``letter`` of the tensor with ``role``."""
         wide = {"query": "d", "key": "d", "value": "e", "grad": "e"}.get(role)
-        inside = {"m": "valid", "n": "(n < N)"}[letter]
-        lanes = {letter: letter}
-        if letter == "m":
-            lanes["h"] = self._heads("")
-        if wide:
-            lanes = {**{k: f"{k}{ROW}" for k in (letter,)}, wide: f"{wide}{COLUMN}"}
-            if letter == "m":
-                lanes["h"] = self._heads(ROW)
-        index = self._index(self.roles[role].index, letter, wide, lanes)
-        mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
-        self.line(
-            f"{name} = tl.load({self.pointers[self.roles[role].buffer]} + ({index}), mask={mask}, other=0)"
-        )
+        load = self.roles[role]
+        index, mask = self._tile(load.index, letter, wide)
+        self.line(f"{name} = tl.load({self.pointers[load.buffer]} + ({index}), mask={mask}, other=0)")
 
-    def _index(self, index: Expr, letter: str, wide: str | None, lanes: dict[str, str]) -> str:
-        """Return an address of the tile's shape; axes that the index lacks are added times zero."""
+    def _tile(self, index: Expr, letter: str, wide: str | None) -> tuple[str, str]:
+        """Return the address and mask of a tile of rows ``letter``, each one number or along ``wide``.
+
+        The address has the tile's shape: axes that the index lacks are added times zero.
+        """
+        inside = {"m": "valid", "n": "(n < N)"}[letter]
+        lanes = {letter: f"{letter}{ROW}" if wide else letter}
+        if letter == "m":
+            lanes["h"] = self._heads(ROW if wide else "")
+        if wide:
+            lanes[wide] = f"{wide}{COLUMN}"
         text = triton_index(index.subs(self._texts(**lanes)))
         along = [lane for lane in (letter, wide) if lane]
         missing = [x for x in along if getattr(self.own.axes, x) not in index.variables]
-        return " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
+        address = " + ".join([text, *(f"{lanes[lane]} * 0" for lane in missing)])
+        return address, self._columns(f"{inside}{ROW}" if wide else inside, wide)
 
     def _columns(self, mask: str, letter: str | None) -> str:
         """Return ``mask``, restricted to elements within a row."""
@@ -168,14 +165,7 @@ class AttentionWriter(KernelWriter):
         return mask if whole else f"{mask} & ({letter} < {size}){COLUMN}"
 
     def _put(self, store: Store, value: str, letter: str, wide: str | None) -> None:
-        inside = {"m": "valid", "n": "(n < N)"}[letter]
-        lanes = {letter: f"{letter}{ROW}" if wide else letter}
-        if letter == "m":
-            lanes["h"] = self._heads(ROW if wide else "")
-        if wide:
-            lanes[wide] = f"{wide}{COLUMN}"
-        index = self._index(store.index, letter, wide, lanes)
-        mask = self._columns(f"{inside}{ROW}" if wide else inside, wide)
+        index, mask = self._tile(store.index, letter, wide)
         pointer = self.pointers[store.buffer]
         self.line(f"tl.store({pointer} + ({index}), ({value}).to({pointer}.dtype.element_ty), mask={mask})")
 
@@ -348,12 +338,7 @@ class AttentionWriter(KernelWriter):
 
     def _keys(self) -> None:
         own, integer = self.own, self._integer()
-        self.line(f"M = {triton_index(own.queries)}")
-        self.line(f"N = {triton_index(own.keys)}")
-        self.line("pid = tl.program_id(0)")
-        self.line("tiles = tl.cdiv(N, BN)")
-        self.line("tile = pid % tiles")
-        self.line("pid = pid // tiles")
+        self._program("N", "BN")
         shared = own.heads // own.group
         self.line(f"hk = (pid % {shared}).to({integer})")
         self.line(f"n = tile.to({integer}) * BN + tl.arange(0, BN).to({integer})")

@@ -36,9 +36,7 @@ class ProductWriter(KernelWriter):
         self._places()
         self._depth()
         self._elements()
-        args = [*self.pointers.values(), *self.kernel.sizes]
-        args += [f"{constant}: tl.constexpr" for constant in self.tiles.config.constants]
-        return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
+        return self.definition(name, self.tiles.config.constants)
 
     # --- where a program is ----------------------------------------------------------------------
 

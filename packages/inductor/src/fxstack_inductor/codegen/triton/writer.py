@@ -61,8 +61,6 @@ class KernelWriter:
         self.depth = 1
 
     def function(self, name: str) -> str:
-        args = [*self.pointers.values(), *self.kernel.sizes]
-        args += ["XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"]
         structures = {
             "flat": self._flat,
             "tiled": self._tiled,
@@ -70,6 +68,11 @@ class KernelWriter:
             "looped": self._looped,
         }
         structures[self.kind]()
+        return self.definition(name, ("XBLOCK", "RBLOCK"))
+
+    def definition(self, name: str, constants: Iterable[str]) -> str:
+        """Return the function with the lines written so far."""
+        args = [*self.pointers.values(), *self.kernel.sizes, *(f"{c}: tl.constexpr" for c in constants)]
         return "\n".join(["@triton.jit", f"def {name}({', '.join(args)}):", *self.lines])
 
     def line(self, text: str) -> None:
@@ -151,16 +154,16 @@ class KernelWriter:
             self._stores(self.facts.stores(stage + 1, inner=False))
 
     def _outer_values(self, stage: int, emitted: set[int]) -> None:
-        for k, value in enumerate(self.kernel.values):
-            ready = self.facts.stage[k] == stage and not self.facts.inner[k]
-            if ready and k not in emitted and not isinstance(value, Reduce):
+        for k in self.facts.ready(stage):
+            if k not in emitted:
                 self._value(k)
                 emitted.add(k)
 
     def _pass(self, reduces: list[int], stores: list[Store]) -> None:
-        roots = [a for k in reduces for a in self._reduce(k).args] + [s.value for s in stores]
-        outer = frozenset(k for k, inner in enumerate(self.facts.inner) if not inner)
-        needed = [k for k in self.facts.needed(roots, stop=outer) if k not in outer]
+        outer = self.facts.outer
+        needed = [
+            k for k in self.facts.needed(self.facts.roots(reduces, stores), stop=outer) if k not in outer
+        ]
         for k in reduces:
             self._declare(k)
         for k in needed:
@@ -314,11 +317,6 @@ class KernelWriter:
 
     # reductions
 
-    def _reduce(self, position: int) -> Reduce:
-        value = self.kernel.values[position]
-        assert isinstance(value, Reduce)
-        return value
-
     def _identity(self, op: str, dtype: torch.dtype) -> str:
         low, high = ("-inf", "inf") if dtype.is_floating_point else _limits(dtype)
         text = {
@@ -358,7 +356,7 @@ class KernelWriter:
         return f"tl.where(xmask & rmask, {tile}, tl.full([], {last}, {kind}))"
 
     def _declare(self, position: int) -> None:
-        reduce = self._reduce(position)
+        reduce = self.kernel.reduction(position)
         dtype = self.kernel.values[reduce.args[0]].dtype
         shape = "[XBLOCK, RBLOCK]"
         self.line(f"t{position} = tl.broadcast_to({self._identity(reduce.op, dtype)}, {shape})")
@@ -367,7 +365,7 @@ class KernelWriter:
             self.line(f"p{position} = tl.full({shape}, {last}, {kind})")
 
     def _accumulate(self, position: int) -> None:
-        reduce = self._reduce(position)
+        reduce = self.kernel.reduction(position)
         new = self._masked(reduce.args[0], reduce.op)
         if reduce.op.startswith("arg"):
             where = self._position(reduce.args[1])
@@ -386,7 +384,7 @@ class KernelWriter:
 
     def _finish(self, position: int, tile: str = "", positions: str = "") -> None:
         tile, positions = tile or f"t{position}", positions or f"p{position}"
-        op = self._reduce(position).op
+        op = self.kernel.reduction(position).op
         if op.startswith("arg"):
             self.line(f"best{position}, at{position} = tl.reduce(({tile}, {positions}), 1, _{op})")
             self.line(f"v{position} = at{position}[:, None].to(tl.int64)")
@@ -399,7 +397,7 @@ class KernelWriter:
             "any": "(tl.max({0}.to(tl.int32), 1) != 0)",
             "all": "(tl.min({0}.to(tl.int32), 1) != 0)",
         }[op].format(tile)
-        kind = triton_ops.TYPES[self._reduce(position).dtype]
+        kind = triton_ops.TYPES[self.kernel.reduction(position).dtype]
         self.line(f"v{position} = {text}[:, None].to({kind})")
 
     # stores

@@ -11,7 +11,7 @@ import torch
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import Body, Call, Node
 from fxstack_inductor.lower.context import Context
-from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, fold, like
 from fxstack_inductor.lower.promotion import promote
 from fxstack_inductor.lower.registry import Registry
 
@@ -20,10 +20,7 @@ rule = registry.rule
 
 
 def mul(*factors: Body) -> Body:
-    result = factors[0]
-    for factor in factors[1:]:
-        result = call("mul", result, factor)
-    return result
+    return fold("mul", factors)
 
 
 def add(a: Body, b: Body) -> Body:
@@ -89,28 +86,46 @@ def _gelu_tanh_backward(grad: Body, x: Body) -> Body:
     return mul(grad, add(left, right))
 
 
-@rule("silu.default")
-def silu(ctx: Context, x: Node) -> Node:
-    return floating(ctx, (x,), lambda a: call("div", a, add(like(a, 1), call("exp", call("neg", a)))))
+def _silu(x: Body) -> Body:
+    return call("div", x, add(like(x, 1), call("exp", call("neg", x))))
 
 
-@rule("silu_backward.default")
-def silu_backward(ctx: Context, grad: Node, x: Node) -> Node:
-    def body(g: Body, a: Body) -> Body:
-        s, one = call("sigmoid", a), like(a, 1)
-        return mul(g, mul(s, add(one, mul(a, sub(one, s)))))
-
-    return floating(ctx, (grad, x), body)
+def _silu_backward(grad: Body, x: Body) -> Body:
+    s, one = call("sigmoid", x), like(x, 1)
+    return mul(grad, mul(s, add(one, mul(x, sub(one, s)))))
 
 
-@rule("sigmoid_backward.default")
-def sigmoid_backward(ctx: Context, grad: Node, y: Node) -> Node:
-    return floating(ctx, (grad, y), lambda g, a: mul(mul(g, sub(like(a, 1), a)), a))
+def _clamped6(a: Body) -> Body:
+    shifted = add(a, like(a, 3))
+    return call("minimum", call("maximum", shifted, like(a, 0)), like(a, 6))
 
 
-@rule("tanh_backward.default")
-def tanh_backward(ctx: Context, grad: Node, y: Node) -> Node:
-    return floating(ctx, (grad, y), lambda g, a: mul(g, sub(like(a, 1), mul(a, a))))
+def _hardsigmoid_backward(grad: Body, x: Body) -> Body:
+    """Return the gradient with eager's constant 1/6, which is rounded to float32 for float64 as well."""
+    sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
+    inside = call("bitwise_and", compare("gt", x, like(x, -3)), compare("lt", x, like(x, 3)))
+    return select(inside, mul(grad, like(grad, sixth)), like(grad, 0))
+
+
+FUNCTIONS: dict[str, Callable[..., Body]] = {
+    "silu": _silu,
+    "silu_backward": _silu_backward,
+    "sigmoid_backward": lambda g, y: mul(mul(g, sub(like(y, 1), y)), y),
+    "tanh_backward": lambda g, y: mul(g, sub(like(y, 1), mul(y, y))),
+    "hardsigmoid": lambda x: call("div", _clamped6(x), like(x, 6)),
+    "hardsigmoid_backward": _hardsigmoid_backward,
+    "hardswish": lambda x: call("div", mul(x, _clamped6(x)), like(x, 6)),
+}
+"""Activations and gradients without parameters."""
+
+
+def _without_parameters(make: Callable[..., Body]) -> Callable[..., Node]:
+    return lambda ctx, *values: floating(ctx, values, make)
+
+
+for _name, _make in FUNCTIONS.items():
+    registry.add(f"{_name}.default", _without_parameters(_make))
+del _name, _make
 
 
 @rule("threshold_backward.default")
@@ -161,33 +176,6 @@ def hardtanh_backward(ctx: Context, grad: Node, x: Node, min_val: float, max_val
         return select(outside, like(g, 0), g)
 
     return floating(ctx, (grad, x), body)
-
-
-def _clamped6(a: Body) -> Body:
-    shifted = add(a, like(a, 3))
-    return call("minimum", call("maximum", shifted, like(a, 0)), like(a, 6))
-
-
-@rule("hardsigmoid.default")
-def hardsigmoid(ctx: Context, x: Node) -> Node:
-    return floating(ctx, (x,), lambda a: call("div", _clamped6(a), like(a, 6)))
-
-
-@rule("hardsigmoid_backward.default")
-def hardsigmoid_backward(ctx: Context, grad: Node, x: Node) -> Node:
-    """Lower the gradient with eager's constant 1/6, which is rounded to float32 for float64 as well."""
-    sixth = torch.tensor(1 / 6, dtype=torch.float32).item()
-
-    def body(g: Body, a: Body) -> Body:
-        inside = call("bitwise_and", compare("gt", a, like(a, -3)), compare("lt", a, like(a, 3)))
-        return select(inside, mul(g, like(g, sixth)), like(g, 0))
-
-    return floating(ctx, (grad, x), body)
-
-
-@rule("hardswish.default")
-def hardswish(ctx: Context, x: Node) -> Node:
-    return floating(ctx, (x,), lambda a: call("div", mul(a, _clamped6(a)), like(a, 6)))
 
 
 @rule("elu.default")

@@ -3,7 +3,8 @@
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import functools
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -70,6 +71,11 @@ def like(body: Body, value: float | HostScalar) -> Body:
     return constant(value, body.dtype)
 
 
+def fold(op: str, values: Iterable[Body]) -> Body:
+    """Return ``op`` of all values, from left to right."""
+    return functools.reduce(lambda a, b: call(op, a, b), values)
+
+
 @rule("copy.default")
 def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
     """Return the contents of ``x`` after ``x.copy_(source)``."""
@@ -79,93 +85,64 @@ def copy(ctx: Context, x: Node, source: Node, non_blocking: bool = False) -> Nod
 
 # --- unary --------------------------------------------------------------------------------------------
 
-SAME_UNARY = ["neg", "bitwise_not"]
-ROUNDING = ["floor", "ceil", "trunc", "round"]
+
+def _same(a: Body) -> Body:
+    return a
 
 
-def _float_unary(op: str) -> Callable[[Context, Node], Node]:
-    def lower(ctx: Context, x: Node) -> Node:
-        dtype = float_dtype(promote(x))
-        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
-
-    return lower
+def _is_infinite(a: Body) -> Body:
+    if not a.dtype.is_floating_point:
+        return Const(False, BOOL)
+    return call("eq", call("abs", a), like(a, float("inf")), dtype=BOOL)
 
 
-def _same_unary(op: str) -> Callable[[Context, Node], Node]:
-    def lower(ctx: Context, x: Node) -> Node:
-        dtype = promote(x)
-        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
-
-    return lower
+def truth(a: Body) -> Body:
+    """Return whether ``a`` is not zero."""
+    return a if a.dtype is BOOL else call("ne", a, like(a, 0), dtype=BOOL)
 
 
-def _rounding(op: str) -> Callable[[Context, Node], Node]:
-    def lower(ctx: Context, x: Node) -> Node:
-        dtype = promote(x)
-        if not dtype.is_floating_point:
-            return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
-        return elementwise(ctx, (x,), dtype, dtype, lambda a: call(op, a))
+def _operation(op: str) -> Callable[[Body], Body]:
+    return lambda a: call(op, a)
+
+
+def _rounding(op: str) -> Callable[[Body], Body]:
+    return lambda a: call(op, a) if a.dtype.is_floating_point else a
+
+
+UNARY: dict[str, Callable[[Body], Body]] = {
+    **{op: _operation(op) for op in ("neg", "bitwise_not", "relu")},
+    **{op: _rounding(op) for op in ("floor", "ceil", "trunc", "round")},
+    **dict.fromkeys(("clone", "alias_copy", "detach_copy", "lift_fresh_copy"), _same),
+    **dict.fromkeys(("sign", "sgn"), lambda a: a if a.dtype is BOOL else call("sign", a)),
+    "abs": lambda a: a if a.dtype in {BOOL, torch.uint8} else call("abs", a),
+    "square": lambda a: call("mul", a, a),
+}
+"""Functions of one tensor with a result of its dtype."""
+TESTS: dict[str, Callable[[Body], Body]] = {
+    "isnan": lambda a: call("ne", a, a, dtype=BOOL),
+    "isinf": _is_infinite,
+    "logical_not": lambda a: call("eq", a, like(a, 0), dtype=BOOL),
+}
+"""Functions of one tensor with a boolean result."""
+
+
+def _unary(
+    make: Callable[[Body], Body], *, floating: bool = False, result: torch.dtype | None = None
+) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
+        dtype = float_dtype(promote(x)) if floating else promote(x)
+        return elementwise(ctx, (x,), dtype, result or dtype, make)
 
     return lower
 
 
 for _name in FLOAT_UNARY:
-    registry.add(f"{_name}.default", _float_unary(_name))
-for _name in SAME_UNARY:
-    registry.add(f"{_name}.default", _same_unary(_name))
-for _name in ROUNDING:
-    registry.add(f"{_name}.default", _rounding(_name))
-
-
-@rule("abs.default")
-def abs_(ctx: Context, x: Node) -> Node:
-    dtype = promote(x)
-    unsigned = dtype in (torch.bool, torch.uint8)
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: a if unsigned else call("abs", a))
-
-
-@rule("sign.default", "sgn.default")
-def sign(ctx: Context, x: Node) -> Node:
-    dtype = promote(x)
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: a if dtype is BOOL else call("sign", a))
-
-
-@rule("square.default")
-def square(ctx: Context, x: Node) -> Node:
-    dtype = promote(x)
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: call("mul", a, a))
-
-
-@rule("isnan.default")
-def isnan(ctx: Context, x: Node) -> Node:
-    return elementwise(ctx, (x,), promote(x), BOOL, lambda a: call("ne", a, a, dtype=BOOL))
-
-
-@rule("isinf.default")
-def isinf(ctx: Context, x: Node) -> Node:
-    def body(a: Body) -> Body:
-        if not a.dtype.is_floating_point:
-            return Const(False, BOOL)
-        return call("eq", call("abs", a), like(a, float("inf")), dtype=BOOL)
-
-    return elementwise(ctx, (x,), promote(x), BOOL, body)
-
-
-@rule("logical_not.default")
-def logical_not(ctx: Context, x: Node) -> Node:
-    return elementwise(ctx, (x,), promote(x), BOOL, lambda a: call("eq", a, like(a, 0), dtype=BOOL))
-
-
-@rule("relu.default")
-def relu(ctx: Context, x: Node) -> Node:
-    dtype = promote(x)
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: call("relu", a))
-
-
-@rule("clone.default", "alias_copy.default", "detach_copy.default", "lift_fresh_copy.default")
-def clone(ctx: Context, x: Node, *, memory_format: object = None) -> Node:
-    dtype = promote(x)
-    return elementwise(ctx, (x,), dtype, dtype, lambda a: a)
+    registry.add(f"{_name}.default", _unary(_operation(_name), floating=True))
+for _name, _make in UNARY.items():
+    registry.add(f"{_name}.default", _unary(_make))
+for _name, _make in TESTS.items():
+    registry.add(f"{_name}.default", _unary(_make, result=BOOL))
+del _name, _make
 
 
 @rule("_to_copy.default")
@@ -338,9 +315,6 @@ def _comparison(op: str) -> Callable[..., Node]:
 
 
 def _logical(op: str) -> Callable[..., Node]:
-    def truth(a: Body) -> Body:
-        return a if a.dtype is BOOL else call("ne", a, like(a, 0), dtype=BOOL)
-
     def lower(ctx: Context, x: Node, y: Node) -> Node:
         dtype = promote(x, y)
         return elementwise(ctx, (x, y), dtype, BOOL, lambda a, b: call(op, truth(a), truth(b)))
@@ -416,28 +390,23 @@ def clamp_max(ctx: Context, x: Node, max: TensorOrScalar) -> Node:
     return clamp(ctx, x, None, max)
 
 
-@rule("addcmul.default")
-def addcmul(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
-    dtype = promote(x, y, z)
+def _added(op: str) -> Callable[..., Node]:
+    def lower(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
+        dtype = promote(x, y, z)
+        if op == "div" and not dtype.is_floating_point:
+            raise NotLowered("addcdiv of integers")
 
-    def body(a: Body, b: Body, c: Body) -> Body:
-        scaled = b if value == 1 else call("mul", like(b, value), b)
-        return call("add", a, call("mul", scaled, c))
+        def body(a: Body, b: Body, c: Body) -> Body:
+            scaled = b if value == 1 else call("mul", like(b, value), b)
+            return call("add", a, call(op, scaled, c))
 
-    return elementwise(ctx, (x, y, z), dtype, dtype, body)
+        return elementwise(ctx, (x, y, z), dtype, dtype, body)
+
+    return lower
 
 
-@rule("addcdiv.default")
-def addcdiv(ctx: Context, x: Node, y: Node, z: Node, *, value: float = 1) -> Node:
-    dtype = promote(x, y, z)
-    if not dtype.is_floating_point:
-        raise NotLowered("addcdiv of integers")
-
-    def body(a: Body, b: Body, c: Body) -> Body:
-        scaled = b if value == 1 else call("mul", like(b, value), b)
-        return call("add", a, call("div", scaled, c))
-
-    return elementwise(ctx, (x, y, z), dtype, dtype, body)
+registry.add("addcmul.default", _added("mul"))
+registry.add("addcdiv.default", _added("div"))
 
 
 @rule("lerp.Scalar")

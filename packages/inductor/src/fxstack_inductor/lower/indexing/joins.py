@@ -9,24 +9,13 @@ from typing import Any
 import torch
 
 from fxstack_inductor.errors import NotLowered
-from fxstack_inductor.ir.expr import ONE, ZERO, Expr, as_expr, floordiv, mod
+from fxstack_inductor.ir.expr import ZERO, Expr, as_expr, floordiv, mod
 from fxstack_inductor.ir.expr_forms import decided
-from fxstack_inductor.ir.nodes import (
-    Body,
-    Call,
-    Const,
-    Coord,
-    Index,
-    Indirect,
-    Masked,
-    Node,
-    Pointwise,
-    value_dtype,
-)
+from fxstack_inductor.ir.nodes import Body, Call, Const, Coord, Index, Indirect, Masked, Node, value_dtype
 from fxstack_inductor.lower.context import Context, broadcast_coords, broadcast_shapes, cast, number, read
-from fxstack_inductor.lower.elementwise.pointwise import BOOL, REGISTER_DTYPES
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, fold
 from fxstack_inductor.lower.indexing.affine import place
-from fxstack_inductor.lower.indexing.views import slice_start, wrap
+from fxstack_inductor.lower.indexing.views import selected, slice_start, wrap
 from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
@@ -47,12 +36,7 @@ def compare_index(op: str, left: Expr | int, right: Expr | int) -> Body:
 def both(conditions: Sequence[Body]) -> Body:
     """Return the conjunction of one or more conditions."""
     open_ = [c for c in conditions if c != Const(True, BOOL)]
-    if not open_:
-        return Const(True, BOOL)
-    result = open_[0]
-    for condition in open_[1:]:
-        result = Call("bitwise_and", (result, condition), BOOL)
-    return result
+    return fold("bitwise_and", open_) if open_ else Const(True, BOOL)
 
 
 def masked(condition: Body, body: Body, other: Const) -> Body:
@@ -168,12 +152,7 @@ def repeat(ctx: Context, x: Node, repeats: Sequence[Any]) -> Node:
 @rule("select_scatter.default")
 def select_scatter(ctx: Context, x: Node, src: Node, dim: int, index: object) -> Node:
     at = wrap(dim, len(x.shape))
-    position = ctx.size(index)
-    low, high = position.bounds()
-    if high is not None and high < 0:
-        position = position + x.shape[at]
-    elif low is None or low < 0:
-        raise NotLowered("selection that may be negative")
+    position = selected(x.shape[at], ctx.size(index))
     register = value_dtype(x.dtype)
 
     def body(i: Sequence[Expr]) -> Body:
@@ -324,6 +303,3 @@ def index_tensor(ctx: Context, x: Node, indices: Sequence[Node | None]) -> Node:
     require_elements(x)
     places = Places(x, indices)
     return ctx.pointwise(places.shape, x.dtype, lambda index: read(x, places.coords(index, place)))
-
-
-__all__ = ["ONE", "REGISTER_DTYPES", "Pointwise", "registry"]

@@ -17,7 +17,7 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import Expr, as_expr, extremum, floordiv
 from fxstack_inductor.ir.nodes import Body, Node
 from fxstack_inductor.lower.context import Context, read
-from fxstack_inductor.lower.elementwise.pointwise import call
+from fxstack_inductor.lower.elementwise.pointwise import fold
 from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
@@ -70,14 +70,12 @@ def _nearest_backward(rank: int) -> Callable[..., Node]:
         if len(offsets) > MAX_POSITIONS or not grad.dtype.is_floating_point:
             raise NotLowered("interpolation by a large factor")
 
+        def value(index: Sequence[Expr], offset: Sequence[int]) -> Body:
+            at = [i * f + o for i, f, o in zip(index[-rank:], factors, offset, strict=True)]
+            return read(grad, [*index[:-rank], *at])
+
         def body(index: Sequence[Expr]) -> Body:
-            total: Body | None = None
-            for offset in offsets:
-                at = [i * f + o for i, f, o in zip(index[-rank:], factors, offset, strict=True)]
-                value = read(grad, [*index[:-rank], *at])
-                total = value if total is None else call("add", total, value)
-            assert total is not None
-            return total
+            return fold("add", (value(index, offset) for offset in offsets))
 
         return ctx.pointwise(shape, grad.dtype, body)
 

@@ -3,7 +3,7 @@
 # ruff: noqa: ARG001, PLR0917 - a rule has its operator's signature
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxstack_inductor.errors import NotLowered
@@ -21,6 +21,12 @@ def wrap(dim: int, rank: int) -> int:
     if not -rank <= dim < rank:
         raise NotLowered(f"dimension {dim} of {rank}")
     return dim % rank
+
+
+def spread_out(rank: int, places: Iterable[int], values: Iterable[Expr], other: Expr = ZERO) -> list[Expr]:
+    """Return a list of ``rank`` expressions with ``values`` at ``places`` and ``other`` elsewhere."""
+    found = dict(zip(places, values, strict=True))
+    return [found.get(k, other) for k in range(rank)]
 
 
 @rule("alias.default", "detach.default", "lift_fresh.default", "lift.default")
@@ -65,14 +71,8 @@ def squeeze(ctx: Context, x: Node, dims: int | Sequence[int] | None = None) -> N
         given = [dims] if isinstance(dims, int) else dims
         chosen = {wrap(d, len(x.shape)) for d in given}
     keep = [k for k, size in enumerate(x.shape) if not (k in chosen and size == 1)]
-
-    def coords(index: Sequence[Expr]) -> list[Expr]:
-        result = [ZERO] * len(x.shape)
-        for position, k in enumerate(keep):
-            result[k] = index[position]
-        return result
-
-    return ctx.view(x, [x.shape[k] for k in keep], coords)
+    rank = len(x.shape)
+    return ctx.view(x, [x.shape[k] for k in keep], lambda index: spread_out(rank, keep, index))
 
 
 @rule("expand.default")
@@ -167,12 +167,13 @@ def slice_(
 ) -> Node:
     at = wrap(dim, len(x.shape))
     size = ctx.sizes()[at]
-    begin = slice_start(x.shape[at], start, size)
+    return _part(ctx, x, at, slice_start(x.shape[at], start, size), size, step)
 
-    def coords(index: Sequence[Expr]) -> list[Expr]:
-        return [begin + i * step if k == at else i for k, i in enumerate(index)]
 
-    return ctx.view(x, [*x.shape[:at], size, *x.shape[at + 1 :]], coords)
+def _part(ctx: Context, x: Node, at: int, begin: Expr, size: Expr, step: int = 1) -> Node:
+    """Return ``size`` slices of ``x`` in dimension ``at``: every ``step``-th from ``begin`` on."""
+    shape = [*x.shape[:at], size, *x.shape[at + 1 :]]
+    return ctx.view(x, shape, lambda index: [begin + i * step if k == at else i for k, i in enumerate(index)])
 
 
 def slice_start(size: Expr, start: Expr | int | None, taken: Expr) -> Expr:
@@ -191,15 +192,20 @@ def slice_start(size: Expr, start: Expr | int | None, taken: Expr) -> Expr:
     raise NotLowered(f"slice from {start}, which may be negative, of a dimension of {size}")
 
 
+def selected(size: Expr, index: Expr) -> Expr:
+    """Return the position in a dimension of ``size`` that ``index`` means."""
+    low, high = index.bounds()
+    if high is not None and high < 0:
+        return index + size
+    if low is None or low < 0:
+        raise NotLowered(f"selection at {index}, which may be negative")
+    return index
+
+
 @rule("select.int")
 def select(ctx: Context, x: Node, dim: int, index: Expr | int) -> Node:
     at = wrap(dim, len(x.shape))
-    position = as_expr(index)
-    low, high = position.bounds()
-    if high is not None and high < 0:
-        position = position + x.shape[at]
-    elif low is None or low < 0:
-        raise NotLowered(f"selection at {index}, which may be negative")
+    position = selected(x.shape[at], as_expr(index))
     shape = [*x.shape[:at], *x.shape[at + 1 :]]
     return ctx.view(x, shape, lambda i: [*i[:at], position, *i[at:]])
 
@@ -221,11 +227,6 @@ def split_with_sizes(ctx: Context, x: Node, sizes: Sequence[Any], dim: int = 0) 
     return tuple(parts)
 
 
-def _part(ctx: Context, x: Node, at: int, begin: Expr, extent: Expr) -> Node:
-    shape = [*x.shape[:at], extent, *x.shape[at + 1 :]]
-    return ctx.view(x, shape, lambda index: [begin + i if k == at else i for k, i in enumerate(index)])
-
-
 @rule("unbind.int")
 def unbind(ctx: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
     count = x.shape[wrap(dim, len(x.shape))].as_int()
@@ -240,11 +241,7 @@ def diagonal(ctx: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 
     rest = [k for k in range(len(x.shape)) if k not in (a, b)]
 
     def coords(index: Sequence[Expr]) -> list[Expr]:
-        result = [ZERO] * len(x.shape)
-        for position, k in enumerate(rest):
-            result[k] = index[position]
-        result[a] = index[-1] + max(-offset, 0)
-        result[b] = index[-1] + max(offset, 0)
-        return result
+        both = (index[-1] + max(-offset, 0), index[-1] + max(offset, 0))
+        return spread_out(len(x.shape), (*rest, a, b), (*index[:-1], *both))
 
     return ctx.view(x, ctx.sizes(), coords)

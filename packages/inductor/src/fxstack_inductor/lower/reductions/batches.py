@@ -17,7 +17,7 @@ from fxstack_inductor.ir.nodes import Body, Node, value_dtype
 from fxstack_inductor.lower.context import Context, cast, number, read
 from fxstack_inductor.lower.elementwise.pointwise import call, like
 from fxstack_inductor.lower.indexing.views import reshape_coords
-from fxstack_inductor.lower.reductions.normalisation import apply, require_floating
+from fxstack_inductor.lower.reductions.normalisation import apply, converted, require_floating
 from fxstack_inductor.lower.reductions.reductions import drop, moments, number_of
 from fxstack_inductor.lower.registry import Registry, Updates
 
@@ -92,10 +92,6 @@ class _Statistics:
         return apply(self.ctx, self.dtype, running.dtype, body, running, value)
 
 
-def _converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
-
-
 def _train(
     ctx: Context, x: Node, weight: Node | None, bias: Node | None, eps: float
 ) -> tuple[_Statistics, tuple[Node, Node, Node]]:
@@ -103,7 +99,7 @@ def _train(
     found = _Statistics(ctx, x)
     rstd = found.rstd(eps)
     out = _scaled(ctx, x, found.mean, rstd, weight, bias)
-    return found, (out, _converted(ctx, found.mean, stored), _converted(ctx, rstd, stored))
+    return found, (out, converted(ctx, found.mean, stored), converted(ctx, rstd, stored))
 
 
 @rule("native_batch_norm.default")
@@ -124,12 +120,12 @@ def batch_norm(
             raise NotLowered("evaluation without statistics")
         return evaluated(ctx, x, weight, bias, running_mean, running_var, momentum, eps)
     found, results = _train(ctx, x, weight, bias, eps)
-    changes = []
-    if running_mean is not None:
-        changes.append((3, found.updated(running_mean, momentum, variance=False)))
-    if running_var is not None:
-        changes.append((4, found.updated(running_var, momentum, variance=True)))
-    return Updates(results, tuple(changes)) if changes else results
+    changes = tuple(
+        (position, found.updated(running, momentum, variance=position == 4))
+        for position, running in ((3, running_mean), (4, running_var))
+        if running is not None
+    )
+    return Updates(results, changes) if changes else results
 
 
 @rule("_native_batch_norm_legit.no_stats")
@@ -220,5 +216,5 @@ def group_norm(
     normal = ctx.pointwise(shape, x.dtype, body)
     out = ctx.view(normal, x.shape, lambda index: reshape_coords(shape, x.shape, index))
     stored = ctx.value[1].dtype
-    mean = _converted(ctx, drop(ctx, center, (2, 3)), stored)
-    return out, mean, _converted(ctx, drop(ctx, rstd, (2, 3)), stored)
+    mean = converted(ctx, drop(ctx, center, (2, 3)), stored)
+    return out, mean, converted(ctx, drop(ctx, rstd, (2, 3)), stored)

@@ -48,38 +48,45 @@ def safe_softmax(ctx: Context, x: Node, dim: int, dtype: torch.dtype | None = No
     return apply(ctx, register, x.dtype, body, plain, top)
 
 
-@rule("_softmax.default")
-def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
+def _below_maximum(
+    ctx: Context, x: Node, dim: int, make: Callable[[Body], Body]
+) -> tuple[Node, tuple[int, ...]]:
+    """Return ``make`` of the elements minus their maximum over ``dim``, and the reduced dimensions."""
     dtype = require_floating(x)
     if not x.shape or any(size == 0 for size in x.shape):
         raise NotLowered("softmax of nothing")
     dims = normalise_dims(x, dim)
-    result = torch.float32 if half_to_float else x.dtype
     top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
-    exp = apply(ctx, dtype, dtype, lambda a, m: call("exp", call("sub", a, m)), x, top)
-    total = reduce(ctx, exp, dims, "sum", dtype, keepdim=True)
-    return apply(ctx, dtype, result, lambda e, s: call("div", e, s), exp, total)
+    return apply(ctx, dtype, dtype, lambda a, m: make(call("sub", a, m)), x, top), dims
+
+
+@rule("_softmax.default")
+def softmax(ctx: Context, x: Node, dim: int, half_to_float: bool = False) -> Node:
+    exp, dims = _below_maximum(ctx, x, dim, lambda a: call("exp", a))
+    total = reduce(ctx, exp, dims, "sum", exp.dtype, keepdim=True)
+    result = torch.float32 if half_to_float else x.dtype
+    return apply(ctx, exp.dtype, result, lambda e, s: call("div", e, s), exp, total)
 
 
 @rule("_log_softmax.default")
 def log_softmax(ctx: Context, x: Node, dim: int, half_to_float: bool) -> Node:
-    dtype = require_floating(x)
-    if not x.shape or any(size == 0 for size in x.shape):
-        raise NotLowered("softmax of nothing")
-    dims = normalise_dims(x, dim)
+    shifted, dims = _below_maximum(ctx, x, dim, lambda a: a)
+    total = reduce(ctx, shifted, dims, "sum", shifted.dtype, lambda a: call("exp", a), keepdim=True)
     result = torch.float32 if half_to_float else x.dtype
-    top = reduce(ctx, x, dims, "max", dtype, keepdim=True)
-    shifted = apply(ctx, dtype, dtype, lambda a, m: call("sub", a, m), x, top)
-    total = reduce(ctx, shifted, dims, "sum", dtype, lambda a: call("exp", a), keepdim=True)
-    return apply(ctx, dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
+    return apply(ctx, shifted.dtype, result, lambda a, s: call("sub", a, call("log", s)), shifted, total)
+
+
+def _dot(ctx: Context, a: Node, b: Node, dims: tuple[int, ...], dtype: torch.dtype) -> Node:
+    """Return the sum of ``a * b`` over ``dims``, which stay."""
+    products = apply(ctx, dtype, dtype, lambda x, y: call("mul", x, y), a, b)
+    return reduce(ctx, products, dims, "sum", dtype, keepdim=True)
 
 
 @rule("_softmax_backward_data.default")
 def softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input_dtype: torch.dtype) -> Node:
     dtype = require_floating(grad)
     dims = normalise_dims(grad, dim)
-    product_ = apply(ctx, dtype, dtype, lambda g, y: call("mul", g, y), grad, output)
-    total = reduce(ctx, product_, dims, "sum", dtype, keepdim=True)
+    total = _dot(ctx, grad, output, dims, dtype)
     # (g - s) * y, as in eager: g * y - s * y would cancel most digits where the gradient is nearly constant.
     return apply(
         ctx, dtype, input_dtype, lambda g, y, s: call("mul", call("sub", g, s), y), grad, output, total
@@ -106,6 +113,8 @@ def log_softmax_backward(ctx: Context, grad: Node, output: Node, dim: int, input
 
 
 def _inner_dims(x: Node, normalized_shape: Sequence[object]) -> tuple[int, ...]:
+    if any(size == 0 for size in x.shape):
+        raise NotLowered("normalisation of nothing")
     rank = len(x.shape)
     return tuple(range(rank - len(normalized_shape), rank))
 
@@ -121,8 +130,6 @@ def layer_norm(
 ) -> tuple[Node, Node, Node]:
     dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
-    if any(size == 0 for size in x.shape):
-        raise NotLowered("normalisation of nothing")
     stat_dtype = ctx.value[1].dtype
     center, rstd = _statistics(ctx, x, dims, eps)
     affine = [p for p in (weight, bias) if p is not None]
@@ -135,7 +142,7 @@ def layer_norm(
         return result if bias is None else call("add", result, rest.pop(0))
 
     out = apply(ctx, dtype, x.dtype, body, x, center, rstd, *affine)
-    return out, _as(ctx, center, stat_dtype), _as(ctx, rstd, stat_dtype)
+    return out, converted(ctx, center, stat_dtype), converted(ctx, rstd, stat_dtype)
 
 
 def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tuple[Node, Node]:
@@ -149,7 +156,7 @@ def _statistics(ctx: Context, x: Node, dims: tuple[int, ...], eps: float) -> tup
     return center, apply(ctx, dtype, dtype, body, squares)
 
 
-def _as(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
+def converted(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
     return x if x.dtype == dtype else apply(ctx, value_dtype(dtype), dtype, lambda a: a, x)
 
 
@@ -167,8 +174,6 @@ def layer_norm_backward(
 ) -> tuple[Node | None, Node | None, Node | None]:
     dtype = require_floating(x)
     dims = _inner_dims(x, normalized_shape)
-    if any(size == 0 for size in x.shape):
-        raise NotLowered("normalisation of nothing")
     outer = tuple(k for k in range(len(x.shape)) if k not in dims)
     xhat = apply(ctx, dtype, dtype, lambda a, m, r: call("mul", call("sub", a, m), r), x, mean, rstd)
     grad_x = grad_weight = grad_bias = None
@@ -191,8 +196,7 @@ def _layer_norm_input_gradient(
     if weight is not None:
         g = apply(ctx, dtype, dtype, lambda a, w: call("mul", a, w), grad, weight)
     g_sum = reduce(ctx, g, dims, "sum", dtype, keepdim=True)
-    along = apply(ctx, dtype, dtype, lambda a, h: call("mul", a, h), g, xhat)
-    along_sum = reduce(ctx, along, dims, "sum", dtype, keepdim=True)
+    along_sum = _dot(ctx, g, xhat, dims, dtype)
 
     def body(a: Body, h: Body, r: Body, s: Body, t: Body) -> Body:
         centered = call("sub", a, call("div", s, count))

@@ -12,8 +12,8 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, product
 from fxstack_inductor.ir.nodes import Body, Call, Const, Index, Node, value_dtype
 from fxstack_inductor.lower.context import Context, cast, read
-from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like
-from fxstack_inductor.lower.indexing.views import squeeze, wrap
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, elementwise, like, truth
+from fxstack_inductor.lower.indexing.views import spread_out, squeeze, wrap
 from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
@@ -46,12 +46,7 @@ def reduce(
     kept = [k for k in range(len(x.shape)) if k not in dims]
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
-        coords = [ZERO] * len(x.shape)
-        for position, k in enumerate(kept):
-            coords[k] = index[position]
-        for position, k in enumerate(dims):
-            coords[k] = reduced[position]
-        return make(read(x, coords))
+        return make(read(x, spread_out(len(x.shape), (*kept, *dims), (*index, *reduced))))
 
     shape = [x.shape[k] for k in kept]
     node = ctx.reduction(op, shape, [x.shape[k] for k in dims], dtype, body)
@@ -61,9 +56,7 @@ def reduce(
 def unreduce(ctx: Context, x: Node, dims: tuple[int, ...], rank: int) -> Node:
     """Insert dimensions of size 1 where ``dims`` were reduced."""
     kept = [k for k in range(rank) if k not in dims]
-    shape = [ONE] * rank
-    for position, k in enumerate(kept):
-        shape[k] = x.shape[position]
+    shape = spread_out(rank, kept, x.shape, ONE)
     return ctx.view(x, shape, lambda index: [index[k] for k in kept])
 
 
@@ -85,29 +78,22 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.int64 if _integral(dtype) else dtype
 
 
-@rule("sum.dim_IntList", "sum.default")
-def sum_(
-    ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Node:
-    result = _accumulator(x.dtype) if dtype is None else dtype
-    dims = normalise_dims(x, dim)
-    return reduce(ctx, x, dims, "sum", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
+def _total(op: str) -> Callable[..., Node]:
+    def lower(
+        ctx: Context, x: Node, dim: object = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Node:
+        result = _accumulator(x.dtype) if dtype is None else dtype
+        dims = normalise_dims(x, dim)
+        return reduce(ctx, x, dims, op, result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
+
+    return lower
 
 
-@rule("prod.default")
-def prod(ctx: Context, x: Node, *, dtype: torch.dtype | None = None) -> Node:
-    result = _accumulator(x.dtype) if dtype is None else dtype
-    dims = normalise_dims(x, None)
-    return reduce(ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)))
-
-
-@rule("prod.dim_int")
-def prod_dim(
-    ctx: Context, x: Node, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Node:
-    result = _accumulator(x.dtype) if dtype is None else dtype
-    dims = normalise_dims(x, dim)
-    return reduce(ctx, x, dims, "prod", result, lambda a: cast(a, value_dtype(result)), keepdim=keepdim)
+sum_ = _total("sum")
+for _overload in ("sum.dim_IntList", "sum.default"):
+    registry.add(_overload, sum_)
+for _overload in ("prod.default", "prod.dim_int"):
+    registry.add(_overload, _total("prod"))
 
 
 @rule("mean.dim", "mean.default")
@@ -116,21 +102,15 @@ def mean(
 ) -> Node:
     result = x.dtype if dtype is None else dtype
     dims = normalise_dims(x, dim)
-    total = sum_(ctx, x, dims or None, keepdim, dtype=_wide(result)) if x.shape else _scalar(ctx, x, result)
-    count = _count(x, dims)
-    register = value_dtype(result)
+    count, register = _count(x, dims), value_dtype(result)
+    # A sum that feeds further arithmetic is not rounded to a narrower dtype.
+    if x.shape:
+        total = sum_(ctx, x, dims or None, keepdim, dtype=register)
+    else:
+        total = elementwise(ctx, (x,), register, register, lambda a: a)
     return elementwise(
         ctx, (total,), total.dtype, result, lambda a: call("div", a, number_of(count, register))
     )
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the register dtype: a sum that feeds further arithmetic is not rounded to a narrower dtype."""
-    return value_dtype(dtype)
-
-
-def _scalar(ctx: Context, x: Node, dtype: torch.dtype) -> Node:
-    return elementwise(ctx, (x,), value_dtype(dtype), value_dtype(dtype), lambda a: a)
 
 
 def _extreme(op: str) -> Callable[..., Node]:
@@ -156,12 +136,7 @@ def _truth(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: Node, dim: object = None, keepdim: bool = False) -> Node:
         if x.dtype is torch.uint8:
             raise NotLowered("any/all of uint8 gives uint8")
-        dims = () if not x.shape else normalise_dims(x, dim)
-
-        def nonzero(a: Body) -> Body:
-            return a if a.dtype is BOOL else call("ne", a, like(a, 0), dtype=BOOL)
-
-        return reduce(ctx, x, dims, op, BOOL, nonzero, keepdim=keepdim)
+        return reduce(ctx, x, normalise_dims(x, dim), op, BOOL, truth, keepdim=keepdim)
 
     return lower
 
@@ -305,15 +280,11 @@ def _position(
     dtype = torch.int32 if high is not None and high < _INT32_LIMIT else torch.int64
 
     def body(index: Sequence[Expr], reduced: Sequence[Expr]) -> Body:
-        coords, flat = [ZERO] * len(x.shape), ZERO
-        for position, k in enumerate(kept):
-            coords[k] = index[position]
-        places = list(coords)
+        rank, flat = len(x.shape), ZERO
         for position, k in enumerate(dims):
-            coords[k] = reduced[position]
             flat = flat * x.shape[k] + reduced[position]
-        value = read(x, coords)
-        found = call("eq", value, read(top, places), dtype=BOOL)
+        value = read(x, spread_out(rank, (*kept, *dims), (*index, *reduced)))
+        found = call("eq", value, read(top, spread_out(rank, kept, index)), dtype=BOOL)
         if x.dtype.is_floating_point:
             found = call("bitwise_or", found, call("ne", value, value, dtype=BOOL))
         last = torch.iinfo(dtype).max
@@ -328,13 +299,18 @@ def _position(
 _INT32_LIMIT = 2**31 - 1
 
 
+def _positioned(x: Node, dim: int | None) -> tuple[int, ...]:
+    """Return the dimensions in which positions are wanted."""
+    if not x.shape:
+        raise NotLowered("arg-reduction of a scalar")
+    dims = normalise_dims(x, dim)
+    _require_elements(x, dims)
+    return dims
+
+
 def _arg(op: str) -> Callable[..., Node]:
     def lower(ctx: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-        if not x.shape:
-            raise NotLowered("arg-reduction of a scalar")
-        dims = normalise_dims(x, dim)
-        _require_elements(x, dims)
-        return _position(ctx, x, dims, op, None, keepdim=keepdim)
+        return _position(ctx, x, _positioned(x, dim), op, None, keepdim=keepdim)
 
     return lower
 
@@ -345,10 +321,7 @@ registry.add("argmin.default", _arg("min"))
 
 def _extreme_with_index(op: str) -> Callable[..., tuple[Node, Node]]:
     def lower(ctx: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
-        if not x.shape:
-            raise NotLowered("arg-reduction of a scalar")
-        dims = normalise_dims(x, dim)
-        _require_elements(x, dims)
+        dims = _positioned(x, dim)
         value = reduce(ctx, x, dims, op, x.dtype, keepdim=True)
         place = _position(ctx, x, dims, op, value, keepdim=keepdim)
         return value if keepdim else drop(ctx, value, dims), place

@@ -18,7 +18,7 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.expr import ZERO, Expr, extremum, floordiv
 from fxstack_inductor.ir.nodes import Body, Call, Coord, Index, Indirect, Node, value_dtype
 from fxstack_inductor.lower.context import Context, cast, number, read
-from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, like
+from fxstack_inductor.lower.elementwise.pointwise import BOOL, call, fold, like
 from fxstack_inductor.lower.indexing.joins import both, compare_index, masked
 from fxstack_inductor.lower.indexing.views import reshape_coords
 from fxstack_inductor.lower.registry import Registry
@@ -106,16 +106,15 @@ def _windows(
     padding: Sequence[int],
     dilation: Sequence[int] = (1,),
 ) -> tuple[Window, Window]:
-    lengths, pads, aparts = _pair(kernel), _pair(padding), _pair(dilation)
-    steps = _pair(stride, kernel)
+    _require_images(x)
+    pairs = (_pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation))
+    rows, columns = (Window(*one) for one in zip(x.shape[-2:], out[-2:], *pairs, strict=True))
+    return rows, columns
+
+
+def _require_images(x: Node) -> None:
     if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
         raise NotLowered("pooling of other than images")
-    return tuple(  # type: ignore[return-value]
-        Window(size, count, length, step, pad, apart)
-        for size, count, length, step, pad, apart in zip(
-            x.shape[-2:], out[-2:], lengths, steps, pads, aparts, strict=True
-        )
-    )
 
 
 def _require_few(count: int) -> None:
@@ -171,10 +170,7 @@ def avg_pool(
     dtype = value_dtype(x.dtype)
 
     def body(index: Sequence[Expr]) -> Body:
-        total: Body | None = None
-        for value, _ in _positions(x, windows, index, 0):
-            total = value if total is None else call("add", total, value)
-        assert total is not None
+        total = fold("add", (value for value, _ in _positions(x, windows, index, 0)))
         return call("div", total, _divisor(windows, index[-2:], dtype, count_include_pad, divisor_override))
 
     return ctx.pointwise(ctx.sizes(), x.dtype, body)
@@ -193,34 +189,32 @@ def avg_pool_backward(
     divisor_override: int | None,
 ) -> Node:
     windows = _windows(x, grad.shape, kernel_size, stride, padding)
-    _require_few(windows[0].overlap * windows[1].overlap)
     dtype = value_dtype(x.dtype)
 
     def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
         value = read(grad, [*index[:-2], *at])
         return call("div", value, _divisor(windows, at, dtype, count_include_pad, divisor_override))
 
-    return ctx.pointwise(
-        x.shape, x.dtype, lambda index: _gathered(index, windows, lambda at: term(index, at), dtype)
-    )
+    return _gathered(ctx, x, windows, term)
 
 
 def _gathered(
-    index: Sequence[Expr],
+    ctx: Context,
+    x: Node,
     windows: tuple[Window, Window],
-    term: Callable[[tuple[Expr, Expr]], Body],
-    dtype: torch.dtype,
-) -> Body:
-    """Return the sum of ``term`` over the windows that contain an element, in eager's order."""
+    term: Callable[[Sequence[Expr], tuple[Expr, Expr]], Body],
+) -> Node:
+    """Sum ``term`` for each element over the windows that contain the element, in eager's order."""
     rows, columns = windows
-    total: Body | None = None
-    for i, j in product(reversed(range(rows.overlap)), reversed(range(columns.overlap))):
+    _require_few(rows.overlap * columns.overlap)
+    pairs = list(product(reversed(range(rows.overlap)), reversed(range(columns.overlap))))
+
+    def value(index: Sequence[Expr], i: int, j: int) -> Body:
         y, y_valid = rows.holder(index[-2], i)
         z, z_valid = columns.holder(index[-1], j)
-        value = masked(both([*y_valid, *z_valid]), term((y, z)), number(0, dtype))
-        total = value if total is None else call("add", total, value)
-    assert total is not None
-    return total
+        return masked(both([*y_valid, *z_valid]), term(index, (y, z)), number(0, value_dtype(x.dtype)))
+
+    return ctx.pointwise(x.shape, x.dtype, lambda index: fold("add", (value(index, i, j) for i, j in pairs)))
 
 
 @rule("max_pool2d_with_indices.default")
@@ -279,7 +273,6 @@ def max_pool_backward(
     if any(d != 1 for d in dilation):
         raise NotLowered("a dilated window")
     windows = _windows(x, grad.shape, kernel_size, stride, padding)
-    _require_few(windows[0].overlap * windows[1].overlap)
     dtype = value_dtype(x.dtype)
 
     def term(index: Sequence[Expr], at: tuple[Expr, Expr]) -> Body:
@@ -289,15 +282,12 @@ def max_pool_backward(
         value = read(grad, place)
         return Call("where", (chosen, value, like(value, 0)), dtype)
 
-    return ctx.pointwise(
-        x.shape, x.dtype, lambda index: _gathered(index, windows, lambda at: term(index, at), dtype)
-    )
+    return _gathered(ctx, x, windows, term)
 
 
 def _scattered(ctx: Context, grad: Node, x: Node, indices: Node) -> Node:
     """Scatter-add ``grad`` at the positions of the maxima, in eager's order, for any windows."""
-    if len(x.shape) not in {3, 4} or any(size == 0 for size in x.shape):
-        raise NotLowered("pooling of other than images")
+    _require_images(x)
     *lead, rows, columns = x.shape
     flat = (*lead, rows * columns)
     dtype = value_dtype(x.dtype)

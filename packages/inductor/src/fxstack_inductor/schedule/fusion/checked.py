@@ -7,7 +7,7 @@ reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, product, recombine
 from fxstack_inductor.ir.expr_forms import contiguous_strides
@@ -69,19 +69,13 @@ def _loops(reader: Computed) -> tuple[Expr, ...]:
 
 def _reads(body: Body, sure: Callable[[Body], bool]) -> Iterator[Read]:
     """Yield the reads made at every loop point, or under a mask for which ``sure`` holds."""
-    seen: set[int] = set()
-    stack: list[Body] = [body]
-    while stack:
-        part = stack.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, Read):
-            yield part
+
+    def parts(part: Body) -> Iterable[Body]:
         if isinstance(part, Masked) and not sure(part.mask):
-            stack.append(part.mask)
-        else:
-            stack.extend(children(part))
+            return (part.mask,)
+        return children(part)
+
+    return (part for part in walk(body, parts) if isinstance(part, Read))
 
 
 def _on_coordinates(mask: Body) -> bool:

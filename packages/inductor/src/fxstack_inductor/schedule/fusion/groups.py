@@ -22,6 +22,7 @@ from fxstack_inductor.ir.nodes import (
     Node,
     Pointwise,
     Reduction,
+    substitution,
     walk,
 )
 from fxstack_inductor.ir.ordered import Scan, Scatter
@@ -192,8 +193,7 @@ def _coordinate(coord: Coord, node: Computed, place: Placed) -> Expr:
         return COMPUTED
     index = [*node.index, *(node.reduced if isinstance(node, (Reduction, Scatter)) else ())]
     values = [*place.coords, *place.reduced]
-    mapping = {v: c for i, c in zip(index, values, strict=True) if (v := i.as_var()) is not None}
-    return coord.subs(mapping)
+    return coord.subs(substitution(index, values))
 
 
 def _is_known(coord: Coord) -> bool:

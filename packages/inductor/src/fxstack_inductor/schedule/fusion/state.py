@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
-from fxstack_inductor.ir.nodes import Computed, Coord, ExternCall, Node, Read
+from fxstack_inductor.ir.nodes import Computed, Coord, ExternCall, Node, Read, substitution
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.fusion.inlining import Usage
@@ -89,11 +89,8 @@ class FusionState:
             if read.node not in self.inlined or not isinstance(read.node, Computed):
                 yield read
                 continue
-            mapping = {
-                v: c if isinstance(c, Expr) else COMPUTED
-                for i, c in zip(read.node.index, read.coords, strict=True)
-                if (v := i.as_var()) is not None
-            }
+            known = [c if isinstance(c, Expr) else COMPUTED for c in read.coords]
+            mapping = substitution(read.node.index, known)
             for inner in self.reads(read.node):
                 yield Read(inner.node, tuple(moved(c, mapping) for c in inner.coords))
 

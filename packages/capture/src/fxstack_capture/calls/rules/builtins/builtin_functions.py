@@ -1,4 +1,4 @@
-"""Rules of builtin functions that meet tensors, symbolic numbers or proxies of lazy state."""
+"""Rules of builtin functions whose arguments may be tensors, symbolic numbers or lazy proxies."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from fxstack_capture.trace.state import Trace
 RULES: RuleTable = RuleTable()
 
 
-@RULES.rule(callable)
-def _callable(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return plainly(callable, args, kwargs)
+RULES.plain(callable)
 
 
 @RULES.rule(id)
@@ -66,64 +64,49 @@ def _name_argument(value: object, what: str) -> str:
     return value
 
 
-@RULES.rule(getattr)
-def _getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or not 2 <= len(args) <= 3:
-        return plainly(getattr, args, kwargs)
-    name = _name_argument(args[1], "")
-    if len(args) == 2:
-        return trace.objects.load_attr(args[0], name)
+@RULES.positional(getattr, 2, 3)
+def _getattr(trace: Trace, obj: object, name: object, *default: object) -> Any:
+    attribute = _name_argument(name, "")
+    if not default:
+        return trace.objects.load_attr(obj, attribute)
     try:
-        return trace.objects.load_attr(args[0], name)
+        return trace.objects.load_attr(obj, attribute)
     except AttributeError as missing:
         trace.interp.dealt_with(missing)
-        return args[2]
+        return default[0]
 
 
-@RULES.rule(hasattr)
-def _hasattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 2:
-        return plainly(hasattr, args, kwargs)
+@RULES.positional(hasattr, 2)
+def _hasattr(trace: Trace, obj: object, name: object) -> bool:
     try:
-        trace.objects.load_attr(args[0], _name_argument(args[1], ""))
+        trace.objects.load_attr(obj, _name_argument(name, ""))
     except AttributeError as missing:
         trace.interp.dealt_with(missing)
         return False
     return True
 
 
-@RULES.rule(setattr)
-def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 3:
-        return plainly(setattr, args, kwargs)
-    trace.objects.store_attr(args[0], _name_argument(args[1], ""), args[2])
-    return None
+@RULES.positional(setattr, 3)
+def _setattr(trace: Trace, obj: object, name: object, value: object) -> None:
+    trace.objects.store_attr(obj, _name_argument(name, ""), value)
 
 
-@RULES.rule(delattr)
-def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 2:
-        return plainly(delattr, args, kwargs)
-    trace.objects.delete_attr(args[0], _name_argument(args[1], ""))
-    return None
+@RULES.positional(delattr, 2)
+def _delattr(trace: Trace, obj: object, name: object) -> None:
+    trace.objects.delete_attr(obj, _name_argument(name, ""))
 
 
-# --- truth and size --------------------------------------------------------------------------
+# --- truth and size ------------------------------------------------------------------------------
 
 
-@RULES.rule(bool)
-def _bool(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 1:
-        return plainly(bool, args, kwargs)
-    found = trace.torch.open_truth(args[0])
-    return trace.calls.truth(args[0]) if found is None else found
+@RULES.positional(bool, 1)
+def _bool(trace: Trace, value: object) -> Any:
+    found = trace.torch.open_truth(value)
+    return trace.calls.truth(value) if found is None else found
 
 
-@RULES.rule(len)
-def _len(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 1:
-        return plainly(len, args, kwargs)
-    value = args[0]
+@RULES.positional(len, 1)
+def _len(trace: Trace, value: Any) -> Any:
     state = trace.objects.lazy.get(id(value))
     if state is not None:
         return state.length()
@@ -146,25 +129,21 @@ def _iter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return run(trace, iter, args, kwargs)
 
 
-@RULES.rule(next)
-def _next(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or not 1 <= len(args) <= 2:
-        return plainly(next, args, kwargs)
+@RULES.positional(next, 1, 2)
+def _next(trace: Trace, iterator: object, *default: object) -> Any:
     try:
-        return trace.calls.next(args[0])
+        return trace.calls.next(iterator)
     except StopIteration as end:
-        if len(args) == 2:
+        if default:
             trace.interp.dealt_with(end)
-            return args[1]
+            return default[0]
         raise
 
 
-@RULES.rule(operator.setitem)
+@RULES.positional(operator.setitem, 3)
 @calls_program
-def _setitem(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 3:
-        return plainly(operator.setitem, args, kwargs)
-    target, key, value = args
+def _setitem(trace: Trace, target: Any, key: object, value: object) -> Any:
+    args = target, key, value
     if type(target) is list and type(key) is int:
         return operator.setitem(target, key, value)
     if type(target) is dict:
@@ -217,7 +196,7 @@ _conversion(complex, torch.Tensor.__complex__)
 
 
 def _frame_rule(fn: object, from_frame: FrameRule) -> None:
-    """Builtins that look at the calling frame when they get no arguments."""
+    """Register the rule of a builtin that reads the calling frame if the call has no arguments."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and fn in _OF_OBJECTS:
@@ -255,10 +234,8 @@ def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return trace.objects.namespace(frame.globals).proxy
 
 
-@RULES.rule(super)
-def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args or kwargs:
-        return plainly(super, args, kwargs)
+@RULES.positional(super, 0)
+def _super(trace: Trace) -> Any:
     return super(*super_arguments(trace.interp.current_frame()))
 
 
@@ -266,8 +243,9 @@ def _super(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _iterating_rule(fn: Any, first: int, last: int) -> None:
-    """Arguments number ``first`` to ``last`` are turned into iterators by the tracer, then ``fn``
-    runs for real.
+    """Register the rule of a function that iterates over its arguments ``first`` to ``last - 1``.
+
+    The tracer converts these arguments to iterators. Then ``fn`` runs for real.
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -288,7 +266,7 @@ def _iterating_rule(fn: Any, first: int, last: int) -> None:
 
 
 def _needs_iterator(value: object) -> bool:
-    """Objects whose ``__iter__`` may be Python code, and tensors."""
+    """Whether ``value`` is a tensor or an object whose ``__iter__`` may be Python code."""
     kind = type(value)
     if kind in _CONTAINERS or hasattr(kind, "__next__"):
         return False

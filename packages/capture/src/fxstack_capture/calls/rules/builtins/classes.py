@@ -23,7 +23,7 @@ RULES: RuleTable = RuleTable()
 
 
 def class_of(trace: Trace, value: Any) -> type:
-    """``type(value)`` as the program sees it."""
+    """``type(value)`` as the program sees it, not the class of the proxy."""
     if isinstance(value, torch.Tensor):
         return trace.torch.python_type(value)
     kind = type(value)
@@ -42,16 +42,19 @@ def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """A class made by the program: its namespace is already of the trace, hooks of it are
-    interpreted.
+    """Create a class of the program.
+
+    The namespace already belongs to the trace. Hooks of the class are interpreted.
     """
     trace.objects.expand(args[2])
     return new_class(trace, meta, args, kwargs)
 
 
 def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """Call ``maker(..., namespace)``. Hooks such as ``__set_name__`` meet the class before we do,
-    so it carries a mark until it is finished.
+    """Call ``maker(..., namespace)``.
+
+    Hooks such as ``__set_name__`` get the class before this function returns. The class therefore carries a
+    mark until the class is complete.
     """
     if not isinstance(args[-1], dict):
         plain: type = plainly(maker, args, kwargs)
@@ -67,7 +70,7 @@ def new_class(trace: Trace, maker: Callable[..., Any], args: tuple[Any, ...], kw
 
 @RULES.rule(type.__new__)
 def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """How metaclasses written in Python make their classes."""
+    """The rule for metaclasses written in Python, which create their classes with ``type.__new__``."""
     if len(args) != 4:
         result: type = plainly(type.__new__, args, kwargs)
         return result
@@ -75,13 +78,10 @@ def _type_new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ty
     return new_class(trace, type.__new__, args, kwargs)
 
 
-@RULES.rule(isinstance)
-def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs:
-        return plainly(isinstance, args, kwargs)
-    value, classes = args
+@RULES.positional(isinstance, 2)
+def _isinstance(trace: Trace, value: Any, classes: Any) -> Any:
     if type(value) is Scalar:
-        value = value.example  # the answer is about its class
+        value = value.example  # the result depends on the class alone
     shown = trace.torch.python_type(value) if isinstance(value, torch.Tensor) else type(value)
     _note_bases(trace, shown)
     kind = type(value)
@@ -98,10 +98,10 @@ def _isinstance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if kind in PLAIN_TYPES:
         plain = PLAIN_TYPES[kind]
         trace.objects.note_answers(plain, classes)
-        return isinstance(plain(), classes)  # any number of its class: what it is to the program
+        return isinstance(plain(), classes)  # any number of the class gives the result that the program sees
     if type(classes) is type or (type(classes) is tuple and all(type(c) is type for c in classes)):
         return isinstance(value, classes)
-    return run(trace, isinstance, args, {})
+    return run(trace, isinstance, (value, classes), {})
 
 
 def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
@@ -128,13 +128,19 @@ _LegacyType: Any = type(torch.FloatTensor)
 
 
 def _is_legacy(value: torch.Tensor, cls: Any) -> bool:
-    """Whether it has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``, which no tensor is of."""
+    """Whether a tensor has the dtype, layout and device of a class such as ``torch.cuda.FloatTensor``.
+
+    No tensor is an instance of such a class.
+    """
     device = "cuda" if cls.is_cuda else "cpu"
     return (value.dtype, value.layout, value.device.type) == (cls.dtype, cls.layout, device)
 
 
 def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
-    """What the ``__instancecheck__`` of a program's metaclass says of a value that has a proxy; None where there is none."""
+    """Call the ``__instancecheck__`` of a program's metaclass on a value that has a proxy.
+
+    The result is None if the metaclass has no such method.
+    """
     members = classes.__args__ if isinstance(classes, types.UnionType) else classes
     if type(members) is tuple:
         if not any(_instance_check(trace, member) for member in members):
@@ -147,7 +153,7 @@ def _asked(trace: Trace, value: object, classes: object, shown: type) -> Any:
 
 
 def _instance_check(trace: Trace, cls: object) -> Any:
-    """The ``__instancecheck__`` that a program's metaclass has for its class ``cls``, if it has one."""
+    """The Python ``__instancecheck__`` of the metaclass of ``cls``, or None if the program defines none."""
     found = trace.objects.classes.lookup(type(cls), "__instancecheck__")
     if type(found) is not types.FunctionType or found is abc.ABCMeta.__dict__["__instancecheck__"]:
         return None

@@ -1,6 +1,4 @@
-"""Methods of dict on dictionaries of the outside: single keys are read without completing the
-dictionary.
-"""
+"""Methods of ``dict`` on dictionaries from outside: read single keys without filling the lazy dictionary."""
 
 from __future__ import annotations
 
@@ -17,8 +15,10 @@ RULES: RuleTable = RuleTable()
 
 
 def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts: int) -> None:
-    """Register: with a lazy dict, a simple key and one of the argument counts, ask the state; else
-    run for real.
+    """Register the rule of ``method``.
+
+    With a lazy dictionary, a simple key and one of the argument counts, the rule calls ``on_state``.
+    Otherwise the rule fills the dictionary and runs ``method`` for real.
     """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,6 +36,7 @@ def _lazy_rule(method: Callable[..., Any], on_state: Callable[..., Any], *counts
 
 
 def _plain_key(method: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    # No code of the program hashes or compares ``str`` and ``int`` keys.
     return type(args[0]) is dict and (len(args) == 1 or type(args[1]) in (str, int))
 
 
@@ -53,10 +54,6 @@ def _getitem(state: LazyDict, key: object) -> Any:
 
 def _contains(state: LazyDict, key: object) -> bool:
     return state.get(key) is not ABSENT
-
-
-def _setitem(state: LazyDict, key: object, value: object) -> None:
-    state.put(key, value)
 
 
 def _delitem(state: LazyDict, key: object) -> None:
@@ -82,15 +79,11 @@ def _pop(state: LazyDict, key: object, *default: object) -> Any:
     return value
 
 
-def _len(state: LazyDict) -> int:
-    return state.length()
-
-
 _lazy_rule(dict.get, _get, 2, 3)
 _lazy_rule(dict.__getitem__, _getitem, 2)
 _lazy_rule(dict.__contains__, _contains, 2)
-_lazy_rule(dict.__setitem__, _setitem, 3)
+_lazy_rule(dict.__setitem__, LazyDict.put, 3)
 _lazy_rule(dict.__delitem__, _delitem, 2)
 _lazy_rule(dict.setdefault, _setdefault, 2, 3)
 _lazy_rule(dict.pop, _pop, 2, 3)
-_lazy_rule(dict.__len__, _len, 1)
+_lazy_rule(dict.__len__, LazyDict.length, 1)

@@ -1,7 +1,8 @@
-"""``compile`` of constant text, and ``eval`` and ``exec`` of it in the scope of the caller (``eval(f"self.layer{i}")``).
+"""``compile``, ``eval`` and ``exec`` of constant text in the caller's scope (``eval(f"self.layer{i}")``).
 
-Equal text is compiled once and gives one code object, so that the functions that it makes have the same code in every trace.
-What binds names of the scope, warns, or gives namespaces of its own runs in plain Python.
+Equal texts are compiled once and share one code object, so that functions made by the text have the same code
+in every trace. Text that binds names in the scope, text that warns, and calls with explicit namespaces run in
+plain Python.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BINDING: Final = frozenset({"STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS"})
 @functools.lru_cache(1024)
 @calls_program
 def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
-    """The code; None where compiling it warns. Raises what ``compile`` does."""
+    """The code object, or None if compiling the text warns. Raises the exceptions of ``compile``."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         code: CodeType = compile(text, file, mode, flags, dont_inherit=True)
@@ -42,7 +43,10 @@ def _compiled(text: str, file: str, mode: str, flags: int) -> CodeType | None:
 
 
 def _code(trace: Trace, name: str, text: tuple[Any, ...], mode: str) -> CodeType:
-    """The code of ``text`` (with the name of its file), compiled as the current function is."""
+    """Compile ``text`` with the ``__future__`` flags of the current function.
+
+    ``text`` is a tuple of the source text and the name of its file.
+    """
     if any(type(part) is not str for part in text):
         raise graph_break("side-effect-call", name)
     flags = trace.interp.current_frame().code.co_flags & _FUTURE
@@ -60,7 +64,7 @@ def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _in_scope(fn: Callable[..., Any]) -> Any:
-    """The rule of ``eval`` and ``exec``."""
+    """The rule of ``eval`` or ``exec``."""
     name = fn.__name__
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,6 +72,7 @@ def _in_scope(fn: Callable[..., Any]) -> Any:
             raise graph_break("side-effect-call", name)
         (what,) = args
         if type(what) is not CodeType:
+            # CPython's ``eval`` strips leading spaces and tabs. Its file name is ``<string>``.
             text = what.lstrip(" \t") if fn is eval and type(what) is str else what
             what = _code(trace, name, (text, "<string>"), name)
         interp = trace.interp
@@ -78,7 +83,10 @@ def _in_scope(fn: Callable[..., Any]) -> Any:
 
 
 def _body(code: CodeType, frame: Frame, name: str) -> tuple[FunctionType, dict[str, Any]]:
-    """What runs ``code`` as part of ``frame``, and all its variables, which ``dir()`` and ``locals()`` list."""
+    """A function that runs ``code`` as part of ``frame``, and all variables of ``frame``.
+
+    ``dir()`` and ``locals()`` list these variables.
+    """
     if code.co_freevars or _BINDING & {op.opname for op in dis.get_instructions(code)}:
         raise graph_break("side-effect-call", f"{name} of code that binds names")
     if frame.names is not None:

@@ -1,4 +1,4 @@
-"""Functions made from code objects: ``types.FunctionType(code, globals, ...)``."""
+"""Functions created from code objects: ``types.FunctionType(code, globals, ...)``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(types.FunctionType)
 def _function(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> types.FunctionType:
-    """The namespace of a function is always the real one; one that the program has made itself is not followed."""
+    """Create a function whose globals are the real namespace of a module.
+
+    A namespace that the program created itself breaks the graph.
+    """
     given = args[1] if len(args) > 1 else kwargs.get("globals")
     objects = trace.objects
     namespace = objects.original_of(given)

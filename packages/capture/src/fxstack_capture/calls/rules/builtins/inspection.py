@@ -1,4 +1,4 @@
-"""Introspection of functions, and calls that only configure or observe the process."""
+"""Rules of introspection functions, and of calls that only configure or observe the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(inspect.signature)
 def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of functions (whose code and defaults are guarded) and classes with an ``__init__``: asked of the real thing."""
+    """Call the real ``inspect.signature`` for a function, or for a class with an ``__init__``.
+
+    Guards check the code and the defaults of the function.
+    """
     fn = args[0] if args else kwargs.get("callable", kwargs.get("obj"))
     inner = fn.__func__ if isinstance(fn, types.MethodType) else _init_of(trace, fn)
     if type(inner) is not types.FunctionType or len(args) > 1 or kwargs:
@@ -43,7 +46,7 @@ def _signature(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _init_of(trace: Trace, fn: object) -> Any:
-    """The ``__init__`` that decides the signature of a class; anything else as it is."""
+    """The ``__init__`` that determines the signature of a class. Any other object is returned unchanged."""
     if type(fn) is not type:
         return fn
     lookup = trace.objects.classes.lookup
@@ -61,7 +64,10 @@ _SLOT_NAMES: Any = vars(copyreg)["_slotnames"]
 
 @RULES.rule(_SLOT_NAMES)
 def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``copy`` and ``pickle`` ask of a class: a cache in the class, which nothing depends on."""
+    """The slot names that ``copy`` and ``pickle`` ask of a class.
+
+    The cache in the class has no visible effect.
+    """
     if len(args) != 1 or kwargs or trace.objects.is_new(args[0]):
         return trace.interp.call_function(_SLOT_NAMES, args, kwargs)
     return list(_SLOT_NAMES(args[0]))
@@ -69,14 +75,17 @@ def _slot_names(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @RULES.rule(_abc.get_cache_token)
 def _registrations(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """How many classes were registered with abstract ones: a number that ``functools.singledispatch`` decides by."""
+    """The number of registrations with abstract classes.
+
+    ``functools.singledispatch`` depends on this number.
+    """
     trace.torch.guard_flag(_abc.get_cache_token)
     return _abc.get_cache_token()
 
 
 @RULES.rule(_abc._abc_register, _abc._reset_registry, _abc._reset_caches)
 def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Registering with a class of the outside is an effect on it."""
+    """Break the graph at a registration with a class from outside, which is a side effect."""
     cls, *subclass = args
     if not subclass or not trace.objects.is_new(cls):
         raise graph_break("side-effect-call", f"a registration with {cls.__qualname__}")
@@ -87,7 +96,7 @@ def _register(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _is_instance(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = run(trace, _abc._abc_instancecheck, args, kwargs)
     cls, value = args
-    shown = trace.objects.load_attr(value, "__class__")  # proxies show another one
+    shown = trace.objects.load_attr(value, "__class__")  # the ``__class__`` of a proxy may be another class
     for kind in dict.fromkeys((type(value), shown)):
         trace.objects.note_answers(kind, cls)
     return answer
@@ -103,16 +112,14 @@ def _is_subclass(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 @RULES.rule(_thread.get_ident)
 def _thread_id(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of the thread that runs the entry: others compile their own."""
+    """The id of the thread that runs the entry. Another thread compiles its own entry."""
     trace.torch.guard_flag(_thread.get_ident)
     return _thread.get_ident()
 
 
-@RULES.rule(sys.intern)
-def _intern(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return plainly(sys.intern, args, kwargs)
+RULES.plain(sys.intern)
 
 
 @RULES.rule(torch_compat.log_api_usage_once, torch_compat.log_api_usage_metadata)
 def _no_telemetry(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Usage logging is not an effect that a program observes."""
+    """Ignore usage logging, because a program cannot observe the logging."""

@@ -1,6 +1,6 @@
-"""``dir`` and ``__dir__``: the names that an object, a class or a module has.
+"""``dir`` and ``__dir__``: the names of the attributes of an object, a class or a module.
 
-Only the names are guarded, not what they stand for.
+Guards check the names only, not the values.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def _names_of_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise graph_break("unsupported-call", "dir of a class that was changed")
     names: list[str] = _OF_CLASS(args[0])
     if not all(map(objects.is_new, bases[:1])):
+        # One guard compares all names, joined into one string.
         listed = Converted(pinned(args[0], args[0].__qualname__), _OF_CLASS)
         trace.guard(Converted(listed, _JOINED), Equals(_JOINED(names)))
     return names

@@ -1,4 +1,4 @@
-"""``object``'s own attribute slots: the generic protocol on proxies."""
+"""The attribute slots of ``object`` and ``type``: the generic protocol on proxies."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def _getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return attributes.generic_load(trace.objects, *args)
 
 
-@RULES.rule(object.__setattr__)
-def _setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
-        return plainly(object.__setattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args)
+@RULES.positional(object.__setattr__, 3)
+def _setattr(trace: Trace, obj: object, name: object, value: object) -> Any:
+    if type(name) is not str or isinstance(obj, type):
+        return plainly(object.__setattr__, (obj, name, value), {})
+    return stores.generic_store(trace.objects, obj, name, value)
 
 
-@RULES.rule(object.__delattr__)
-def _delattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs or type(args[1]) is not str or isinstance(args[0], type):
-        return plainly(object.__delattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args, ABSENT)
+@RULES.positional(object.__delattr__, 2)
+def _delattr(trace: Trace, obj: object, name: object) -> Any:
+    if type(name) is not str or isinstance(obj, type):
+        return plainly(object.__delattr__, (obj, name), {})
+    return stores.generic_store(trace.objects, obj, name, ABSENT)
 
 
-@RULES.rule(type.__getattribute__)
-def _type_getattribute(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs or type(args[1]) is not str:
-        return plainly(type.__getattribute__, args, kwargs)
-    return loaders.generic_load_class(trace.objects, *args)
+@RULES.positional(type.__getattribute__, 2)
+def _type_getattribute(trace: Trace, cls: Any, name: object) -> Any:
+    if type(name) is not str:
+        return plainly(type.__getattribute__, (cls, name), {})
+    return loaders.generic_load_class(trace.objects, cls, name)
 
 
-@RULES.rule(type.__setattr__)
-def _type_setattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or kwargs or type(args[1]) is not str:
-        return plainly(type.__setattr__, args, kwargs)
-    return stores.generic_store(trace.objects, *args)
+@RULES.positional(type.__setattr__, 3)
+def _type_setattr(trace: Trace, cls: Any, name: object, value: object) -> Any:
+    if type(name) is not str:
+        return plainly(type.__setattr__, (cls, name, value), {})
+    return stores.generic_store(trace.objects, cls, name, value)
 
 
 @RULES.rule(type.__call__)
@@ -68,7 +68,7 @@ def _type_call(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 @RULES.rule(_SUBCLASSES)
 def _subclasses(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Those that there are now, in a list of the program's own; one that comes or goes is noticed."""
+    """The present subclasses in a new list. Guards check the number and the identity of the subclasses."""
     objects = trace.objects
     found = plainly(type.__subclasses__, args, kwargs)
     if objects.is_new(args[0]) or any(map(objects.is_new, found)):
@@ -93,6 +93,4 @@ for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__):
     _state_rule(_method)
 
 
-@RULES.rule(object.__init__)
-def _init(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return plainly(object.__init__, args, kwargs)
+RULES.plain(object.__init__)

@@ -1,9 +1,9 @@
-"""``print`` while tracing: the text is made where the program prints, and written when the graph has run.
+"""``print`` while tracing: make the text at the call, and write the text after the graph has run.
 
-Nobody can tell when a line was written, as long as lines stay in order: text and what follows it up to the next
-graph break are computed without a look at the stream. That holds for streams of the standard library (and those
-that notebooks and test runners put in their place), not for one that the program wrote. Text that depends on a
-tensor's values ends the graph.
+A program cannot observe when a line is written, as long as lines stay in order: the text, and all code up to
+the next graph break, do not read the stream. This holds for streams of the standard library and for the
+streams of notebooks and test runners. It does not hold for a stream class of the program. Text that depends
+on the values of a tensor breaks the graph.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     file = kwargs.get("file")
     if type(file) is io.StringIO and not trace.objects.is_preexisting(file):
         args = tuple([concrete(trace, value) for value in args])
-        result: None = run(trace, print, args, kwargs)  # no effect outside
+        result: None = run(trace, print, args, kwargs)  # the stream belongs to the trace: no side effect
         return result
     if file is not None or not _is_plain_stream(trace):
         raise graph_break("side-effect-call", "print")
@@ -46,7 +46,7 @@ def _print(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _is_plain_stream(trace: Trace) -> bool:
-    """Whether standard output is where it was when the frame began, and a stream that looks at nothing."""
+    """Whether standard output has not been replaced in the frame and is a stream of a known module."""
     objects = trace.objects
     cls = type(sys.stdout)
     if objects.namespace(vars(sys)).has_changed("stdout") or cls.__module__ not in _STREAM_MODULES:
@@ -56,7 +56,7 @@ def _is_plain_stream(trace: Trace) -> bool:
 
 
 def _text(trace: Trace, value: object) -> Any:
-    """What ``print`` writes for a value; a symbolic number is written as what it is in the run."""
+    """The text that ``print`` writes for a value. The replacement code formats symbolic numbers."""
     if type(value) in NUMBERS or type(value) is Text:
         return value
     if scan.scan(trace, (value,), []) & scan.TENSOR:
@@ -65,7 +65,7 @@ def _text(trace: Trace, value: object) -> Any:
 
 
 def _option(name: str, value: object) -> Any:
-    """``sep``, ``end``, ``flush``; raises the error of ``print`` for what these are not."""
+    """A valid ``sep``, ``end`` or ``flush``. Raises the TypeError of ``print`` for an invalid option."""
     if name not in ("sep", "end", "flush", "file") or not isinstance(value, (str, bool, type(None))):
         plainly(print, (), {"file": io.StringIO(), name: value})
     return value
@@ -73,5 +73,8 @@ def _option(name: str, value: object) -> Any:
 
 @RULES.rule(*(cls.__repr__ for cls in SYMBOLIC))
 def _text_of_a_number(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What C code writes of a number that it finds in an object (``repr`` of an ``OrderedDict``)."""
+    """The ``repr`` of a symbolic number inside of an object.
+
+    C code calls this ``repr``, for example the ``repr`` of an ``OrderedDict``.
+    """
     return repr(trace.torch.specialize(args[0]))

@@ -1,8 +1,8 @@
-"""``sys._getframe``: who holds a frame may read its variables and its line at any later time.
+"""``sys._getframe``: the owner of a frame object may read the frame's variables and line at any later time.
 
-So the function whose frame it is runs in plain Python as a whole; its callers, and what it calls, are compiled. What
-walks over the whole stack (``inspect.stack``, ``traceback``) takes the outermost function to plain Python, since
-compiled code stands for a frame with two.
+The function of this frame therefore runs in plain Python as a whole. Its callers and callees are compiled.
+Code that walks over the whole stack (``inspect.stack``, ``traceback``) makes the outermost function run in
+plain Python, because compiled code has two frames for one frame of the program.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         reason.whole = caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)
     elif frame.code is inspect.currentframe.__code__:
         reason.whole = caller(frame, 1)
-    elif frame.globals.get("__name__") not in _NAMES_ONLY:  # it walks to the outermost
+    elif frame.globals.get("__name__") not in _NAMES_ONLY:  # such code walks to the outermost frame
         reason.whole = caller(frame, sys.maxsize)
     raise reason
 
 
 def caller(frame: Any, depth: int) -> Any:
-    """The frame that many calls further out, or the outermost."""
+    """The frame ``depth`` calls further out, or the outermost frame."""
     while depth > 0 and frame.back is not None:
         frame, depth = frame.back, depth - 1
     return frame

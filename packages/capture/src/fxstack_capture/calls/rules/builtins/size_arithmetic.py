@@ -1,6 +1,6 @@
-"""Arithmetic of sizes by functions written in C, which would take the plain number: its symbolic form.
+"""Arithmetic of sizes by C functions that would need plain numbers: the rules use the symbolic form instead.
 
-Where the arguments are nothing symbolic, or of a kind whose symbolic form is not exact, the function itself runs.
+If no argument is symbolic, or if the symbolic form is not exact, the C function itself runs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _index(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @RULES.rule(round)
 def _round(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A whole number is its own nearest one, unless digits before the point are asked for."""
+    """``round``: an integer is its own result, unless the call asks for digits."""
     if not kwargs and len(args) == 1:
         if isinstance(args[0], torch.SymInt):
             return args[0]
@@ -70,7 +70,10 @@ def _round(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @RULES.rule(divmod)
 def _divmod(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Two operations for whole numbers; a division by zero is CPython's own, with its error."""
+    """``divmod`` of integers as two operations.
+
+    CPython itself divides by zero, so that its error is raised.
+    """
     if not kwargs and len(args) == 2 and any(isinstance(value, torch.SymInt) for value in args):
         whole = all(type(value) in (int, torch.SymInt) for value in args)
         if whole and trace.calls.truth(args[1]):

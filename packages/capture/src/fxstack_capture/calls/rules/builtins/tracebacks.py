@@ -1,4 +1,7 @@
-"""Frames of tracebacks: those of interpreted code are stubs (``interpreter.exceptions.tracebacks``) without locals to clear."""
+"""Frames of tracebacks.
+
+Frames of interpreted code are stubs (``interpreter.exceptions.tracebacks``) without locals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ RULES = RuleTable()
 
 @RULES.rule(FrameType.clear)
 def _clear(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """``traceback.clear_frames`` does this to every frame of a traceback."""
+    """``frame.clear``, which ``traceback.clear_frames`` calls for every frame of a traceback."""
     if len(args) == 1 and not kwargs and isinstance(args[0], FrameType) and is_stub(args[0]):
         return
     raise graph_break("unsupported-call", "frame.clear")

@@ -1,7 +1,7 @@
-"""``Optional[X]``, ``List[X]`` and the like, as annotations of functions that compiled code makes ask for them.
+"""``Optional[X]``, ``List[X]`` and similar forms in annotations of functions that compiled code creates.
 
-``typing`` keeps what it has made; how it makes it looks at the frames of its callers. Of classes and forms from outside the
-result is a constant, so it is asked for while tracing.
+``typing`` caches these forms, and reads the frames of its callers when it creates a form. If all arguments
+are classes and forms from outside, the result is a constant, and the rule computes the result while tracing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _real(objects: Any, value: Any) -> Any:
 
 
 def _is_known(objects: Any, value: Any) -> bool:
-    """Whether ``value`` is of the outside, and says nothing else the next time."""
+    """Whether ``value`` is from outside and is the same in each call."""
     if type(value) in (tuple, list):
         return all(_is_known(objects, item) for item in value)
     if isinstance(value, type):

@@ -1,5 +1,5 @@
 """Rules of the standard library and of NumPy.
 
-A module for each library module, named after its subject. Rules import ``trace``, ``objects`` and ``calls``,
-never each other's folders. Begin with ``regular_expressions``.
+There is one module for each library module, named after its subject. Rules import ``trace``, ``objects`` and
+``calls``, and never import another folder of rules. Begin with ``regular_expressions``.
 """

@@ -1,4 +1,7 @@
-"""What a program asks of a ``functools.lru_cache`` besides results: its counts are those of the real calls, which come later."""
+"""``cache_info`` and ``cache_clear`` of ``functools.lru_cache`` functions break the graph.
+
+The counts include the real calls, which run only after the graph.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Library functions that make classes by generating code: they run for real on what the program
-gives them.
-"""
+"""Library functions that create classes from generated code: they run for real on the program's arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(collections.namedtuple)  # noqa: PYI024 - the rule of the function itself
 def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:
-    """Its code is generated from names alone."""
+    """``collections.namedtuple``, which generates code from the names alone."""
     args = tuple(specialized(trace, value) for value in args)
     for value in (*args, *kwargs.values()):
         if not _is_names(value):
@@ -45,7 +43,7 @@ _PROCESS_CLASS: Any = vars(dataclasses)["_process_class"]
 
 @RULES.rule(_PROCESS_CLASS)
 def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``@dataclass`` on a class made by the program: reads and extends that class only."""
+    """``@dataclass`` on a class made by the program. The decorator reads and extends that class only."""
     cls = args[0]
     if not trace.objects.is_new(cls):
         raise graph_break("unsupported-call", f"dataclass of {cls.__qualname__}, which exists outside")
@@ -55,9 +53,7 @@ def _process_class(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def note_class(trace: Trace, cls: type) -> None:
-    """Say that a class and the functions in it were made in the trace; what was read of it is
-    stale.
-    """
+    """Register a class and its functions as made in the trace, and drop cached facts about the class."""
     objects = trace.objects
     objects.note_new(cls)
     for value in list(vars(cls).values()):

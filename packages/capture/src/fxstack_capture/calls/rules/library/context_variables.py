@@ -1,8 +1,8 @@
-"""Context variables: reads are guarded, writes are kept in the trace and made when the graph has run.
+"""Context variables: guards check the values that are read; writes stay in the trace until the graph has run.
 
-What a variable holds is read through ``ContextVar.get`` by guards and reloads, so it is that of the context of the
-call. A token stands for what was there before; one that leaves the trace takes the frame to plain Python, because
-only the real ``set`` makes one.
+Guards and replacement code read a variable with ``ContextVar.get``, so they see the context of the call. A
+token represents the previous value. Only the real ``set`` can create a real token. A token that leaves the
+trace therefore makes the frame run in plain Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextvars import Context, ContextVar, Token, copy_context
 from typing import Any, Final
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import calls_program, plainly
+from fxstack_capture.callers import calls_program
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED
@@ -25,21 +25,18 @@ RULES: RuleTable = RuleTable()
 _GET: Final[Any] = ContextVar.__dict__["get"]
 
 
-@RULES.rule(_GET)
+@RULES.positional(_GET, 1, 2)
 @calls_program
-def _get(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or not 1 <= len(args) <= 2:
-        return plainly(_GET, args, kwargs)  # raises
-    var = args[0]
+def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
     value = _written(trace).get(var, DEFERRED)
     if value is not DEFERRED:
         return value
     source = trace.objects.source_of(var)
     if source is None:
         raise graph_break("unsupported-call", "ContextVar.get of a new variable")
-    if var.get(ABSENT) is ABSENT and (len(args) == 2 or _has_no_default(var)):
+    if var.get(ABSENT) is ABSENT and (default or _has_no_default(var)):
         trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
-        return _GET(*args)  # what was given, or a LookupError
+        return _GET(var, *default)  # what was given, or a LookupError
     return trace.objects.enter(_GET(var), Converted(source, _GET))
 
 
@@ -58,7 +55,7 @@ def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[A
         raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
     before = written.get(var, DEFERRED)
-    token = Context().run(_token, var, _get(trace, (var,), {}) if _is_set(trace, var) else ABSENT)
+    token = Context().run(_token, var, _get(trace, var) if _is_set(trace, var) else ABSENT)
     written[var] = value
     trace.objects.tokens[id(token)] = token, before
     return token
@@ -69,7 +66,7 @@ def _is_set(trace: Trace, var: ContextVar[Any]) -> bool:
 
 
 def _token(var: ContextVar[Any], before: object) -> Token[Any]:
-    """A token that says what was there before; nothing but the trace takes it."""
+    """A token with the previous value. Only the trace uses this token."""
     if before is not ABSENT:
         var.set(before)
     return var.set(None)

@@ -1,7 +1,8 @@
-"""``weakref.finalize``: finalizers live in a registry of the process and take their numbers from a counter of it.
+"""``weakref.finalize``: finalizers live in a registry of the process, which numbers them.
 
-They tell when an object goes. Compiled code drops what it needs no more, plain Python when the function returns: the
-outermost function around one that is made runs in plain Python.
+Finalizers observe when an object dies. Compiled code drops an object as early as possible; plain Python drops
+a local variable when the function returns. If a frame creates a finalizer, the outermost function runs in
+plain Python.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Logging while tracing: a disabled level costs nothing, an enabled one is logged when the graph
-has run.
+"""Logging while tracing: a disabled level records nothing; an enabled level logs after the graph has run.
 
-A record whose message and arguments are plain values may be written later without anybody noticing:
-the real call is deferred to the end of the frame, in order. Anything else ends the graph, and so does a
-record that handlers or filters of the program's own get, whose effects the program may read.
+If the message and the arguments are plain values, the program cannot observe that a record is written later.
+The real call is deferred to the end of the frame, in order. Other messages and arguments break the graph.
+Records for handlers or filters of the program also break the graph, because the program may read their side
+effects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxstack_capture.objects.constants import IMMUTABLE_TYPES, is_constant_key
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.state import Trace
 
-# Limits: isEnabledFor is computed from the levels, also if the cache of a logger without a manager
+# Limits: isEnabledFor is computed from the levels, even if the cache of a logger without a manager
 # (logging.Logger(name)) is out of date.
 
 RULES: RuleTable = RuleTable()
@@ -30,7 +30,7 @@ RULES: RuleTable = RuleTable()
 
 @RULES.rule(logging.Logger.isEnabledFor)
 def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The same answer without the cache (and its lock), which is not observable."""
+    """Compute the result from the levels. The cache and its lock are not observable."""
     logger, level = args
     load, calls = trace.objects.load_attr, trace.calls
     if calls.truth(load(logger, "disabled")):
@@ -42,7 +42,7 @@ def _is_enabled_for(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @RULES.rule(logging.getLogger)
 def _get_logger(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A logger that exists; making one takes the lock of the module and ends the graph."""
+    """An existing logger. Creating a logger takes the lock of the module and breaks the graph."""
     name = args[0] if args else kwargs.get("name")
     load: Any = trace.objects.load_attr
     if not name:
@@ -69,22 +69,23 @@ def _log(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _caller(trace: Trace, level: object) -> tuple[str, int, str] | None:
-    """File, line and function that a record names (``Logger.findCaller``); None outside of the traced frames."""
+    """The file, line and function that a record names (``Logger.findCaller``); None if not a traced frame."""
     frame: Any = trace.interp.current_frame()
+    # ``logging`` looks for a caller only if ``_srcfile`` is set.
     while frame is not None and type(level) is int and vars(logging)["_srcfile"]:
         code = frame.code
         if not frame.program.hidden and not _is_internal(code.co_filename):
             level -= 1
             if level <= 0:
                 return code.co_filename, frame.line, code.co_name
-            if code.co_name == "forward":  # the frames of nn.Module are left out
+            if code.co_name == "forward":  # the trace has no frames for nn.Module
                 return None
         frame = frame.back
     return None
 
 
 def _is_internal(file: str) -> bool:
-    """Whether ``findCaller`` passes over the frames of a file."""
+    """Whether ``findCaller`` skips frames of this file."""
     own: Any = vars(logging)["_srcfile"]
     return os.path.normcase(file) == own or ("importlib" in file and "_bootstrap" in file)
 
@@ -98,7 +99,7 @@ def _write(
     *,
     extra: dict[str, Any] | None,
 ) -> None:
-    """``Logger._log`` called at ``place``."""
+    """Log as ``Logger._log`` does when it is called at ``place``."""
     file, line, function = place
     record = logger.makeRecord(logger.name, level, file, line, message, args, None, function, extra, None)
     logger.handle(record)
@@ -111,14 +112,17 @@ _KNOWN = frozenset({*sys.stdlib_module_names, "_pytest", "rich", "absl", "torch"
 
 
 def _is_of_the_program(obj: object, methods: tuple[str, ...]) -> bool:
-    """Whether an object of ``logging`` has a class of the program's, or functions in place of methods."""
+    """Whether an object of ``logging`` has a class of the program, or has functions in place of methods."""
     if type(obj).__module__.partition(".")[0] not in _KNOWN:
         return True
     return any(name in obj.__dict__ for name in methods)
 
 
 def _is_heard_by_the_program(logger: Any) -> bool:
-    """Whether a record reaches code of the program; this is traced, so that what it reads is guarded."""
+    """Whether a record reaches code of the program.
+
+    The trace interprets this function, so that its reads are guarded.
+    """
     if logger.filters or _is_of_the_program(logger, ("handle", "makeRecord", "callHandlers")):
         return True
     while logger:
@@ -130,7 +134,10 @@ def _is_heard_by_the_program(logger: Any) -> bool:
 
 
 def defer(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call ``fn`` for real after the graph: the receiver is of the outside, the rest plain data."""
+    """Call ``fn`` for real after the graph.
+
+    The receiver must be from outside, and other arguments plain data.
+    """
     objects = trace.objects
     values = (*args[1:], *kwargs.values())
     if objects.source_of(args[0]) is None or not all(map(_is_plain, values)):
@@ -146,7 +153,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def is_log_once(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """A cached function of a logger, such as ``warning_once``: whether it logs again is for the
-    cache to say.
+    """Whether ``fn`` is a cached function of a logger, such as ``warning_once``.
+
+    The cache decides at run time whether such a function logs again.
     """
     return bool(args) and isinstance(args[0], logging.Logger) and fn.__name__.endswith("_once")

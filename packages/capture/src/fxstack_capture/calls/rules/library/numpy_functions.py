@@ -1,4 +1,7 @@
-"""NumPy: its functions, methods and scalar types on arrays of the trace, and conversions from tensors to arrays."""
+"""Rules of NumPy functions, methods and scalar types on arrays of the trace.
+
+Conversions from tensors to arrays are included.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ RULES.add(wrapping.to_tensors, wrapping.traced_to_tensors)
 
 @RULES.rule(item)
 def _item(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``item`` of a scalar that changes."""
+    """``item`` of a NumPy scalar whose value changes between calls."""
     return item(args[0]) if len(args) == 1 and not kwargs else args[0].settle().item(*args[1:])
 
 
@@ -44,7 +47,7 @@ for _pair in pairs().values():
 
 
 def _about(fn: Callable[..., Any]) -> Rule:
-    """Facts about types: no array is looked into."""
+    """The rule of a function of types. The function reads no array elements."""
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return trace.torch.arrays.about(fn, args, kwargs)

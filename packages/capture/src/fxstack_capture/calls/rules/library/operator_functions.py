@@ -1,76 +1,20 @@
-"""Operators spelled as functions of module ``operator``."""
+"""Operators as functions of module ``operator``."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
 
-from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.operator_protocol import ARITHMETIC, COMPARISONS, IN_PLACE, UNARY
 
 RULES: RuleTable = RuleTable()
 
 
-def _binary_rule(op: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or len(args) != 2:
-            return plainly(op, args, kwargs)
-        return trace.calls.binary(op, *args)
-
-    RULES.add(op, rule)
-
-
 for _op in (
-    *(
-        [
-            "add",
-            "sub",
-            "mul",
-            "truediv",
-            "floordiv",
-            "mod",
-            "matmul",
-            "pow",
-            "lshift",
-            "rshift",
-            "and_",
-            "or_",
-            "xor",
-        ]
-    ),
-    *(
-        [
-            "iadd",
-            "isub",
-            "imul",
-            "itruediv",
-            "ifloordiv",
-            "imod",
-            "imatmul",
-            "ipow",
-            "ilshift",
-            "irshift",
-            "iand",
-            "ior",
-            "ixor",
-        ]
-    ),
-    *(["lt", "le", "eq", "ne", "gt", "ge", "getitem", "contains", "concat", "iconcat"]),
+    *(*ARITHMETIC, *IN_PLACE, *COMPARISONS),
+    *(operator.getitem, operator.contains, operator.concat, operator.iconcat),
 ):
-    _binary_rule(getattr(operator, _op))
+    RULES.positional(_op, 2)(lambda trace, left, right, op=_op: trace.calls.binary(op, left, right))
 
-
-def _unary_rule(op: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or len(args) != 1:
-            return plainly(op, args, kwargs)
-        return trace.calls.unary(op, args[0])
-
-    RULES.add(op, rule)
-
-
-for _op in ["neg", "pos", "invert", "not_", "truth", "abs"]:
-    _unary_rule(getattr(operator, _op))
-_unary_rule(abs)
+for _fn in (*UNARY, operator.not_, operator.truth):
+    RULES.positional(_fn, 1)(lambda trace, value, op=_fn: trace.calls.unary(op, value))

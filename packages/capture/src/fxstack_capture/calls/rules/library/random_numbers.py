@@ -1,8 +1,9 @@
-"""Module ``random``: numbers are drawn where the frame begins, in order, and are symbols in the graph.
+"""Module ``random``: numbers are drawn at the beginning of the frame, in order, and are symbols in the graph.
 
-That holds for generators of the outside (the module's own among them) and for calls whose results are numbers of one
-type. What takes objects of the program (``shuffle`` or ``choice`` of tensors) or gives something else ends the graph. A
-generator that the frame makes itself is followed for real, from its seed on.
+This holds for generators from outside, including the module's own generator, and for calls whose results are
+numbers of one type. Calls with objects of the program (``shuffle`` or ``choice`` of tensors) and calls with
+other results break the graph. A generator that the frame creates is run for real while tracing, from its seed
+on.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[...,
 
 
 def _shuffles_new(objects: Objects, given: list[Any]) -> bool:
-    """Whether a list of this trace is given: one from outside may come in another order each time."""
+    """Whether the argument is a list of this trace.
+
+    A list from outside may have another order in each call.
+    """
     return len(given) == 1 and type(given[0]) is list and not objects.is_preexisting(given[0])
 
 
 def shuffled(generator: random.Random, items: tuple[float, ...]) -> list[float]:
-    """``items`` in the order that ``generator.shuffle`` gives them."""
+    """The ``items`` in the order that ``generator.shuffle`` produces."""
     made = [*items]
     generator.shuffle(made)
     return made
@@ -72,7 +76,11 @@ def _refusal(fn: Callable[..., Any]) -> Any:
 
 
 def _plain(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
-    """An argument as a constant. A population must hold numbers of one type, lest the type depend on what is drawn."""
+    """An argument as a constant.
+
+    The numbers of a population must have one type, because the type of the result must not depend on the
+    drawn number.
+    """
     value = trace.torch.specialize(value)
     if type(value) in (list, tuple, range) and fn.__name__ in _FROM_POPULATIONS:
         items = [trace.torch.specialize(item) for item in value]
@@ -90,7 +98,10 @@ def _fits(number: float) -> bool:
 
 
 def _of_new(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: dict[str, Any]) -> Any:
-    """A call on a generator that was made in this trace: its state is known, unless it is seeded by the system."""
+    """A call on a generator that this trace created.
+
+    The state is known unless the system provides the seed.
+    """
     if type(fn) is FunctionType:
         return trace.interp.call_function(fn, args, kwargs)
     if fn.__name__ == "seed" and all(value is None for value in args[1:]):

@@ -1,6 +1,7 @@
-"""Compilation of regular expressions: what depends on nothing but the text, though ``re`` keeps a cache of it.
+"""Compile regular expressions. The result depends on the text alone, although ``re`` caches the result.
 
-The cache is filled by the call that is made while tracing; what it holds decides nothing, so it is not guarded.
+The call while tracing fills the cache. The contents of the cache have no effect on results, so they are not
+guarded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def _compile(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _is_plain(pattern: object, flags: object) -> bool:
-    """Whether nothing of the program's runs and nothing is printed. Flags may be of classes that ``re`` keeps for itself."""
+    """Whether compiling runs no code of the program and prints nothing.
+
+    Flags may have private classes of ``re``.
+    """
     if type(pattern) not in (str, bytes, re.Pattern) or not isinstance(flags, int):
         return False
     return type(flags).__module__ in ("builtins", "re") and not int(flags) & re.DEBUG

@@ -1,7 +1,8 @@
-"""Warnings while tracing: ignored ones vanish, others are given when the graph has run, in order.
+"""Warnings while tracing: ignored warnings are dropped, others are emitted after the graph has run, in order.
 
-What ``warnings.warn`` finds out from the stack (file, line, the registry of the module) is that of the program's
-frame. Those that are errors, or that are to be attributed to a caller, end the graph.
+``warnings.warn`` derives the file, the line and the registry of the module from the stack. The rule derives
+them from the frame of the program. Warnings that are errors, or that are attributed to the caller of a
+module, break the graph.
 """
 
 from __future__ import annotations
@@ -42,11 +43,14 @@ def _warn(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[int]:
-    """Namespace, file and line of the frame that a warning is attributed to; how many frames above the root it is."""
+    """The namespace, file and line of the frame to which a warning is attributed.
+
+    If this frame is outside of the traced frames, the result is its distance above the root frame.
+    """
     interp = trace.interp
     frame = interp.current_frame()
     for above in range(max(level, 1) - 1, 0, -1):
-        if frame.code.co_name == "forward":  # calls of modules leave out the frames of nn.Module
+        if frame.code.co_name == "forward":  # the trace has no frames for nn.Module
             raise graph_break("side-effect-call", "warnings.warn about the caller of a module")
         if frame.back is None:
             return (above,)
@@ -55,8 +59,8 @@ def _place(trace: Trace, level: int) -> tuple[dict[str, Any], str, int] | tuple[
 
 
 def _give(message: str, category: type[Warning], *place: Any) -> None:
-    """``warnings.warn`` in the frame of a module's function, from outside of it."""
-    if len(place) == 1:  # this function is called by the root
+    """Emit the warning as if the frame at ``place`` had called ``warnings.warn``."""
+    if len(place) == 1:  # the root frame calls this function
         caller = sys._getframe(1 + place[0])
         place = caller.f_globals, caller.f_code.co_filename, caller.f_lineno
     namespace, file, line = place
@@ -66,7 +70,7 @@ def _give(message: str, category: type[Warning], *place: Any) -> None:
 
 
 def _demand_undisturbed(trace: Trace, category: Any) -> None:
-    """Break the graph where the warning may raise, or goes to what the program put in place of the real thing."""
+    """Break the graph if the warning may raise, or if the program replaced parts of ``warnings``."""
     state = trace.objects.namespace(vars(warnings))
     filters = trace.objects.load_attr(warnings, "filters")
     errors = any(action == "error" and issubclass(category, kind) for action, _, kind, *_ in filters)
@@ -78,7 +82,10 @@ _OUTLETS = ("filters", "showwarning", "_showwarnmsg", "_showwarnmsg_impl", "form
 
 
 def _ignored(trace: Trace, text: str, category: Any) -> bool:
-    """Whether the first filter that applies says so; filters of modules and lines are not decided here."""
+    """Whether the first filter that applies ignores the warning.
+
+    Filters by module or line are not evaluated here.
+    """
     filters = trace.objects.load_attr(warnings, "filters")
     for action, message, kind, module, line in filters:
         if not issubclass(category, kind) or (message is not None and not message.match(text)):
@@ -98,7 +105,7 @@ if _MUTATED is None:
 
 @RULES.rule(_MUTATED)
 def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A counter that makes caches of warnings stale: counted once, when the frame is left."""
+    """Increase the counter that invalidates caches of warnings once, when the frame is left."""
     fn = vars(warnings)["_filters_mutated"]
     deferred: list[Any] = trace.objects.deferred
     if not any(isinstance(e, Call) and e.target.name == "_filters_mutated" for e in deferred):
@@ -106,7 +113,7 @@ def _filters_mutated(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _hold_lock(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """What the lock protects is changed when the frame is left."""
+    """Do nothing: the data that the lock protects is changed when the frame is left."""
 
 
 for _name in ("_acquire_lock", "_release_lock"):

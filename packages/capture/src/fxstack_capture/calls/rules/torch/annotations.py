@@ -1,4 +1,4 @@
-"""What ``fxstack_capture``'s own annotations mean while tracing."""
+"""Rules of the annotations of ``fxstack_capture``."""
 
 from __future__ import annotations
 

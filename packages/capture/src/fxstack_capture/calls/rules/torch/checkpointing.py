@@ -1,9 +1,10 @@
-"""``torch.utils.checkpoint``: the function is inlined, and its nodes say that they want to be recomputed.
+"""``torch.utils.checkpoint``: inline the function and tag its nodes for recomputation.
 
-What eager achieves with saved-tensor hooks, or by a function of autograd (reentrant checkpoints), is left to the
-partitioner, which reads the nodes' ``recompute`` tag; the contexts of ``create_selective_checkpoint_contexts`` tag
-each node by their policy (``torch_side/selection``). Random operators keep what they drew, so no generator state is put
-back. Variants with effects of their own (other contexts, debugging, random numbers without ``preserve_rng_state``) end the graph.
+Eager implements checkpoints with saved-tensor hooks, or with an autograd function (reentrant checkpoints).
+Here the partitioner implements them: it reads the ``recompute`` tag of the nodes. The contexts of
+``create_selective_checkpoint_contexts`` tag each node by their policy (``torch_side/selection``). Random
+operators keep the numbers that they drew, so no generator state is restored. Variants with side effects of
+their own (other contexts, debugging, random numbers without ``preserve_rng_state``) break the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from fxstack_capture.torch_side.higher_order.selection import choosing, is_choos
 from fxstack_capture.trace.state import Trace
 
 # Limits: checkpointed code runs its Python once, with gradients enabled. Eager runs a reentrant checkpoint
-# without gradients first, and refuses autograd.grad through it. The partitioner decides what is recomputed.
+# without gradients first, and refuses autograd.grad through the checkpoint. The partitioner decides which
+# values are recomputed.
 
 RULES: RuleTable = RuleTable()
 
@@ -33,7 +35,10 @@ _SIGNATURE = inspect.signature(_checkpoint.checkpoint)
 
 @RULES.rule(_checkpoint.checkpoint)
 def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Those whose only effect is what is saved; others are left to torch's own code."""
+    """Inline a checkpoint that affects only the saved tensors.
+
+    Interpret torch's own code for other checkpoints.
+    """
     if not args or not _is_ordinary(trace, kwargs, args[1:]):
         whole = trace.objects.load_attr(_checkpoint.checkpoint, "__wrapped__")
         return trace.calls.call(whole, args, kwargs)
@@ -60,7 +65,7 @@ _OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check
 
 
 class Chosen:
-    """What ``create_selective_checkpoint_contexts`` gives inside of compiled code."""
+    """The result of ``create_selective_checkpoint_contexts`` inside of compiled code."""
 
     def __init__(self, policy: object) -> None:
         self.policy = policy
@@ -83,7 +88,7 @@ def _selective(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _is_listed(
     listed: list[Any], _context: object, operator: object, *_args: object, **_kwargs: object
 ) -> bool:
-    """The policy that a list stands for."""
+    """The policy for a list of operators."""
     return operator in listed
 
 
@@ -92,7 +97,7 @@ def _nothing_saved(*_args: object, **_kwargs: object) -> bool:
 
 
 def _policy_of(trace: Trace, context_fn: object) -> Any:
-    """The policy of a selective checkpoint; None for an ordinary one."""
+    """The policy of a selective checkpoint, or None for an ordinary checkpoint."""
     if context_fn is _checkpoint.noop_context_fn:
         return None
     with choosing(trace.torch):
@@ -103,7 +108,7 @@ def _policy_of(trace: Trace, context_fn: object) -> Any:
 
 
 def _is_pair(contexts: object) -> bool:
-    """Whether these are what ``create_selective_checkpoint_contexts`` gives, for the forward and for its repetition."""
+    """Whether ``contexts`` are results of ``create_selective_checkpoint_contexts`` that share a policy."""
     if type(contexts) is not tuple or [*map(type, contexts)] != [Chosen, Chosen]:
         return False
     return contexts[0].policy is contexts[1].policy
@@ -122,7 +127,7 @@ def _is_ordinary(trace: Trace, kwargs: dict[str, Any], inputs: tuple[Any, ...]) 
 
 
 def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
-    """Whether a reentrant checkpoint is one that autograd sees, and that eager accepts without a warning."""
+    """Whether autograd sees this reentrant checkpoint, and eager accepts the checkpoint without a warning."""
     if not kwargs.keys() <= _OWN:
         return False
     wants = any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
@@ -130,7 +135,10 @@ def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
 
 
 def _demand_results_of_a_function(result: object, inputs: list[Any]) -> None:
-    """Results of an ``autograd.Function`` are tensors of their own, and all of them require grad."""
+    """Break the graph unless the results could be results of an ``autograd.Function``.
+
+    These are new tensors, and all of them require grad.
+    """
     for value in result if isinstance(result, tuple) else (result,):
         plain = value is None or isinstance(value, (bool, int, float, str))
         differentiable = isinstance(value, torch.Tensor) and value.requires_grad

@@ -1,4 +1,4 @@
-"""Questions that a program asks about the compiler: answered as for a program being compiled."""
+"""Queries about the compiler. The answers are the answers for a program that is being compiled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Compilers called inside of compiled code: what they are given is part of the graph anyway.
+"""Compilers that compiled code calls: their functions become part of the graph anyway.
 
-``torch.compile(fn)`` and ``torch.jit.script(fn)`` compute what ``fn`` does, so ``fn`` is inlined. Modules keep the wrapper
-that a compiler gives them, which is an object that a program can look at: that ends the graph.
+``torch.compile(fn)`` and ``torch.jit.script(fn)`` compute the same result as ``fn``, so ``fn`` is inlined. A
+compiler wraps a module in a new object, and the program can observe this object. Compiling a module therefore
+breaks the graph.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Calls, Trace
 
 RULES: RuleTable = RuleTable()
 
 
 @RULES.rule(torch.compile)
 def compiled_inside(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The rule for ``torch.compile`` and ``fxstack.compile``, also as decorators."""
+    """The rule of ``torch.compile`` and ``fxstack.compile``, also as decorators."""
     model = args[0] if args else kwargs.get("model")
     return _decorator if model is None else _inlined(model)
 
 
 def _decorator(model: object) -> Any:
-    """What ``torch.compile()`` is inside: calls of it have the rule below."""
+    """The result of ``torch.compile()`` in compiled code. ``_decorated`` is the rule of its calls."""
     raise AssertionError("this has a rule")
 
 
@@ -41,10 +42,11 @@ def _inlined(model: object) -> Any:
     return model
 
 
-def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def scripted(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of what ``torch.jit.script`` or ``torch.jit.trace`` made of a function: the function, if it is known.
 
-    TorchScript hands a float to a parameter that is annotated as one, also where the program gives an integer.
+    The graph breaks if the original function is not known. TorchScript converts an integer argument to a
+    float if the parameter is annotated as float. This function does the same.
     """
     inner = getattr(fn, "_torchdynamo_inline", None)
     if type(inner) is not FunctionType:
@@ -52,7 +54,7 @@ def scripted(trace: Trace, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     kinds = {argument.name: str(argument.type) for argument in fn.schema.arguments}
     given = [_converted(value, kind) for value, kind in zip(args, kinds.values(), strict=False)]
     named = {name: _converted(value, kinds.get(name, "")) for name, value in kwargs.items()}
-    return trace.calls.call(inner, (*given, *args[len(given) :]), named)
+    return calls.call(inner, (*given, *args[len(given) :]), named)
 
 
 def _converted(value: object, kind: str) -> Any:

@@ -1,6 +1,7 @@
-"""What torch's control flow (``cond``, ``while_loop``, ``map``, ``scan``) does before it comes to its operators.
+"""The Python functions of torch's control flow (``cond``, ``while_loop``, ``map``, ``scan``).
 
-Called in plain Python, these functions compile themselves with torch's own compiler. In compiled code that is ours.
+In plain Python, these functions compile themselves with torch's own compiler before they call their
+operators. In compiled code, this tracer interprets them.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ _CALL_COMPILED = getattr(utils, "_hop_compile_and_call", None)  # not in all ver
 
 @RULES.rule(torch_compat.wrap)
 def _wrapped(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``wrap(fn, *args)`` calls ``fn``: it marks a region for compilers that keep it as one."""
+    """``wrap(fn, *args)`` calls ``fn``.
+
+    ``wrap`` marks a region for compilers that keep the region separate.
+    """
     fn, *rest = args
     return trace.calls.call(fn, tuple(rest), kwargs)
 
 
 @RULES.rule(invoke_subgraph_placeholder)
 def _region(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A region that torch's compiler would compile once for all of its calls: it is compiled at each of them."""
+    """A region that torch's compiler would compile once for all of its calls. Here each call is inlined."""
     fn, *rest = args
     return trace.calls.call(fn, tuple(rest), kwargs)
 
@@ -58,14 +62,15 @@ def _run(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
 
 
 def _whole(trace: Trace, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Interpret ``fn``; where the graph has to end inside, it ends before the call, so that plain Python makes all of it.
+    """Interpret ``fn``. If the graph has to break inside, the graph breaks before the call.
 
-    Called as a whole, the function decides like in eager what it takes: the operator alone, below it, takes anything.
+    Plain Python then makes the whole call. The whole function checks its arguments as in eager; the operator
+    that it calls accepts any arguments.
     """
     try:
         return trace.interp.call_function(fn, args, kwargs)
     except GraphBreak as reason:
-        reason.below_c_code = False  # there is no other way to make the call
+        reason.below_c_code = False  # this call has no polyfill
         raise
 
 
@@ -84,7 +89,10 @@ def _choose(
     false_fn: Callable[..., Any],
     operands: tuple[Any, ...] | list[Any] = (),
 ) -> Any:
-    """As ``torch.cond``, whose own code loads torch's compiler: branch on what is known, check, or ask the operator."""
+    """Do what ``torch.cond`` does: branch on a known value, or check the arguments and call the operator.
+
+    The code of ``torch.cond`` itself would load torch's compiler.
+    """
     if isinstance(pred, (bool, int, float)):
         return true_fn(*operands) if pred else false_fn(*operands)
     if not isinstance(pred, (torch.Tensor, torch.SymBool)):

@@ -1,8 +1,8 @@
-"""``RemovableHandle``: handles of hooks get ids of their own.
+"""``RemovableHandle``: handles of hooks get ids of this tracer.
 
-Torch counts handles in an attribute of a class of its own, which is not guarded: compiled code would write the same
-number at every call, and turn the count back. Ids that are taken while tracing are larger than any that torch counts to;
-the dictionaries that they are keys of are guarded, so one is never taken where it is in use.
+Torch counts handles in a class attribute. The attribute is not guarded: compiled code would write the same
+number in every call and so reset the count. Ids from tracing are larger than any count of torch. The ids are
+keys of dictionaries, and these dictionaries are guarded, so an id never collides with an id in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _init(number: int, self: Any, hooks_dict: Any, *, extra_dict: Any = None) -> None:
-    """What torch's method does, with this number."""
+    """``RemovableHandle.__init__`` with this number as the id."""
     self.hooks_dict_ref = weakref.ref(hooks_dict)
     self.id = number
     self.extra_dict_ref = ()

@@ -1,7 +1,7 @@
-"""``torch.Tensor(...)``, ``torch.LongTensor(...)`` and the like: tensors made by calling their class.
+"""``torch.Tensor(...)``, ``torch.LongTensor(...)`` and similar classes: tensors created by calling the class.
 
-Whole numbers are sizes of memory that is not initialised, sequences of numbers and arrays are data, of a tensor an alias is
-made. What the old constructors take besides (storages, numbers of another kind) ends the graph.
+Integers are the sizes of uninitialised memory. Sequences of numbers and arrays are data. A tensor gives an
+alias. Other arguments of these constructors (storages, numbers of another kind) break the graph.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _register(cls: type, fixed: torch.dtype | None) -> None:
 
 
 def _without_device(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keywords without the device that these classes are for."""
+    """The keywords without ``device``, if the device is the CPU, on which these classes make tensors."""
     device = kwargs.get("device")
     plain = isinstance(device, (str, torch.device)) and str(device) == "cpu"
     return {name: v for name, v in kwargs.items() if name != "device" or not plain}
@@ -79,7 +79,7 @@ def _is_size(number: object) -> bool:
 
 
 def _is_data(data: object, dtype: torch.dtype) -> bool:
-    """Nested sequences of numbers of kinds that the old and the new constructors treat alike."""
+    """Whether ``data`` is a nested sequence of numbers that old and new constructors treat alike."""
     kinds = _KINDS.get(dtype, (bool, int, float, torch.SymInt, torch.SymFloat))
     return _holds_only(data, kinds) or number_tensors.takes(data, {"dtype": dtype})
 

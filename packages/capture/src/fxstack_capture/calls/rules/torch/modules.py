@@ -1,6 +1,4 @@
-"""``torch.nn.Module``: calls without hooks go straight to ``forward``; parameters, buffers and
-submodules are found directly.
-"""
+"""``torch.nn.Module``: call ``forward`` directly if there are no hooks, and look up members directly."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ def module_getattr(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def module_call(
     trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """``_wrapped_call_impl`` and ``_call_impl``."""
+    """The call that ``_wrapped_call_impl`` and ``_call_impl`` make."""
     self = args[0]
     objects = trace.objects
     impl = objects.classes.lookup(type(self), "_call_impl")
@@ -72,7 +70,10 @@ def module_call(
 
 
 def _is_plain(trace: Trace, self: object) -> bool:
-    """Whether the module's ``forward`` is all that runs, found by one guard: nobody has looked at its hooks."""
+    """Whether only the module's ``forward`` runs.
+
+    One guard checks this, if the trace has not read the module's hooks.
+    """
     objects = trace.objects
     state = objects.instances.get(id(self))
     if state is None or type(state.source) is not InstanceDict or _globally_hooked(trace):
@@ -100,7 +101,7 @@ def _globally_hooked(trace: Trace) -> bool:
     namespace = trace.objects.namespace(_NAMESPACE)
     for name in _GLOBAL_HOOKS:
         hooks = namespace.get(name)
-        if type(hooks) is OrderedDict:  # it entered whole
+        if type(hooks) is OrderedDict:  # wrapped as a whole
             if hooks:
                 return True
         elif trace.calls.truth(hooks):
@@ -120,11 +121,11 @@ def _no_tracing_state(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any
 
 @RULES.rule(BackwardHook, BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
 def _backward_hooks(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    """They hang on nodes of autograd's graph, which are others in compiled code."""
+    """Break the graph: backward hooks attach to autograd nodes, which differ in compiled code."""
     raise graph_break("unsupported-call", "a module's backward hooks")
 
 
-if native.AVAILABLE:  # what these hooks do in plain Python has nothing in it to compile
+if native.AVAILABLE:  # these functions hold nothing to compile
     for _fn in (BackwardHookFunction.forward, FunctionCtx.mark_non_differentiable):
         if isinstance(_fn.__code__, CodeType):
             native.skip(_fn.__code__)

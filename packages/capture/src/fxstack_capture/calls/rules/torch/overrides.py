@@ -1,4 +1,4 @@
-"""Regions in which the program turns ``__torch_function__`` off, and the default ``__torch_function__`` of tensors."""
+"""Regions in which ``__torch_function__`` is disabled, and the default ``__torch_function__`` of tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import DeviceContext
 from fxstack_capture.torch_side.subclasses.levels import Level
@@ -23,10 +22,10 @@ _LEVELS = {
 
 
 def _region(kind: Any, level: Level) -> None:
-    """The object is torch's own; what it would turn off is on in the trace alone."""
+    """Register the rules of a context manager of torch.
 
-    def make(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(kind, args, kwargs)
+    The object is torch's own object. Entering it changes the state of the trace alone.
+    """
 
     def enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trace.torch.overrides.enter(args[0], level)
@@ -34,7 +33,7 @@ def _region(kind: Any, level: Level) -> None:
     def leave(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         trace.torch.overrides.leave(args[0])
 
-    RULES.add(kind, make)
+    RULES.plain(kind)
     RULES.add(kind.__enter__, enter)
     RULES.add(kind.__exit__, leave)
 
@@ -45,7 +44,10 @@ for _kind, _level in _LEVELS.items():
 
 @RULES.rule(torch.device.__enter__)
 def _device_enter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch does in C, where the mode would be unknown to the trace."""
+    """Push the device's mode on the trace's stack.
+
+    Torch's C code would push a mode that the trace does not know.
+    """
     (device,) = args
     mode = trace.calls.call(DeviceContext, (device,), kwargs)
     trace.calls.call(PUSH, (mode,), {})

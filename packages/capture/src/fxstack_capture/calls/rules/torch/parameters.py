@@ -1,4 +1,4 @@
-"""``torch.nn.Parameter(...)``: a new leaf over the memory of its data."""
+"""``torch.nn.Parameter(...)``: a new leaf that shares the memory of its data."""
 
 from __future__ import annotations
 

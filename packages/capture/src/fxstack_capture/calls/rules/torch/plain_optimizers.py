@@ -1,7 +1,7 @@
-"""Optimizers whose every step is decided by data: they run in plain Python, and what they call (their closures) is compiled.
+"""Optimizers whose steps all depend on data: they run in plain Python, and their closures are compiled.
 
-LBFGS compares norms and losses after each small operation, and keeps lists that grow: traced, it is dozens of graphs of a few
-operators each, new ones for every length of its history.
+LBFGS compares norms and losses after each small operation, and appends to lists. A trace would give dozens of
+graphs of a few operators each, and new graphs for every length of the history.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fxstack_capture import native
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.trace.state import Trace
 
-# Limits: a process that has used torch.compile has marked LBFGS and SparseAdam, and their closures, as not to
-# be compiled. SGD(fused=True) of half precision runs in plain Python because torch's kernel reads momentum
-# that was not written yet.
+# Limits: torch.compile marks LBFGS and SparseAdam, and their closures, as not to be compiled; the marks stay
+# for the rest of the process. SGD(fused=True) of half precision runs in plain Python because torch's kernel
+# reads momentum that was not written yet.
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:
-    """The code of all functions and methods that a module defines, behind their decorators, and of those inside."""
+    """The code of all functions and methods of a module without decorators, and of inner functions."""
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
     members = [member for cls in own if isinstance(cls, type) for member in vars(cls).values()]
     for value in (*own, *members):
@@ -40,7 +40,7 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
-    """The rule for ``step``: it runs as it is."""
+    """The rule of ``step``: break the graph, so that ``step`` runs in plain Python."""
     raise graph_break("data-dependent-branch", f"{fn.__qualname__}, which is decided by data throughout,")
 
 

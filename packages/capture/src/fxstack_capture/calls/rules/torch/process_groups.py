@@ -1,6 +1,6 @@
-"""``torch.distributed``: what process groups are like is known while tracing; collectives end the graph, each once.
+"""``torch.distributed``: properties of process groups are constants; each collective breaks the graph.
 
-A process group is guarded by its identity, and its size, the rank in it and its name never change.
+A process group is guarded by identity. Its size, its rank and its name never change.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import plainly
-from fxstack_capture.calls.table import Rule, RuleTable
+from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Trace
 
 RULES: RuleTable = RuleTable()
@@ -24,20 +23,16 @@ _PROPERTIES = ("group_name",)
 
 
 def is_logged(fn: FunctionType) -> bool:
-    """Whether torch reports calls of ``fn``, which it does of what processes do together."""
+    """Whether torch logs calls of ``fn``. Torch logs collective operations."""
     return fn.__code__.co_qualname in _LOGGERS and fn.__module__ == _LOGGED
 
 
 def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
-    """The rule of these: none of it is worth compiling, and a break in the middle of it would be one in every caller."""
+    """The rule of logged functions: break the graph at the call.
+
+    Compiling these functions brings nothing, and a break inside of them would break every caller, too.
+    """
     raise graph_break("unsupported-call", f"torch.distributed.{fn.__name__}")
-
-
-def _constant(fact: BuiltinFunctionType) -> Rule:
-    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(fact, args, kwargs)
-
-    return rule
 
 
 def _facts() -> list[BuiltinFunctionType]:
@@ -48,5 +43,4 @@ def _facts() -> list[BuiltinFunctionType]:
 
 
 if torch.distributed.is_available():
-    for _fact in _facts():
-        RULES.add(_fact, _constant(_fact))
+    RULES.plain(*_facts())

@@ -1,6 +1,6 @@
-"""``torch.func``: which of its Python is not interpreted as it stands, and where graphs that break under it are cut.
+"""``torch.func``: the functions that are not interpreted as they are, and the places where the graph breaks.
 
-What the transforms do to tensors is in ``torch_side/transforms``.
+``torch_side/transforms`` implements the effect of the transforms on tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.callers import plainly
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.torch_compat import eager_transforms
 from fxstack_capture.torch_compat import vmap_module as vmap
@@ -21,7 +20,10 @@ RULES: RuleTable = RuleTable()
 
 
 def _entry(fn: object) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
-    """Interpreted, but the graph cannot break inside: layers are on there."""
+    """The rule that interprets ``fn``.
+
+    The graph cannot break inside, because layers of transforms are active there.
+    """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return trace.interp.call_function(fn, args, kwargs)
@@ -39,17 +41,8 @@ for _fn in (
     RULES.add(_fn, _entry(_fn))
 
 
-def _done_once(fn: Callable[..., Any]) -> Callable[[Trace, tuple[Any, ...], dict[str, Any]], Any]:
-    """Fills torch's own tables when it is first called: that is no effect of the program."""
-
-    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return plainly(fn, args, kwargs)
-
-    return rule
-
-
-for _fn in (vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions):
-    RULES.add(_fn, _done_once(_fn))
+# These fill torch's own tables when they are first called: that is no effect of the program.
+RULES.plain(vmap.lazy_load_decompositions, torch_compat.maybe_load_decompositions)
 
 
 @RULES.rule(torch_compat.functorch_gradients)
@@ -64,7 +57,10 @@ def _gradients(
     retain_graph: bool = False,
     create_graph: bool = True,
 ) -> tuple[torch.Tensor, ...]:
-    """As torch's function, which would load its own compiler: zeros where no output depends on an input."""
+    """Do what torch's function does, without loading torch's compiler.
+
+    The gradient is zero if no output depends on an input.
+    """
     given = [None] * len(outputs) if grad_outputs is None else grad_outputs
     pairs = [(out, g) for out, g in zip(outputs, given) if out.requires_grad]  # noqa: B905
     if not pairs:

@@ -1,8 +1,8 @@
-"""Wrappers that torch puts around its own functions for the sake of its own compiler.
+"""Wrappers that torch puts around its own functions for its own compiler.
 
-They are closures, made anew for every function, so their rules are found by code object
-(``CODE_RULES``): the wrapped function is called, and what cannot be traced in it ends the graph there.
-What users disable (``torch.compiler.disable``) stays disabled.
+The wrappers are closures, created anew for each function, so their rules are keyed by code object
+(``CODE_RULES``). The rules call the wrapped function, and code in it that cannot be traced breaks the graph
+there. Functions that users disable (``torch.compiler.disable``) stay disabled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RULES: RuleTable = RuleTable()
 
 
 def _noop(*_args: object) -> None:
-    """Wrapped below, to get at the code of the wrapper."""
+    """A function to wrap, in order to get the code of the wrapper."""
 
 
 def _wrapped(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,7 +44,7 @@ def _step(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _with_grad_mode(step: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the wrapper of ``Optimizer.step`` does, without the graph breaks that it asks for."""
+    """Do what the wrapper of ``Optimizer.step`` does, without the graph breaks of the wrapper."""
     previous = torch.is_grad_enabled()
     try:
         torch.set_grad_enabled(args[0].defaults["differentiable"])
@@ -65,7 +65,8 @@ CODE_RULES: dict[int, tuple[CodeType, CodeRule]] = {
     id(typing_forms.CACHED): (typing_forms.CACHED, typing_forms.subscribed),
 }
 
-# What torch's own compiler puts around methods of every module when it is first used, and what they wrap.
+# Wrappers that torch's own compiler puts around methods of every module at its first use, and the names of
+# the wrapped methods in their closures.
 _TAGGING = {
     "install_generation_tagging_init.<locals>.patched_init": "init",
     "install_generation_tagging_init.<locals>.patched_setstate": "setstate",
@@ -73,7 +74,7 @@ _TAGGING = {
 
 
 def _untagged(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The method without the mark that only torch's own compiler reads."""
+    """Call the original method without the mark, which only torch's own compiler reads."""
     place = fn.__code__.co_freevars.index(_TAGGING[fn.__qualname__])
     assert fn.__closure__ is not None
     return trace.calls.call(fn.__closure__[place].cell_contents, args, kwargs)
@@ -99,13 +100,13 @@ def _with_strictness(is_error: bool, function: Any, *args: Any, **kwargs: Any) -
 
 
 def _of_arrays(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``torch.compiler.wrap_numpy`` makes."""
+    """The rule of the result of ``torch.compiler.wrap_numpy``."""
     args, kwargs = traced_to_arrays(trace, ((args, kwargs),), {})
     return traced_to_tensors(trace, (_wrapped(trace, fn, args, kwargs),), {})
 
 
 def code_rule(fn: FunctionType) -> CodeRule | None:
-    """The rule for calls of ``fn``, if it is a wrapper."""
+    """The rule of ``fn``, if ``fn`` is a wrapper."""
     found = CODE_RULES.get(id(fn.__code__))
     if found is not None:
         return found[1]
@@ -121,10 +122,11 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
 
 
 def _is_only_torchs_compilers(fn: FunctionType) -> bool:
-    """Whether a wrapper means something to torch's own compiler alone.
+    """Whether a wrapper has a meaning for torch's own compiler alone.
 
-    It compiles what the program gave to ``torch.compile``, which is compiled here, and keeps itself away from
-    ``_init_group`` and the fused updates of optimizers, from its first use on.
+    Such a wrapper compiles a function that the program gave to ``torch.compile``; this compiler compiles the
+    function instead. From its first use on, torch's compiler also disables itself in ``_init_group`` and in
+    the fused updates of optimizers.
     """
     original = fn.__dict__.get("_torchdynamo_orig_callable")
     if not isinstance(original, FunctionType):
@@ -144,7 +146,7 @@ def _original(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dic
 
 @RULES.rule(torch_compat.optimizer_value)
 def _get_value(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A step count as the number that eager computes with, not as a tensor of lower precision."""
+    """A step count as the number that eager computes with, because a tensor would have a lower precision."""
     (value,) = args
     return trace.torch.counted(value) if isinstance(value, torch.Tensor) else value
 
@@ -155,7 +157,7 @@ def _stack(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class IdleRegion(record_function):
-    """A region that is not reported: names for a profiler are no part of what a program computes."""
+    """A profiler region that reports nothing, because profiler names have no effect on results."""
 
     def __enter__(self) -> Self:
         return self

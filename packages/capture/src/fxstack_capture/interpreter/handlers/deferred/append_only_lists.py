@@ -1,7 +1,7 @@
-"""Loads of a list from outside of which the next step does not ask what is in it, or asks for one item.
+"""Loads of lists from outside that the next step appends to, measures, or indexes.
 
-``decode`` puts these in the place of the plain loads (``append_only``) in front of ``.append(...)``, of ``[i]``, and of the
-call in ``len(x)``. Where no list is found that nobody has read, the plain load does the work.
+``decode`` replaces the plain loads before ``.append(...)``, ``[i]`` and the call of ``len(x)`` by the loads
+of this module (``append_only``). If the loaded value is not an unread list, the plain load runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Load = Callable[[Frame, Any, bool], None]
 
 
 def _load_fast(frame: Frame, index: int, lazily: bool) -> None:
-    """In the root frame; other frames have no arguments that are not entered."""
+    """Load a local of the root frame. In other frames all arguments are wrapped."""
     found = frame.objects.append_only.lazily(frame.fast[index]) if lazily else None
     if found is None:
         deferred.enter_fast(frame, index)
@@ -87,14 +87,17 @@ def _deferred(load: Load, frame: Frame, operand: object) -> None:
 
 
 def _measured(load: Load, frame: Frame, operand: object) -> None:
-    """In front of a call of one argument; ``len`` lies below, or below an object whose attribute is loaded."""
+    """Load the argument of a call with one argument, and defer a list if the call is ``len``.
+
+    ``len`` lies below the load, or below the object whose attribute is loaded.
+    """
     below = frame.stack[-3:-1] if load is _load_attr else frame.stack[-2:]
     called = [value for value in below if value is not NULL]
     load(frame, operand, bool(called) and called[-1] is builtins.len)
 
 
 def _is_indexed(steps: list[Step], place: int) -> bool:
-    """``[i]``, or ``[i + 1]``."""
+    """Whether the steps index the loaded value: ``[i]`` or ``[i + 1]``."""
     following = [handler for handler, _ in steps[place : place + 4]]
     if following[1:2] == [operators.binary_subscr]:
         return following[0] in _INDICES
@@ -103,7 +106,7 @@ def _is_indexed(steps: list[Step], place: int) -> bool:
 
 
 def append_only(steps: list[Step]) -> tuple[Step, ...]:
-    """The steps, with loads replaced that need not look at a list."""
+    """The steps, with loads replaced if the program does not read the items of a loaded list."""
     for place, (handler, operand) in enumerate(steps[:-1]):
         following, what = steps[place + 1]
         load = _LOADS.get(handler)

@@ -1,11 +1,11 @@
-"""Values that go from where they come from straight into variables: nobody has looked at them yet.
+"""Deferred locals: values that are stored in variables before any instruction reads them.
 
-This is so in the root frame and in frames that continue others (``wrapping`` makes their steps).
+Deferred locals exist in the root frame and in frames of resume functions (``wrapping`` creates their steps).
 
-The item of a loop (``for i, (name, x) in ...``) and what a broken operation left (``a, b = f(x)``) are put on the stack
-as they are, ``DeferredLocal`` or ``DeferredTuple``, if the steps that follow only take them apart and store them (``_storing``).
-A variable that the program never reads is then not guarded. A string that is printed and nothing else is not, either:
-it is read when the graph has run.
+The item of a loop (``for i, (name, x) in ...``) and the result of an operation that broke the graph (``a, b =
+f(x)``) stay ``DeferredLocal`` or ``DeferredTuple`` on the stack, if the following steps only unpack and store
+the value (``_storing``). A variable that the program never reads has no guards. A string that the program
+only prints has no guard on its value either: the replacement code reads the string after the graph has run.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ def for_iter(frame: Frame, target: int) -> int | None:
 
 
 def load_fast(frame: Frame, index: int) -> None:
-    """Of an argument that carries what was on the stack."""
+    """Load an argument that carries a value of the stack."""
     local_slots.load_fast(frame, index)
 
 
 def load_inner(frame: Frame, index: int) -> None:
-    """Of an argument for the function that continues an inlined call: that one looks at it, but for cells."""
+    """Load an argument for the function that resumes an inlined call.
+
+    That function wraps the value, except cells.
+    """
     value = frame.fast[index]
     if type(value) is DeferredLocal and type(value.value) is CellType:
         local_slots.root_load_fast(frame, index)
@@ -55,7 +58,7 @@ def load_inner(frame: Frame, index: int) -> None:
 
 
 def _printed(frame: Frame, index: int, above: int = 0) -> Text | None:
-    """What stands on the stack for a variable whose string is printed; None for another, which is loaded then."""
+    """The ``Text`` of a variable whose string is only printed; None for other variables, which are loaded."""
     value = frame.fast[index]
     if type(value) is not DeferredLocal or type(value.value) is not str:
         return None
@@ -102,13 +105,13 @@ def unpack_sequence(frame: Frame, count: int) -> None:
 
 
 def store_fast(frame: Frame, index: int) -> None:
-    """A tuple in one variable is made; what it holds is looked at then."""
+    """Store a value. A deferred tuple in one variable becomes a tuple, and its items are wrapped."""
     value = frame.stack.pop()
     frame.fast[index] = frame.objects.iterators.entered(value) if type(value) is DeferredTuple else value
 
 
 def _stored(steps: Sequence[Step], place: int) -> int | None:
-    """The step after the targets of one value, which begin at ``place``; None if they look at it."""
+    """The step after the targets of one value, which begin at ``place``; None if they read the value."""
     if place >= len(steps):
         return None
     handler, operand = steps[place]
@@ -123,7 +126,7 @@ def _stored(steps: Sequence[Step], place: int) -> int | None:
 
 
 def _storing(steps: Sequence[Step]) -> list[Step]:
-    """The steps, those replaced that put something unread on the stack or take it from there."""
+    """The steps, with steps replaced that push or pop deferred values."""
     steps = list(steps)
     for place, (handler, operand) in enumerate(steps):
         if handler is flow.for_iter:
@@ -167,7 +170,7 @@ CONTINUING = re.compile(r"\.(stack|inner)\d").match
 
 
 def wrapping(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of a frame whose variables, called ``names``, may hold what nobody has looked at."""
+    """The steps of a frame whose variables ``names`` may hold deferred locals."""
     made: list[Step] = []
     for handler, operand in _storing(steps):
         inner = handler is local_slots.load_fast and names[operand].startswith(".inner")

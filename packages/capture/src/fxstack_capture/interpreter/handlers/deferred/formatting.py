@@ -1,4 +1,7 @@
-"""f-strings, and what is printed and nothing else (``is_printed``): that is made when the graph has run, as a ``Text``."""
+"""f-strings, and values that are only printed (``is_printed``).
+
+A printed value becomes a ``Text``, which is formatted after the graph has run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _LETTERS = ("", "s", "r", "a")
 
 
 def _piece(frame: Frame, value: object) -> Piece | None:
-    """What is printed and nothing else, on top of the stack: a number that changes, or what is left to be read later."""
+    """The piece of a value on top of the stack that is only printed: a symbolic number or a deferred text."""
     if type(value) is Text:
         return value.piece
     if type(value) in NUMBERS and is_printed(frame, len(frame.stack) - 1):
@@ -36,7 +39,7 @@ def _convert(frame: Frame, value: object, which: int) -> Any:
 
 
 def _later(frame: Frame, value: object, which: int, spec: object) -> Text | None:
-    """The ``Text`` of a value; None where it has to be made now."""
+    """The ``Text`` of a value; None if the value must be formatted now."""
     piece = _piece(frame, value)
     if piece is not None and which:
         piece = piece.converted(_LETTERS[which])
@@ -55,7 +58,7 @@ def _made(frame: Frame, value: object, which: int, spec: object) -> Any:
 
 
 def format_value(frame: Frame, flags: int) -> None:
-    """3.11, 3.12: conversion (low two bits) and format in one."""
+    """3.11, 3.12: conversion (the low two bits) and formatting in one instruction."""
     spec = frame.stack.pop() if flags & 4 else ""
     frame.stack[-1] = _made(frame, frame.stack[-1], flags & 3, spec)
 
@@ -77,7 +80,7 @@ def format_with_spec(frame: Frame, _operand: object) -> None:
     frame.stack[-1] = _made(frame, frame.stack[-1], 0, spec)
 
 
-# --- what is printed ------------------------------------------------------------------------------
+# --- values that are only printed ----------------------------------------------------------------
 
 
 _ADDED: Final[dict[Any, tuple[int, int]]] = {
@@ -103,13 +106,13 @@ _CALLS: Final = (calling.call, calling.call_with_names, calling.call_kw)
 
 
 def _specs(step: Step) -> int:
-    """How many specifications a step that formats takes."""
+    """The number of format specifications that a formatting step pops."""
     handler, operand = step
     return int(handler is format_with_spec or (handler is format_value and bool(operand & 4)))
 
 
 def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
-    """Of a call: its arguments, those that are given by position, and what is on the stack above them."""
+    """The number of arguments of a call, of positional arguments, and of stack slots above them."""
     handler, operand = step
     if handler is calling.call:
         return operand, operand, 0
@@ -120,14 +123,16 @@ def _call_takes(step: Step, before: Step) -> tuple[int, int, int]:
 
 
 def _plain(step: Step) -> Step:
-    """A step with the handler that another one took the place of (``append_only``)."""
+    """The step with its original handler, if ``append_only`` replaced the handler."""
     handler, operand = step
     return getattr(handler, "plain", handler), operand
 
 
 class _Walk:
-    """Where a value is, from step to step: ``above`` counts what is on the stack above it, ``under`` the values
-    below it that have become parts of it.
+    """Follow a value on the stack from step to step.
+
+    ``above`` counts the stack slots above the value. ``under`` counts the values below it that have become
+    parts of it.
     """
 
     def __init__(self, steps: tuple[Step, ...], place: int, above: int) -> None:
@@ -137,8 +142,9 @@ class _Walk:
         self.under = 0
 
     def to_call(self) -> int | None:
-        """How many values there were between the function that takes it, as an argument by position, and the value;
-        None where another step looks at it, or may not be reached.
+        """The number of values between the called function and the value, which is a positional argument.
+
+        None if another step reads the value, or if execution may not reach the call.
         """
         for _ in range(len(self.steps)):
             step = _plain(self.steps[self.place])
@@ -148,7 +154,7 @@ class _Walk:
                     index = count - 1 - (self.above - top)
                     return self.under + index if self.above >= top and index < positional else None
                 if self.above < count + top + 2:
-                    return None  # it is what is called, or its object
+                    return None  # the value is the callable, or its self
                 self.above -= count + top + 1
             elif not self._steps_over(step):
                 return None
@@ -161,7 +167,7 @@ class _Walk:
         if handler in _FORMATS:
             specs = _specs(step)
             if self.above < specs:
-                return False  # it is the specification
+                return False  # the value is the format specification
             self.above -= specs
         elif handler is containers.build_string:
             if self.above < operand:
@@ -182,8 +188,10 @@ class _Walk:
 
 
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether the value that the current step leaves ``height`` values above the bottom of the stack, with ``above``
-    values over it, becomes an argument of ``print``, possibly as a part of an f-string, and nothing else looks at it.
+    """Whether a value only becomes an argument of ``print``, possibly as a part of an f-string.
+
+    The current step leaves the value ``height`` slots above the bottom of the stack, with ``above`` values
+    over it.
     """
     between = _Walk(frame.program.steps, frame.pc + 1, above).to_call()
     if between is None or height - between < 2:

@@ -1,9 +1,10 @@
-"""Lists that a comprehension was filling when the graph broke, in the function that continues it.
+"""Partial comprehensions: lists that a comprehension was filling when the graph broke.
 
-Such a list comes back as an argument that is put on the stack below the iterator of its loop. Until that loop ends nothing but
-the comprehension gets at it, so it lies there as ``DeferredLocal``: what the elements before were is not looked into, and every
-round of the loop runs the same code (``objects.kinds.append_only_lists``). Where the loop ends, or an exception leaves it, the
-list enters.
+The resume function gets such a list as an argument and pushes the list on the stack below the iterator of the
+loop. Until the loop ends, only the comprehension accesses the list. The list therefore stays a
+``DeferredLocal``: guards do not check the earlier elements, and every iteration of the loop runs the same
+code (``objects.kinds.append_only_lists``). When the loop ends, or an exception leaves the loop, the list is
+wrapped.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ON_STACK = re.compile(r"\.stack\d").match
 
 
 def filling(steps: Sequence[Step], names: Sequence[str]) -> tuple[Step, ...]:
-    """The steps (those of ``deferred.wrapping``) of a function that continues a frame."""
+    """The steps of a resume function (after ``deferred.wrapping``), adapted to partial comprehensions."""
     on_stack = [index for index, name in enumerate(names) if _ON_STACK(name)]
     if not on_stack or all(handler is not containers.list_append for handler, _ in steps):
         return tuple(steps)
@@ -43,7 +44,7 @@ def _instead(handler: Handler, operand: object, on_stack: list[int]) -> Step:
 
 
 def _load_fast(above: tuple[int, ...], frame: Frame, index: int) -> None:
-    """Of an argument that goes onto the stack, below those in the slots ``above``."""
+    """Push an argument that lies on the stack below the arguments in the slots ``above``."""
     value = frame.fast[index]
     is_list = type(value) is DeferredLocal and type(value.value) is list
     if is_list and any(_is_iterator(frame.fast[slot]) for slot in above):
@@ -72,7 +73,7 @@ def _for_iter(handler: Handler, frame: Frame, target: int) -> int | None:
 
 
 def settle(frame: Frame, ends: Any = None) -> None:
-    """Let the lists on the stack of ``frame`` enter, down to the first value of which ``ends`` is true."""
+    """Wrap deferred values on the stack, from the top down to the first value for which ``ends`` is true."""
     stack = frame.stack
     for place in range(len(stack) - 1, -1, -1):
         value = stack[place]

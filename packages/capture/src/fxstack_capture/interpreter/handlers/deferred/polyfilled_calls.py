@@ -1,14 +1,14 @@
-"""Steps of a trace that found a graph break below C code: functions that C code would call are called by the step itself.
+"""Steps that make the calls that C code would make, for traces with a graph break below C code.
 
-Each handler asks ``calls`` which function that is (``calls.polyfills``). The step has then taken from the stack
-what it takes, so that the frame can be continued behind the call (``emit.resume``). Steps that jump leave what was
-found in the place of what they look at, and then look at that.
+Each handler asks ``calls`` for the function to call (``calls.polyfills``). The step has already popped its
+operands, so a resume function can continue after the call (``emit.resume``). A step that jumps replaces its
+operand by the result and then reads the result.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ Rule = Any
 
 
 def unfolded(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, with those that C code would do replaced."""
+    """The steps, with steps replaced whose work C code would do."""
     return tuple(_instead(handler, operand) for handler, operand in steps)
 
 
@@ -35,36 +35,43 @@ def _instead(handler: Handler, operand: object) -> Step:
     return (handler, operand) if rule is None else (partial(rule, handler), operand)
 
 
-def _ask(frame: Frame, what: str, *operands: object) -> Request | None:
-    return frame.calls.request(what, *operands)
-
-
 def _answer(frame: Frame, request: Request) -> Any:
     return frame.calls.call_linked(*request, {})
 
 
 def _replace(frame: Frame, count: int, request: Request) -> None:
-    """Take ``count`` values from the stack, leave what the request comes to."""
+    """Pop ``count`` values from the stack, and push the result of the request."""
     del frame.stack[-count:]
     frame.stack.append(_answer(frame, request))
 
 
-def _done_or(
-    original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]
-) -> int | None:
-    """A step that takes so many values and leaves one; the original one, where there is no request."""
-    count, request = asked
-    if request is None:
-        return original(frame, operand)
-    _replace(frame, count, request)
-    return None
+def _asking(
+    takes: int, question: Callable[[list[Any], Any], tuple[Any, ...]], *, leaves: bool = True
+) -> Rule:
+    """The rule of a step that takes ``takes`` values: ``question(stack, operand)`` is what to ask ``calls`` for.
+
+    ``leaves``: whether the step leaves the result on the stack. The original step runs where there is no request.
+    """
+
+    def rule(original: Handler, frame: Frame, operand: object) -> int | None:
+        request = frame.calls.request(*question(frame.stack, operand))
+        if request is None:
+            return original(frame, operand)
+        if leaves:
+            _replace(frame, takes, request)
+        else:
+            del frame.stack[-takes:]
+            _answer(frame, request)
+        return None
+
+    return rule
 
 
 # --- operators -----------------------------------------------------------------------------------
 
 
 def _binary(original: Handler, frame: Frame, op: object) -> int | None:
-    request = _ask(frame, "binary", op, *frame.stack[-2:])
+    request = frame.calls.request("binary", op, *frame.stack[-2:])
     if request is None:
         return original(frame, op)
     if original is operators.compare_to_bool:
@@ -75,19 +82,15 @@ def _binary(original: Handler, frame: Frame, op: object) -> int | None:
 
 def _contains(original: Handler, frame: Frame, invert: int) -> int | None:
     item, container = frame.stack[-2:]
-    request = _ask(frame, "binary", operator.contains, container, item)
+    request = frame.calls.request("binary", operator.contains, container, item)
     if request is None:
         return original(frame, invert)
     _replace(frame, 2, (polyfill.negated, request) if invert else request)
     return None
 
 
-def _unary(original: Handler, frame: Frame, op: object) -> int | None:
-    return _done_or(original, frame, op, (1, _ask(frame, "unary", op, frame.stack[-1])))
-
-
 def _not(original: Handler, frame: Frame, operand: object) -> int | None:
-    request = _ask(frame, "truth", frame.stack[-1])
+    request = frame.calls.request("truth", frame.stack[-1])
     if request is None:
         return original(frame, operand)
     _replace(frame, 1, (polyfill.negated, request))
@@ -95,62 +98,28 @@ def _not(original: Handler, frame: Frame, operand: object) -> int | None:
 
 
 def _truth(original: Handler, frame: Frame, operand: object) -> int | None:
-    """Also of jumps, which then find a bool."""
+    """Convert the operand to bool. Jumps then find a bool."""
     value = frame.stack[-1]
-    request = None if type(value) is bool else _ask(frame, "truth", value)
+    request = None if type(value) is bool else frame.calls.request("truth", value)
     if request is not None:
         _replace(frame, 1, request)
     return original(frame, operand)
 
 
 def _format(original: Handler, frame: Frame, flags: Any) -> int | None:
-    """Without conversion and specification."""
+    """Format a value without conversion and specification."""
     plain = original is not formatting.format_value or flags & 7 == 0
-    request = _ask(frame, "formatting", frame.stack[-1]) if plain else None
-    return _done_or(original, frame, flags, (1, request))
+    return _plain_format(original, frame, flags) if plain else original(frame, flags)
 
 
-# --- items and attributes ------------------------------------------------------------------------
+_plain_format = _asking(1, lambda stack, _flags: ("formatting", stack[-1]))
 
 
-def _slice(original: Handler, frame: Frame, operand: object) -> int | None:
-    container, start, stop = frame.stack[-3:]
-    request = _ask(frame, "item", "__getitem__", container, slice(start, stop))
-    return _done_or(original, frame, operand, (3, request))
-
-
-def _store_slice(original: Handler, frame: Frame, operand: object) -> int | None:
-    value, container, start, stop = frame.stack[-4:]
-    request = _ask(frame, "item", "__setitem__", container, slice(start, stop), value)
-    return _done(original, frame, operand, (4, request))
-
-
-def _delete_item(original: Handler, frame: Frame, operand: object) -> int | None:
-    request = _ask(frame, "item", "__delitem__", *frame.stack[-2:])
-    return _done(original, frame, operand, (2, request))
-
-
-def _store_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    value, obj = frame.stack[-2:]
-    return _done(original, frame, name, (2, _ask(frame, "store", obj, name, value)))
-
-
-def _delete_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    return _done(original, frame, name, (1, _ask(frame, "delete", frame.stack[-1], name)))
-
-
-def _done(original: Handler, frame: Frame, operand: object, asked: tuple[int, Request | None]) -> int | None:
-    """A step that takes so many values and has no use for a result."""
-    count, request = asked
-    if request is None:
-        return original(frame, operand)
-    del frame.stack[-count:]
-    _answer(frame, request)
-    return None
+# --- attributes ----------------------------------------------------------------------------------
 
 
 def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
-    request = _ask(frame, "attribute", frame.stack[-1], name)
+    request = frame.calls.request("attribute", frame.stack[-1], name)
     if request is None:
         return original(frame, name)
     _replace(frame, 1, request)
@@ -164,12 +133,8 @@ def _load_attr(original: Handler, frame: Frame, name: str) -> int | None:
 # --- loops ---------------------------------------------------------------------------------------
 
 
-def _iterate(original: Handler, frame: Frame, operand: object) -> int | None:
-    return _done_or(original, frame, operand, (1, _ask(frame, "iterate", frame.stack[-1])))
-
-
 def _for_iter(original: Handler, frame: Frame, target: int) -> int | None:
-    request = _ask(frame, "advance", frame.stack[-1])
+    request = frame.calls.request("advance", frame.stack[-1])
     if request is None:
         return original(frame, target)
     found = _answer(frame, (polyfill.next_or_end, request))
@@ -184,22 +149,28 @@ _RULES: dict[Handler, Rule] = {
     operators.binary_op: _binary,
     operators.compare_to_bool: _binary,
     operators.contains_op: _contains,
-    operators.unary_op: _unary,
+    operators.unary_op: _asking(1, lambda stack, op: ("unary", op, stack[-1])),
     operators.unary_not: _not,
     operators.to_bool: _truth,
     flow.pop_jump_if_true: _truth,
     flow.pop_jump_if_false: _truth,
     formatting.format_value: _format,
     formatting.format_simple: _format,
-    operators.binary_slice: _slice,
-    operators.store_slice: _store_slice,
-    operators.delete_subscr: _delete_item,
-    attributes.store_attr: _store_attr,
-    attributes.delete_attr: _delete_attr,
+    operators.binary_slice: _asking(
+        3, lambda stack, _: ("item", "__getitem__", stack[-3], slice(*stack[-2:]))
+    ),
+    operators.store_slice: _asking(
+        4, lambda stack, _: ("item", "__setitem__", stack[-3], slice(*stack[-2:]), stack[-4]), leaves=False
+    ),
+    operators.delete_subscr: _asking(2, lambda stack, _: ("item", "__delitem__", *stack[-2:]), leaves=False),
+    attributes.store_attr: _asking(
+        2, lambda stack, name: ("store", stack[-1], name, stack[-2]), leaves=False
+    ),
+    attributes.delete_attr: _asking(1, lambda stack, name: ("delete", stack[-1], name), leaves=False),
     attributes.load_attr: _load_attr,
     attributes.load_method_null_below: _load_attr,
     attributes.load_method_null_above: _load_attr,
-    flow.get_iter: _iterate,
+    flow.get_iter: _asking(1, lambda stack, _: ("iterate", stack[-1])),
     flow.for_iter: _for_iter,
     deferred.for_iter: _for_iter,
 }

@@ -1,5 +1,5 @@
 """Instructions that load and store variables.
 
-``local_slots`` for locals and cells, ``names`` for globals and class bodies, ``imports`` for modules that are
-loaded already. Each handler is ``(frame, operand) -> next step or None``. Begin with ``local_slots``.
+``local_slots`` implements locals and cells, ``names`` globals and class bodies, ``imports`` imports of loaded
+modules. Each handler is ``(frame, operand) -> next step or None``. Begin with ``local_slots``.
 """

@@ -1,4 +1,4 @@
-"""Imports of modules that are already loaded; any other import has effects and ends the graph."""
+"""Imports of loaded modules. Any other import has side effects and breaks the graph."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
                 raise graph_break("side-effect-call", f"the import of {item} from {full}")
         return module
     if level:
-        # ``import`` with a level has a from-list, so this is a direct use of the bytecode.
+        # The compiler emits a from-list for every import with a level. Only handwritten bytecode gets here.
         raise graph_break("unsupported-bytecode", f"the relative import of {name}")
     top = name.partition(".")[0]
     _guard_loaded(frame, top, sys.modules[top])
@@ -49,7 +49,7 @@ def _loaded_module(frame: Frame, name: str, level: int, wanted: Any) -> ModuleTy
 
 
 def _guard_loaded(frame: Frame, name: str, module: ModuleType) -> None:
-    """Another module may be put in the place of this one."""
+    """Guard the entry of ``sys.modules``, because the program may replace the module."""
     place = Key(pinned(sys.modules, "sys.modules"), name)
     frame.interp.trace.guard(place, IdentityIs(module, id(module)))
 

@@ -32,7 +32,7 @@ def load_fast_load_fast(frame: Frame, indices: tuple[int, int]) -> None:
 
 
 def load_fast_and_clear(frame: Frame, index: int) -> None:
-    """Put a local (perhaps unbound) aside for an inlined comprehension that uses the same slot."""
+    """Save a local on the stack (perhaps unbound) for an inlined comprehension that uses the same slot."""
     frame.stack.append(frame.fast[index])
     frame.fast[index] = NULL
 
@@ -57,8 +57,7 @@ def delete_fast(frame: Frame, index: int) -> None:
     frame.fast[index] = NULL
 
 
-# --- the root frame: arguments enter the trace when they are first loaded
-# ---------------------
+# --- the root frame: the first load of an argument wraps the argument ----------------------------
 
 
 def _enter(frame: Frame, index: int) -> None:

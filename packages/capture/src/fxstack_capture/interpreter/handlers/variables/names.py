@@ -1,4 +1,4 @@
-"""Globals, builtins, and the namespaces of class bodies."""
+"""Globals, builtins and the namespaces of class bodies."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def load_global(frame: Frame, name: str) -> None:
 
 
 def load_global_null_below(frame: Frame, name: str) -> None:
-    """3.11, 3.12: a callable with the NULL that calls expect under it."""
+    """3.11, 3.12: push a callable with the NULL of a call below it."""
     frame.stack += (NULL, frame.objects.load_global(frame.globals, frame.builtins, name))
 
 
 def load_global_null_above(frame: Frame, name: str) -> None:
-    """3.13: a callable with the NULL that calls expect above it."""
+    """3.13: push a callable with the NULL of a call above it."""
     frame.stack += (frame.objects.load_global(frame.globals, frame.builtins, name), NULL)
 
 
@@ -33,12 +33,11 @@ def delete_global(frame: Frame, name: str) -> None:
     frame.objects.delete_global(frame.globals, name)
 
 
-# --- class bodies
-# ----------------------------------------------------------------------------------
+# --- class bodies --------------------------------------------------------------------------------
 
 
 def _lookup(frame: Frame, namespace: object, name: str) -> Any:
-    """The name in a namespace (any mapping), or NULL."""
+    """The value of the name in a namespace (any mapping), or NULL."""
     if type(namespace) is dict:
         return namespace.get(name, NULL)
     try:
@@ -49,7 +48,11 @@ def _lookup(frame: Frame, namespace: object, name: str) -> Any:
 
 
 def load_name(frame: Frame, name: str) -> None:
-    value = _lookup(frame, frame.names, name)
+    _load_from_namespace_or_globals(frame, frame.names, name)
+
+
+def _load_from_namespace_or_globals(frame: Frame, namespace: object, name: str) -> None:
+    value = _lookup(frame, namespace, name)
     if value is NULL:
         value = frame.objects.load_global(frame.globals, frame.builtins, name)
     frame.stack.append(value)
@@ -91,10 +94,7 @@ def _load_from_namespace_or_cell(frame: Frame, namespace: object, index: int) ->
 
 
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
-    value = _lookup(frame, frame.stack.pop(), name)
-    if value is NULL:
-        value = frame.objects.load_global(frame.globals, frame.builtins, name)
-    frame.stack.append(value)
+    _load_from_namespace_or_globals(frame, frame.stack.pop(), name)
 
 
 def setup_annotations(frame: Frame, _operand: object) -> None:

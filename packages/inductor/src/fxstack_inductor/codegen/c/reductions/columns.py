@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fxstack_inductor.codegen.c.function import FunctionWriter, reduced
+from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
@@ -85,7 +85,7 @@ class ColumnWriter(FunctionWriter):
 
     def _column_rows(self, column: Loop, reduces: list[int], stores: list[Store], target: str) -> None:
         """Write one row of the columns of a tile."""
-        roots = [a for k in reduces for a in reduced(self.kernel, k)] + [s.value for s in stores]
+        roots = self.facts.roots(reduces, stores)
         shared = self._shared_by_columns(column, roots)
         self._values(shared)
         with self._over_columns(column, roots, stores, frozenset(shared)):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fxstack_inductor.codegen.c.reductions.combine import Accumulator, plain_step
-from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Reduce, Scan
+from fxstack_inductor.ir.kernel import Check, Compute, Kernel, Load, Scan
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 
 # Limits: rows of symbolic length, or of a length that is not a multiple of 16, use '#pragma omp simd
@@ -89,8 +89,8 @@ def width(kernel: Kernel, computed: Iterable[int], reduces: Iterable[int]) -> in
     """Return the number of lanes for a pass with ``computed`` and ``reduces``; None if lanes do not pay."""
     size = kernel.inner[-1].extent.as_int() or 0
     values = [kernel.values[k] for k in computed]
-    kept = [v for v in (kernel.values[k] for k in reduces) if isinstance(v, Reduce)]
-    if not kept or any(v.op.startswith("arg") for v in kept):
+    ops = [kernel.reduction(k).op for k in reduces]
+    if not ops or any(op.startswith("arg") for op in ops):
         return None
     if any(isinstance(v, (Check, Scan)) for v in values):
         return None

@@ -1,0 +1,25 @@
+"""The arguments of a code object."""
+
+from __future__ import annotations
+
+import inspect
+from types import CodeType
+
+STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def argument_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the slots that are filled when a frame starts: positional, keyword-only, *args, **kwargs."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def with_positional_arguments(code: CodeType) -> CodeType:
+    """``code`` with all of its arguments positional: a frame that has begun can be started with them again."""
+    return code.replace(
+        co_argcount=len(argument_names(code)),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~STARRED,
+    )

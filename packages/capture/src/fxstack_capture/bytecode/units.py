@@ -1,0 +1,54 @@
+"""The code units of a code object: the only reader of wordcode, and the variables that its arguments number."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+
+EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
+CACHE = dis.opmap["CACHE"]
+PREFIXES = frozenset({"KW_NAMES", "PRECALL"})
+"""Instructions that belong to the instruction after them."""
+
+
+def units(code: CodeType) -> Iterator[tuple[int, int, int, str, int]]:
+    """All instructions of a code object in order: start, offset, following offset, name and argument of each.
+
+    ``start`` is the offset of the first EXTENDED_ARG. Jumps are relative to the following offset, behind the inline
+    cache.
+    """
+    data, names, caches = code.co_code, dis.opname, _CACHES
+    start = offset = extended = 0
+    while offset < len(data):
+        opcode, argument = data[offset], data[offset + 1] | extended
+        if opcode == EXTENDED_ARG:
+            extended = argument << 8
+            offset += 2
+            continue
+        following = offset + 2 + 2 * caches[opcode]
+        yield start, offset, following, names[opcode], argument
+        start = offset = following
+        extended = 0
+
+
+def caches_of(opcode: int) -> int:
+    """Inline cache units that follow an operation."""
+    return _CACHES[opcode]
+
+
+def _cache_table() -> list[int]:
+    table = vars(dis)["_inline_cache_entries"]
+    if isinstance(table, dict):  # 3.13 keys it by name
+        return [table.get(name, 0) for name in dis.opname[:256]]
+    return list(table)
+
+
+_CACHES = _cache_table()
+
+
+def slot_names(code: CodeType) -> tuple[str, ...]:
+    """Names of the "locals plus" slots: an argument that is also a cell has one slot."""
+    own = set(code.co_varnames)
+    cells = tuple(name for name in code.co_cellvars if name not in own)
+    return code.co_varnames + cells + code.co_freevars

@@ -1,0 +1,42 @@
+"""Objects of classes that the program writes in Python: the special methods that an operator calls on them."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+import torch
+
+from fxstack_capture.calls.polyfills import functions as polyfill
+from fxstack_capture.objects.class_flags import is_heap_type
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.torch_side.numbers.symbols import symbolic_number
+from fxstack_capture.trace.state import Calls, Request
+
+
+def is_plain_object(value: object) -> bool:
+    """Whether its class, like all that it inherits from, is written in Python, and no tensor's nor a symbolic number's."""
+    cls = type(value)
+    if isinstance(value, torch.Tensor) or symbolic_number(value) or hasattr(cls, "__torch_function__"):
+        return False
+    return all(base is object or is_heap_type(base) for base in cls.__mro__)
+
+
+def is_ours(value: object) -> bool:
+    """Whether the class is one of the compiler: generators, proxies and so on."""
+    return type(value).__module__.startswith("fxstack_capture.")
+
+
+def method_call(calls: Calls, value: object, name: str, other: object) -> list[Request] | None:
+    """The call of a plain object's method for an operator: empty where the method can only return NotImplemented.
+
+    None where the method is no function that is written in Python.
+    """
+    found = calls.objects.classes.lookup(type(value), name)
+    if type(found) is FunctionType:
+        return [(found, (value, other))]
+    if found is object.__ne__:
+        equal = calls.objects.classes.lookup(type(value), "__eq__")
+        if type(equal) is FunctionType:
+            return [(polyfill.unequal, (equal, value, other))]
+        return [] if equal is object.__eq__ else None
+    return [] if found is ABSENT or found is getattr(object, name, None) else None

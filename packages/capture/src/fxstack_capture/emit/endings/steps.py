@@ -1,0 +1,67 @@
+"""The one operation that ends a graph: what it takes from the stack and leaves there, and where it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fxstack_capture.bytecode.assemble import Body, Op
+from fxstack_capture.bytecode.calls import NULL_AFTER
+from fxstack_capture.bytecode.units import PREFIXES
+from fxstack_capture.emit.errors import CannotResumeError
+from fxstack_capture.versions.instruction_sets import instruction_set
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One way out of an operation: what it leaves (True: a NULL), and the operation that comes next."""
+
+    results: tuple[bool, ...]
+    next: Op
+    jump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation with its prefixes, changed so that it leaves no NULL; how much it takes; its exits.
+
+    ``passed``: names of the operations at the end of a loop that FOR_ITER passes over. ``looks``: how many
+    values below those that it takes it looks at.
+    """
+
+    ops: tuple[Op, ...]
+    takes: int
+    exits: tuple[Exit, ...]
+    passed: tuple[str, ...] = ()
+    looks: int = 0
+
+
+_CALLABLE = (False, True) if NULL_AFTER else (True, False)
+
+
+def step_at(body: Body, index: int) -> Step:
+    """The whole operation at ``index`` of ``body.ops``, with its exits. Raises CannotResumeError."""
+    end = index
+    while body.ops[end].name in PREFIXES:
+        end += 1
+    group = tuple(body.ops[index : end + 1])
+    op = group[-1]
+    facts = instruction_set().opcodes[op.name]
+    effect = facts.takes_and_leaves(op.arg)
+    if effect is None:
+        raise CannotResumeError(f"the operation {op.name} cannot be run on its own")
+    takes, leaves = effect
+    following = body.ops[end + 1] if end + 1 < len(body.ops) else op
+    exit = Exit((False,) * leaves, following)
+    if op.target is not None:
+        first = body.ops.index(op.target)
+        after = first + facts.skip
+        passed = tuple(op.name for op in body.ops[first:after])
+        jumping = Exit((False,) * facts.leaves_jumping, body.ops[after], jump=True)
+        return Step(group, takes, (exit, jumping), passed)
+    if facts.null_bit:
+        plain = Op(op.name, op.arg & ~1, None, op.position, op.offset)
+        return Step((plain,), takes, (Exit(_CALLABLE, following) if op.arg & 1 else exit,))
+    if op.name == "LOAD_METHOD":  # 3.11
+        plain = Op("LOAD_ATTR", op.arg, None, op.position, op.offset)
+        return Step((plain,), takes, (Exit(_CALLABLE, following),))
+    return Step(group, takes, (exit,), looks=facts.looks)

@@ -1,0 +1,133 @@
+"""Python's operators: their functions, methods and symbols, and the order in which CPython calls the methods.
+
+``candidates`` is the only place that states the order (``Objects/abstract.c`` and ``Objects/object.c`` of CPython).
+Every table of operators in this package is made from the tables here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+Function = Callable[..., Any]
+
+SYMBOLS: Mapping[str, str] = MappingProxyType(
+    {
+        "add": "+",
+        "and": "&",
+        "floordiv": "//",
+        "lshift": "<<",
+        "matmul": "@",
+        "mul": "*",
+        "mod": "%",
+        "or": "|",
+        "pow": "** or pow()",
+        "rshift": ">>",
+        "sub": "-",
+        "truediv": "/",
+        "xor": "^",
+        "lt": "<",
+        "le": "<=",
+        "eq": "==",
+        "ne": "!=",
+        "gt": ">",
+        "ge": ">=",
+    }
+)
+"""Binary operators by the stem of their method's name, as error texts show them. The order is that of the numbers in
+bytecode arguments (``NB_ADD`` and so on, then ``Py_LT`` and so on)."""
+
+_SWAPPED = MappingProxyType({"lt": "gt", "le": "ge", "eq": "eq", "ne": "ne", "gt": "lt", "ge": "le"})
+
+COMPARISON_NAMES = tuple(_SWAPPED)
+ARITHMETIC_NAMES = tuple(name for name in SYMBOLS if name not in _SWAPPED)
+
+
+def function_of(name: str) -> Function:
+    """The function of module ``operator`` for the stem of a method's name (``and`` and ``iadd``, for example)."""
+    function: Function = getattr(operator, f"__{name}__")
+    return function
+
+
+ARITHMETIC: tuple[Function, ...] = tuple(map(function_of, ARITHMETIC_NAMES))
+IN_PLACE: tuple[Function, ...] = tuple(function_of(f"i{name}") for name in ARITHMETIC_NAMES)
+COMPARISONS: tuple[Function, ...] = tuple(map(function_of, COMPARISON_NAMES))
+
+OUT_OF_PLACE: Mapping[Function, Function] = MappingProxyType(dict(zip(IN_PLACE, ARITHMETIC, strict=True)))
+"""The plain operator of each augmented assignment."""
+
+UNARY: Mapping[Function, str] = MappingProxyType(
+    {**{function_of(name): f"__{name}__" for name in ("neg", "pos", "invert", "abs")}, abs: "__abs__"}
+)
+"""Operators of one operand with their methods."""
+
+_STEMS: Mapping[Function, str] = MappingProxyType(
+    {
+        **dict(zip((*ARITHMETIC, *COMPARISONS), SYMBOLS, strict=True)),
+        **dict(zip(IN_PLACE, ARITHMETIC_NAMES, strict=True)),
+    }
+)
+
+
+def is_binary(op: object) -> bool:
+    """Whether ``candidates`` knows an operator: arithmetic, in place or not, and comparisons."""
+    return op in _STEMS
+
+
+def candidates(
+    op: Function, kinds: tuple[type, type], lookup: Callable[[type, str], object]
+) -> Iterator[tuple[int, str]]:
+    """The methods that CPython calls until one returns something else than NotImplemented.
+
+    Each is the index of the operand (0: left, 1: right) and the method's name. ``lookup`` finds a method on a class
+    without calling descriptors.
+    """
+    stem = _STEMS[op]
+    compares = stem in _SWAPPED
+    name, reflected = f"__{stem}__", f"__{_SWAPPED[stem] if compares else 'r' + stem}__"
+    left, right = kinds
+    if op in OUT_OF_PLACE:
+        yield 0, f"__i{stem}__"
+    if left is right:
+        yield 0, name
+        if compares:
+            yield 1, reflected
+    elif issubclass(right, left) and (compares or lookup(right, reflected) is not lookup(left, reflected)):
+        yield 1, reflected
+        yield 0, name
+    else:
+        yield 0, name
+        yield 1, reflected
+
+
+def by_identity(op: object, left: object, right: object) -> bool | None:
+    """The result of ``==`` and ``!=`` that no method decides; None for other operators."""
+    return (left is right) is (op is operator.eq) if op in (operator.eq, operator.ne) else None
+
+
+def type_error(op: Function, left: str, right: str) -> str:
+    """The text of the TypeError for operands of classes ``left`` and ``right`` that no method accepts."""
+    symbol = SYMBOLS[_STEMS[op]]
+    if _STEMS[op] in _SWAPPED:
+        return f"{symbol!r} not supported between instances of {left!r} and {right!r}"
+    if op in OUT_OF_PLACE:
+        symbol = f"{symbol.removesuffix(' or pow()')}="
+    return f"unsupported operand type(s) for {symbol}: {left!r} and {right!r}"
+
+
+def define_methods(cls: type, functions: Mapping[str, Function], compute: Function) -> None:
+    """Give ``cls`` the special methods that ``functions`` names by their stems.
+
+    Each returns ``compute(self, function, operands)``, where ``operands`` are ``self`` and the method's arguments.
+    """
+    for name, function in functions.items():
+        setattr(cls, f"__{name}__", _method(function, compute))
+
+
+def _method(function: Function, compute: Function) -> Function:
+    def method(self: object, *others: object) -> Any:
+        return compute(self, function, (self, *others))
+
+    return method

@@ -1,0 +1,98 @@
+"""Further autograd nodes for the results of a compiled graph, besides the node of the graph itself.
+
+Autograd runs and frees everything behind a node, even behind outputs without gradient. So a result whose
+history in eager is not that of all results gets its own node: ``in_components`` does so for results that come
+from other intermediate tensors than the first results, ``edge_gradients`` for results that are computed from
+other results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.replay import Replay
+
+Backward = Callable[..., Sequence[Any]]
+
+# Limits: if results with a common part come from different intermediate tensors, the backward of one result
+# also runs through the histories of the others, with gradients of None. It raises if one of these was freed.
+
+
+class HistoryNode(torch.autograd.Function):
+    """The identity on results, in place, with edges to the tensors on which they depend."""
+
+    @staticmethod
+    def forward(ctx: Any, attributes: Mapping[str, Any], count: int, *tensors: torch.Tensor) -> Any:
+        """``tensors``: ``count`` results, then tensors that only provide edges.
+
+        ``attributes`` of the node. ``gradients`` is a function of the node and the gradients of the results,
+        which returns those of ``tensors``.
+        """
+        for name, value in attributes.items():
+            setattr(ctx, name, value)
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(*tensors[:count])
+        return tensors[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        return (None, None, *ctx.gradients(ctx, grads))
+
+
+def give_history(
+    kind: type[HistoryNode], results: Sequence[Any], sources: Sequence[Any], attributes: Mapping[str, Any]
+) -> None:
+    """Give ``results`` a common node of class ``kind`` with edges to their own nodes and to ``sources``."""
+    versions = [result._version for result in results]
+    # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
+    super(torch.autograd.Function, kind).apply(attributes, len(results), *results, *sources)
+    torch_compat.unsafe_set_version_counter(results, versions)
+
+
+def without_history(args: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """Return ``args`` with those at ``places`` detached."""
+    given = [*args]
+    for place in places:
+        given[place] = given[place].detach()
+    return given
+
+
+def in_components(
+    apply: Callable[..., Any], info: GraphInfo, backward: Backward, replay: Replay
+) -> Callable[..., Any]:
+    """Return ``apply`` for all components. The node of ``apply`` itself is that of the first component.
+
+    The nodes share saved tensors (``held``) and the compiled backwards.
+    """
+    (first, own), *others = info.components
+    foreign = [index for index in info.wanted if index not in own]
+
+    def gradients(
+        positions: Sequence[int], inputs: Sequence[int], ctx: object, grads: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        given = dict(zip(positions, grads, strict=True))
+        found = backward(ctx, *map(given.get, range(info.output_count)))
+        return (*([None] * len(grads)), *(found[index] for index in inputs))
+
+    def call(*args: Any) -> Any:
+        given = without_history(args, foreign)
+        flat = apply(*given)
+        state = flat[first[0]].grad_fn
+        # A second differentiation needs the inputs with their histories.
+        if replay.keeps:
+            state.inputs = replay.keep(args)
+        whole = {id(given[place]): args[place] for place in foreign}
+        state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
+        for positions, inputs in others:
+            attributes = {**vars(state), "gradients": partial(gradients, positions, inputs)}
+            results, sources = [flat[at] for at in positions], [args[index] for index in inputs]
+            give_history(HistoryNode, results, sources, attributes)
+        return flat
+
+    return call

@@ -1,0 +1,214 @@
+"""Run the captured graph of a call again in eager, and let autograd differentiate this run.
+
+This is the one fallback for gradients that a compiled backward does not have: gradients of gradients
+(``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
+gradients between results that the program observes (``edge_gradients``). All of them are eager's then.
+
+The forward keeps the inputs of the call for this: leaves, which live as long as the autograd graph anyway,
+and weak references to all others. A graph that cannot run twice gives an error with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+from weakref import ref
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, double_backward
+from fxstack_functionalize.random.functional_random import state_input
+from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
+from fxstack_functionalize.runtime.backward.batched import is_batched
+from fxstack_functionalize.runtime.backward.output_edges import owners
+from fxstack_functionalize.shell import Shell
+from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
+from fxstack_functionalize.torch_compat import pytree, temporarily_clear_interpreter_stack
+from fxstack_functionalize.tracing.engine import version_of
+
+Kept = tuple[Any, ...]
+Pick = Callable[[Sequence[Any]], tuple[Any, ...]]
+Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
+
+_version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
+
+
+NOTHING_KEPT: Kept = ((), [], (), [])
+"""The result of ``Replay.keep`` if autograd saves all inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One run of a captured graph in eager."""
+
+    outputs: Sequence[Any]
+    """User outputs."""
+    inputs: Sequence[torch.Tensor]
+    """Aliases of the inputs that get gradients."""
+    explain: Callable[[str], str] = double_backward
+    """Returns the error text for a reason why the run cannot be differentiated."""
+
+
+class Replay:
+    """Differentiates one captured graph in eager.
+
+    ``refusal``: the reason why that is impossible, or None. ``held``: the positions of inputs in
+    ``ctx.saved_tensors``.
+    """
+
+    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int]) -> None:
+        inputs = shell.info.inputs
+        self.refusal = refusal
+        self._held = list(held.items())
+        kept = [i for i in range(len(inputs)) if i not in held]
+        tensors = [i for i in kept if inputs[i].is_tensor]
+        cut = shell.info.cut  # nothing else keeps a detached input alive
+        alone = {*cut, state_input(shell.captured.graph_module.graph)}
+        leaves = [i for i in tensors if i in alone or (inputs[i].requires_grad and inputs[i].is_leaf)]
+        others = [i for i in tensors if i not in leaves]
+        numbers = [i for i in kept if i not in tensors]
+        self.keeps = bool(kept)
+        self._places = [*leaves, *others, *numbers]
+        self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
+        self._graph = shell.captured.graph_module
+        self._owned = dict(shell.captured.owned)
+        self._count = shell.captured.own_count
+        self._wanted = shell.info.wanted
+        self._owners = owners(shell.info)
+
+    def keep(self, args: Sequence[Any]) -> Kept:
+        """Return the inputs of a call that autograd does not save (some as weak references), and versions."""
+        leaves, others = self._leaves(args), self._others(args)
+        return leaves, [*map(ref, others)], self._numbers(args), _versions_of((*leaves, *others))
+
+    def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
+        """Run the graph on the inputs of the call, with a history that ends at these inputs.
+
+        In grad mode the inputs' own histories continue it. ``run``: called in place of the graph, with the
+        graph's own tensors and with its arguments.
+
+        Raises:
+            RuntimeError: if an input no longer exists, or was changed in place since the call.
+        """
+        args = self._inputs(kept, saved)
+        again = torch.is_grad_enabled()
+        # The call was outside the present transforms, so this run is too.
+        with torch.enable_grad(), temporarily_clear_interpreter_stack():
+            # An input may be computed from another input: differentiate each through its own alias.
+            for index in self._wanted:
+                args[index] = alias_of(args[index], again=again)
+            owned = {path: args[index] for path, index in self._owned.items()}
+            outputs = (run or self._whole)(owned, args[: self._count])
+        return Again(pytree.tree_leaves(outputs), [args[index] for index in self._wanted])
+
+    def _whole(self, owned: Mapping[str, Any], args: Sequence[Any]) -> Any:
+        with torch_compat.reparametrize_module(self._graph, owned):
+            return (by_operators(self._graph) if is_on() else self._graph)(*args)
+
+    def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
+        given = {at: grad for at, grad in enumerate(grads) if grad is not None}
+        found = torch.autograd.grad(
+            [self.flat(run, at) for at in given],
+            list(run.inputs),
+            list(given.values()),
+            create_graph=torch.is_grad_enabled(),
+            allow_unused=True,
+        )
+        gradients = dict(zip(self._wanted, found, strict=True))
+        return tuple(gradients.get(index) for index in range(len(self._places) + len(self._held)))
+
+    def flat(self, run: Again, position: int) -> torch.Tensor:
+        """Return the flat output at ``position``: a result of the graph, or the base of a result."""
+        owner = self._owners.get(position)
+        found: Any = None if owner is None else run.outputs[owner.output]
+        if owner is not None and owner.base:
+            found = found._base
+        if found is None:
+            raise RuntimeError(run.explain("a result shares memory in compiled code alone"))
+        tensor: torch.Tensor = found
+        return tensor
+
+    def gradients(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
+
+        Raises:
+            RuntimeError: if an input no longer exists, or was changed in place since the call.
+        """
+        return self.differentiate(self.run(kept, saved), grads)
+
+    def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
+        return None if _broken(kept) else self.gradients(kept, saved, grads)
+
+    def refuse(
+        self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Return ``gradients`` of the call, such that any second differentiation raises an explanation."""
+        inputs = (*kept[0], *(reference() for reference in kept[1]), *saved, *grads)
+        sources = [t for t in inputs if t is not None and t.requires_grad]
+        text = double_backward(str(self.refusal)).encode()
+        node = torch_compat.DelayedError(text, len(gradients) + len(sources))
+        return tuple(node(*gradients, *sources)[: len(gradients)])
+
+    def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
+        broken = _broken(kept)
+        if broken is not None:
+            raise RuntimeError(broken)
+        leaves, references, numbers, _versions = kept
+        others = [reference() for reference in references]
+        by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
+        by_place.update((index, saved[place]) for index, place in self._held)
+        return [by_place[index] for index in range(len(by_place))]
+
+
+def _broken(kept: Kept) -> str | None:
+    """Return the text of the error that the inputs of a call are gone or changed; None if they are not."""
+    leaves, references, _numbers, versions = kept
+    others = [reference() for reference in references]
+    if any(other is None for other in others):
+        return INPUT_IS_GONE
+    return INPUT_CHANGED if versions != _versions_of((*leaves, *others)) else None
+
+
+def are_special(grads: Sequence[Any]) -> bool:
+    """Whether a gradient is unknown to compiled code: a batch of gradients, or a wrapper subclass."""
+    return any(
+        g is not None and (is_batched(g) or (type(g) is not torch.Tensor and is_wrapper(g))) for g in grads
+    )
+
+
+def alias_of(tensor: torch.Tensor, *, again: bool) -> torch.Tensor:
+    """Return an alias of ``tensor`` that gets a gradient; ``again``: with a history to ``tensor``."""
+    return _Alias.apply(tensor) if again else tensor.detach().requires_grad_()
+
+
+class _Alias(torch.autograd.Function):
+    """The identity, whose gradients are not views."""
+
+    @staticmethod
+    def forward(ctx: object, tensor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return grad
+
+
+def _versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return the version counters."""
+    try:
+        return [*map(_version, tensors)]
+    except RuntimeError:  # inference tensors have no counter
+        return [version_of(tensor) for tensor in tensors]
+
+
+def _picker(places: Sequence[int]) -> Pick:
+    """Return a function that selects the items at ``places``, as a tuple."""
+    if not places:
+        return lambda _values: ()
+    pick = itemgetter(*places)
+    return pick if len(places) > 1 else lambda values: (pick(values),)

@@ -1,0 +1,47 @@
+"""The result of printing a host program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxstack_inductor.codegen.triton.module import TritonKernel
+from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.schedule.memory import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFunction:
+    """A function of the host program: kernel ``kernel`` on device number ``device``."""
+
+    kernel: TritonKernel
+    device: int
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name if not self.device else f"{self.kernel.name}_on{self.device}"
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """``source`` defines ``call``, for a namespace of ``constants`` and the loaded kernel functions.
+
+    If the program is native, ``source`` defines the functions that the C text ``c`` calls back.
+    """
+
+    source: str
+    constants: dict[str, Any]
+    arguments: dict[str, int]
+    """The kernel functions with their numbers of arguments."""
+    slots: tuple[Slot, ...]
+    windows: tuple[Window, ...]
+    symbols: tuple[str, ...]
+    """Slots, windows and symbols describe the program's ``runtime.arena.Workspace``."""
+    c: str = ""
+    native: bool = False
+    state: tuple[str, ...] = ()
+    """The names of the objects bound to a native program."""
+    calls_back: bool = True
+    """Whether the program calls ATen through Python."""
+    launched: dict[str, DeviceFunction] = field(default_factory=dict)
+    """The functions that a program for GPUs launches, in the order of their first launches."""

@@ -1,0 +1,199 @@
+"""The host program as records, which the printers write as Python or as C.
+
+``HostSteps.records`` lists the steps in execution order; a ``SymbolBinding`` is the step that computes a
+size. Names in the other records are the program's variables. The arguments of calls are ``Variable``,
+``Strided``, ``Expr``, constants, and tuples, lists and dicts of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from fxstack_inductor.codegen.host.names import symbols_of
+from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import ExternCall, Layout, Shape
+from fxstack_inductor.lower.program import HostCall, SymbolBinding
+from fxstack_inductor.runtime.arena import Window
+from fxstack_inductor.schedule.memory import Slot
+from fxstack_inductor.schedule.plan import Plan
+
+Kind = Literal["tensor", "integer", "object"]
+
+# --- values -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable: a tensor, or a value that the host computes."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A view of tensor ``base``. ``relative``: the storage offset of ``base`` may not be 0."""
+
+    name: str = field(compare=False)
+    base: str
+    shape: Shape
+    stride: Shape
+    offset: Expr
+    relative: bool
+
+
+def names_in(value: object) -> Iterator[str]:
+    """Yield the names of the variables that the text of ``value`` reads."""
+    match value:
+        case Variable(name):
+            yield name
+        case Strided():
+            yield value.base
+            yield from symbols_of((*value.shape, *value.stride, value.offset))
+        case Expr():
+            yield from symbols_of((value,))
+        case tuple() | list():
+            for item in value:
+                yield from names_in(item)
+        case dict():
+            yield from names_in(list(value.values()))
+
+
+# --- steps --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Restride:
+    """Copy input ``name`` if it has other strides; ``mutated``: the graph writes to the input."""
+
+    name: str
+    shape: Shape
+    stride: Shape
+    mutated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Borrow:
+    """Take a block of the arena, which has an address for each slot and a tensor for each window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    name: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An argument of a kernel. ``number``: a number, not an address; ``aligned``: surely aligned memory."""
+
+    name: str
+    number: bool
+    aligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run ``kernel`` on ``device``. ``updated``: buffers that it writes and that may be unaligned."""
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    updated: tuple[str, ...]
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A variable for the element ``path`` of a call's result. A ``tensor`` is read by later steps."""
+
+    name: str
+    path: tuple[int, ...]
+    kind: Kind
+
+    @property
+    def position(self) -> int:
+        """The position among the operator's results."""
+        return self.path[0] if self.path else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call ``target``; ``step`` is the graph's call, which may have another target and other arguments.
+
+    ``packed``: the variable of a result with several elements. ``out``: the tensor that the call writes;
+    then there are no results. ``bindings``: symbolic sizes that the results determine.
+    """
+
+    step: ExternCall | HostCall
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[Result, ...] = ()
+    packed: str = ""
+    out: Variable | None = None
+    bindings: tuple[SymbolBinding, ...] = ()
+
+    @property
+    def reads(self) -> list[str]:
+        """The names of the variables that the call reads."""
+        return list(dict.fromkeys(names_in((self.args, self.kwargs, self.out))))
+
+    @property
+    def sets(self) -> dict[str, Kind]:
+        """The variables that the call sets, with their kinds."""
+        sizes: dict[str, Kind] = {binding.symbol: "integer" for binding in self.bindings}
+        return {result.name: result.kind for result in self.results} | sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Convert tensor ``name``, if it differs from the plan. A layout with unknown sizes is None."""
+
+    name: str
+    dtype: torch.dtype
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseErrors:
+    """Raise the error of a kernel or launch, if there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy ``value`` into tensor ``target``."""
+
+    target: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Give the block of the arena back, and return ``values``."""
+
+    values: tuple[Any, ...]
+
+
+Record = (
+    SymbolBinding | Restride | Borrow | Allocate | Launch | Call | Check | Free | RaiseErrors | Copy | Return
+)
+
+
+@dataclass(frozen=True)
+class HostSteps:
+    """The steps of a plan; ``symbols`` are the sizes on which the arena's slots and windows depend."""
+
+    plan: Plan
+    records: tuple[Record, ...]
+    slots: dict[str, Slot]
+    windows: dict[Window, str]
+    symbols: tuple[str, ...]
