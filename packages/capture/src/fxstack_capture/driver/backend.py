@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.utils.checkpoint import CheckpointPolicy
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.reports.verifying import verified
-from fxstack_capture.driver.torch_metadata import write_metadata
 from fxstack_capture.guards.accesses import RealFrame, read
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Source
@@ -47,7 +47,7 @@ def _inputs_for(backend: Backend, captured: CapturedCode, frame: RealFrame) -> I
     if getattr(backend, WANTS_FAKES, False):
         yield fakes
         return
-    write_metadata(captured, frame)
+    _write_metadata(captured, frame)
     inputs = [_real(fake, source, frame) for fake, source in zip(fakes, captured.inputs, strict=True)]
     mode = next((fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)), None)
     if mode is None:
@@ -66,6 +66,29 @@ def _real(fake: object, source: Source, frame: RealFrame) -> object:
         return fake
     real = read(source, frame)
     return real if type(real) in (torch.Tensor, torch.nn.Parameter) else fake
+
+
+def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
+    """Write what torch's compiler writes on a graph: tags of its own kind, names of parameters."""
+    graph_module: Any = captured.graph_module
+    for node in graph_module.graph.nodes:
+        tag = node.meta.get("recompute")
+        if isinstance(tag, str):
+            node.meta["recompute"] = CheckpointPolicy[tag.upper()]
+            node.meta.setdefault("ac_graph_id", 0)
+    names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+    graph_module.meta["dynamo_flat_name_to_original_fqn"] = _original_names(names, captured.inputs, frame)
+    graph_module._param_name_to_source = dict(zip(names, captured.inputs, strict=True))
+
+
+def _original_names(names: list[str], inputs: tuple[Source, ...], frame: RealFrame) -> dict[str, str]:
+    """Return the qualified names of parameters and buffers by the names of their placeholders."""
+    owner = frame.arguments.get("self")
+    found: dict[int, str] = {}
+    if hasattr(owner, "named_parameters") and hasattr(owner, "named_buffers"):
+        found = {id(tensor): name for name, tensor in (*owner.named_parameters(), *owner.named_buffers())}
+    originals = (found.get(id(read(source, frame))) for source in inputs)
+    return {name: original for name, original in zip(names, originals, strict=True) if original is not None}
 
 
 def name_of(backend: Backend) -> str:

@@ -34,6 +34,11 @@ from fxstack_capture.driver.errors import (
 )
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
+from fxstack_capture.driver.frame_policy.dynamo_settings import (
+    with_environment,
+    with_fullgraph,
+    with_settings,
+)
 from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.frame_policy.policy import (
     has_foreign_modes,
@@ -58,7 +63,6 @@ from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally,
 from fxstack_capture.driver.reports.uncompiled import Reasons
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.tracing import FrameTracing
-from fxstack_capture.dynamo_settings import with_environment, with_fullgraph, with_settings
 from fxstack_capture.emit.endings.raising import raising_frame
 from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Emitted

@@ -16,8 +16,12 @@ from fxstack_capture.driver.attempt import attempt, new_trace
 from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, Unsupported
+from fxstack_capture.driver.frame_policy.dynamo_settings import (
+    with_environment,
+    with_fullgraph,
+    with_settings,
+)
 from fxstack_capture.driver.reports.signature import signature_of
-from fxstack_capture.dynamo_settings import with_environment, with_fullgraph, with_settings
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.frame import Emitted, draft_return
 from fxstack_capture.guards.explain import GuardFailure, first_failure
