@@ -102,6 +102,20 @@ def bench(session: nox.Session) -> None:
     session.run("python", "integration/benchmarks/models.py", *session.posargs)
 
 
+LIBRARIES = """
+    accelerate diffusers einops gpytorch kornia lightning peft skorch tensordict torch_geometric torchao
+    torchdiffeq torchmetrics x-transformers pytorch-ignite
+""".split()
+
+
+@nox.session(python=PYTHONS)
+def libraries(session: nox.Session) -> None:
+    """Programs of libraries that call torch.compile, unedited on fxstack, in a process each."""
+    session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS, *LIBRARIES)
+    install(session, *STAGES, "integration")
+    session.run("python", "-m", "pytest", "integration/tests/test_libraries.py", *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 def sweep(session: nox.Session) -> None:
     """The slow sweeps (op_db, CPython's own tests, fuzzers); results go to docs/results."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -74,8 +73,8 @@ def compile(
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions``,
             ``fxstack_functionalize.AotOptions`` and ``fxstack_inductor.InductorOptions``.
-        disable: Return the model unchanged. ``TORCH_COMPILE_DISABLE=1`` in the environment does so too, as
-            for ``torch.compile``.
+        disable: Return the model unchanged. With ``TORCH_COMPILE_DISABLE=1`` in the environment, as for
+            ``torch.compile``, the compiled callable runs everything in plain Python.
 
     Raises:
         ValueError: if backend, mode or option is unknown, or ``dynamic`` is not True, False or None.
@@ -83,7 +82,7 @@ def compile(
     """
     if dynamic not in (None, True, False):
         raise ValueError(f"fxstack.compile: dynamic must be True, False or None, not {dynamic!r}.")
-    if disable or os.environ.get("TORCH_COMPILE_DISABLE") == "1":
+    if disable:
         return model if model is not None else lambda fn: fn
     again = functools.partial(
         compile,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import fxstack_capture
-from fxstack import api
+from fxstack import api, backends
 from fxstack.pipeline import Backend
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
@@ -126,6 +126,13 @@ def explain(f: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """``torch._dynamo.explain`` on fxstack: ``explain(f)(*args)`` returns an ``Explanation``."""
     explained: Callable[..., Explanation] = fxstack_capture.explain(f)
     return explained(*args, **kwargs) if args or kwargs else explained
+
+
+def list_backends(
+    original: Callable[..., list[str]], exclude_tags: tuple[str, ...] = ("debug", "experimental")
+) -> list[str]:
+    """``torch.compiler.list_backends`` on fxstack: the backends here and those that torch registers."""
+    return sorted({*backends.list_backends(), *original(exclude_tags)})
 
 
 def reset() -> None:

@@ -8,10 +8,11 @@ Callables that torch's compiler made before stay with it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
-from fxstack import artifacts, backends
+from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
 from fxstack_startup import AfterImport, Change
 
@@ -66,7 +67,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
     "torch": {"compile": _by(entrances.compile)},
     "torch.compiler": {
         "reset": _by(entrances.reset),
-        "list_backends": _by(lambda exclude_tags=("debug", "experimental"): list(backends.list_backends())),  # noqa: ARG005
+        "list_backends": partial(partial, entrances.list_backends),
         "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
         "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
     },

@@ -38,14 +38,34 @@ class OptimizedModule:
 
     @_orig_mod.setter
     def _orig_mod(self, module: Any) -> None:
-        """Compile ``module`` instead, by the same arguments: libraries so take a model out of another wrapper."""
+        """Compile ``module`` instead, by the same arguments: libraries so take a model out of another wrapper.
+
+        The class stays that of the first module; ``__getattr__`` finds what the class of ``module`` defines.
+        """
         if module is self._fxstack_original:
             return
         other = self._fxstack_again(module)
-        object.__setattr__(self, "__class__", type(other))
         object.__setattr__(self, "__dict__", module.__dict__)
         for slot in _SLOTS:
             object.__setattr__(self, slot, getattr(other, slot))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the original's class gives, or, after an assignment of ``_orig_mod``, the other module's."""
+        inherited: Any = super()
+        try:
+            return inherited.__getattr__(name)
+        except AttributeError:
+            original = self._fxstack_original
+            if isinstance(self, type(original)):
+                raise
+            return getattr(original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute as the original's class does; ``_orig_mod`` is no submodule."""
+        if name == "_orig_mod":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @property
     def dynamo_ctx(self) -> Callable[[Any], Any]:

@@ -1,0 +1,365 @@
+"""``install`` and ``FXSTACK=1``: ``torch.compile`` and what belongs to it mean fxstack, for programs that do not know it."""
+
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint
+
+import fxstack
+from fxstack import CompileLog
+
+X = torch.randn(3, 4)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x, scale=2.0):
+        return torch.relu(self.linear(x)) * scale
+
+    def own(self):
+        return type(self).__name__
+
+
+@pytest.fixture
+def installed():
+    fxstack.install()
+    yield
+    fxstack.uninstall()
+
+
+def fresh(program, **variables):
+    """The output of a program in a process of its own, with ``fxstack.pth`` executed as an installation does."""
+    start = 'import os; os.environ.get("FXSTACK") == "1" and __import__("fxstack_startup").start()\n'
+    done = subprocess.run(
+        [sys.executable, "-c", start + textwrap.dedent(program)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def log_of(compiled) -> CompileLog:
+    return fxstack.compile_log(compiled)
+
+
+# --- installing ----------------------------------------------------------------------------------
+
+
+def test_the_variable_installs_when_torch_is_imported():
+    program = """
+        import sys
+        print("fxstack" in sys.modules)
+        import torch
+        print(torch.compile.__globals__["__name__"], "torch._dynamo" in sys.modules)
+        compiled = torch.compile(torch.nn.Linear(2, 2))
+        compiled(torch.ones(1, 2))
+        import fxstack
+        print(fxstack.compile_log(compiled).graph_count, "torch._dynamo" in sys.modules)
+        import torch._dynamo
+        print(isinstance(compiled, torch._dynamo.OptimizedModule))
+    """
+    assert fresh(program, FXSTACK="1") == ["False", "fxstack.dropin.entrances", "False", "1", "False", "True"]
+
+
+def test_without_the_variable_nothing_is_imported():
+    program = """
+        import sys
+        import torch
+        print("fxstack" in sys.modules, "fxstack_startup" in sys.modules, torch.compile.__globals__["__name__"])
+    """
+    assert fresh(program, FXSTACK="0") == ["False", "False", "torch"]
+
+
+def test_uninstall_gives_torch_its_compiler_back():
+    import torch._dynamo
+
+    names = [
+        (torch, "compile"),
+        *((torch._dynamo, name) for name in ("optimize", "explain", "reset", "OptimizedModule")),
+        *((torch._dynamo.eval_frame, name) for name in ("optimize", "OptimizedModule")),
+    ]
+    before = [getattr(module, name) for module, name in names]
+    fxstack.install()
+    fxstack.install()
+    assert fxstack.is_installed()
+    assert all(getattr(module, name) is not old for (module, name), old in zip(names, before, strict=True))
+    fxstack.uninstall()
+    fxstack.uninstall()
+    assert not fxstack.is_installed()
+    assert [getattr(module, name) for module, name in names] == before
+
+
+@pytest.mark.usefixtures("installed")
+def test_modules_compile_in_place():
+    net = Net()
+    net.compile(backend="eager")
+    assert torch.equal(net(X), net.forward(X))
+    assert log_of(net._compiled_call_impl).graph_count == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_entrances_of_torchs_compiler():
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    fn = torch._dynamo.optimize(counter, nopython=True)(lambda x: x.sin() + 1)
+    fn(X)
+    assert (counter.frame_count, counter.op_count) == (1, 2)
+    torch._dynamo.reset()
+    fn(X)
+    assert counter.frame_count == 2
+    explained = torch._dynamo.explain(lambda x: x.sin() + 1)(X)
+    assert (explained.graph_count, explained.graph_break_count, explained.op_count) == (1, 0, 2)
+    assert {"inductor", "eager", "cudagraphs"} <= set(torch.compiler.list_backends())
+
+
+@pytest.mark.usefixtures("installed")
+def test_arguments_are_those_of_torch():
+    with pytest.raises(RuntimeError, match="Either mode or options can be specified"):
+        torch.compile(Net(), mode="default", options={"recompile_limit": 3})
+    with pytest.warns(UserWarning, match="name='net' has no effect: compile_log and explain name"):
+        torch.compile(Net(), name="net")
+    torch.testing.assert_close(torch.compile(lambda x: x * 2, recompile_limit=1, backend="eager")(X), X * 2)
+
+
+@pytest.mark.usefixtures("installed")
+def test_compiled_modules_look_like_torchs():
+    import torch._dynamo
+
+    net = Net()
+    compiled = torch.compile(net, backend="eager")
+    assert isinstance(compiled, torch._dynamo.OptimizedModule)
+    assert isinstance(compiled, torch._dynamo.eval_frame.OptimizedModule)
+    assert not isinstance(net, torch._dynamo.OptimizedModule)
+    assert compiled._orig_mod is net
+    assert compiled.get_compiler_config() is None
+    assert inspect.signature(compiled.forward) == inspect.signature(net.forward)
+    assert torch.equal(compiled.dynamo_ctx(net.forward)(X), net(X))
+    state = net.state_dict()
+    assert compiled.state_dict().keys() == state.keys()
+    for prefix in ("", "_orig_mod."):
+        compiled.load_state_dict({prefix + name: value for name, value in state.items()})
+
+
+def test_another_module_can_take_the_place_of_a_compiled_one():
+    inner = Net()
+    compiled = fxstack.compile(torch.nn.Sequential(inner), backend="eager")
+    compiled(X)
+    compiled._orig_mod = inner
+    assert torch.equal(compiled(X, 3.0), inner(X, 3.0))
+    assert compiled.state_dict().keys() == inner.state_dict().keys()
+    assert compiled.own() == "Net"
+    with pytest.raises(AttributeError, match="missing"):
+        _ = compiled.missing
+
+
+def test_everything_works_on_what_compile_returns_when_it_is_disabled():
+    program = """
+        import torch
+        import fxstack
+        net = torch.nn.Linear(2, 2)
+        compiled = fxstack.compile(net)
+        x = torch.ones(1, 2)
+        print(torch.equal(compiled(x), net(x)), fxstack.compile_log(compiled).graph_count)
+        print(len(fxstack.profile_of(compiled).to_dict()) >= 0 if hasattr(fxstack.profile_of(compiled), "to_dict") else True)
+        print(compiled._orig_mod is net)
+    """
+    assert fresh(program, TORCH_COMPILE_DISABLE="1") == ["True", "0", "True", "True"]
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"recompile_limit": "8"}, "option 'recompile_limit' must be int, not '8' of type str"),
+        ({"capture_scalar_outputs": 1}, "option 'capture_scalar_outputs' must be bool, not 1 of type int"),
+        ({"inline_limit": True}, "option 'inline_limit' must be int, not True of type bool"),
+    ],
+)
+def test_types_of_options_are_checked(options, text):
+    with pytest.raises(TypeError, match=text):
+        fxstack.compile(lambda x: x, options=options)
+
+
+# --- callables without a graph -------------------------------------------------------------------
+
+
+def said_of(fn, *args):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled = fxstack.compile(fn, backend="eager")
+        compiled(*args)
+        compiled(*args)
+    return [one for one in caught if issubclass(one.category, fxstack.Uncompiled)]
+
+
+def test_a_callable_without_a_graph_says_why_once_at_the_call():
+    (said,) = said_of(lambda x: len(x) + 2, X)
+    assert (
+        "the call of the compiled test_a_callable_without_a_graph_says_why_once_at_the_call.<locals>.<lambda>"
+        in str(said.message)
+    )
+    assert "no torch operation was captured" in str(said.message)
+    assert said.filename == __file__
+    assert said_of(lambda x: x + 1, X) == []
+
+
+def test_a_module_without_a_graph_is_named_by_its_class():
+    class Constant(torch.nn.Module):
+        def forward(self, _x):
+            return 3
+
+    (said,) = said_of(Constant(), X)
+    assert "Constant.forward (" in str(said.message)
+    assert "_wrapped_call_impl" not in str(said.message)
+
+
+def test_lazy_modules_are_compiled_later_without_a_word():
+    assert said_of(torch.nn.LazyLinear(3), X) == []
+
+
+def test_exported_programs_and_graph_modules_are_compiled():
+    exported = torch.export.export(Net(), (X,)).module()
+    traced = torch.fx.symbolic_trace(Net())
+    for module in (exported, traced, traced.forward):
+        compiled = fxstack.compile(module, backend="eager")
+        torch.testing.assert_close(compiled(X), module(X))
+        assert log_of(compiled).graph_count == 1
+
+
+# --- one graph, as torch has it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * x.sum().item(),
+        lambda x: x.flatten().tolist(),
+        lambda x: x[x > 0] * 2,
+        lambda x: x.nonzero() + 1,
+        lambda x: torch.LongTensor([1, 2, 3, 4]) + x,
+    ],
+)
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_numbers_and_sizes_that_depend_on_data_are_in_one_graph(fn, backend):
+    torch.testing.assert_close(fxstack.compile(fn, fullgraph=True, backend=backend)(X), fn(X))
+
+
+# --- backends ------------------------------------------------------------------------------------
+
+
+def trained(backend, fn):
+    weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    result = (fn if backend is None else fxstack.compile(fn, backend=backend))(X, weight)
+    result.backward()
+    return result.detach(), weight.grad
+
+
+def dense(x, weight):
+    return torch.relu(x @ weight).sum()
+
+
+def checkpointed(x, weight):
+    return checkpoint(lambda a: torch.sin(torch.relu(a @ weight)), x, use_reentrant=False).sum()
+
+
+@pytest.mark.parametrize("fn", [dense, checkpointed])
+@pytest.mark.parametrize(
+    "name", ["ts", "aot_ts", "aot_eager", "aot_eager_decomp_partition", "eager_noexcept"]
+)
+def test_backends_of_torch_by_name(name, fn):
+    if "ts" in name and fn is checkpointed:
+        pytest.skip("TorchScript has no operator for checkpoints")
+    torch.testing.assert_close(trained(name, fn), trained(None, fn))
+
+
+@pytest.mark.parametrize("fn", [dense, checkpointed])
+def test_backends_made_with_torchs_aot_autograd(fn):
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    shapes = []
+
+    def compiler(graph, inputs):
+        shapes.append([tuple(i.shape) if hasattr(i, "shape") else i for i in inputs])
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=compiler)
+    torch.testing.assert_close(trained(backend, fn), trained(None, fn))
+    assert shapes
+
+
+def test_example_inputs_are_the_tensors_of_the_call():
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append((graph, inputs))
+        return graph.forward
+
+    net = Net()
+    fxstack.compile(net, backend=backend)(X)
+    ((graph, inputs),) = seen
+    assert {id(value) for value in inputs} == {id(X), id(net.linear.weight), id(net.linear.bias)}
+    assert sorted(graph.meta["dynamo_flat_name_to_original_fqn"].values()) == ["linear.bias", "linear.weight"]
+
+
+def test_recompute_tags_are_torchs():
+    tags = []
+
+    def backend(graph, _inputs):
+        tags.extend(node.meta["recompute"] for node in graph.graph.nodes if "recompute" in node.meta)
+        return graph.forward
+
+    fxstack.compile(checkpointed, backend=backend)(X, torch.randn(4, 4, requires_grad=True))
+    assert set(tags) == {CheckpointPolicy.MUST_RECOMPUTE}
+
+
+# --- other tracers -------------------------------------------------------------------------------
+
+TRACERS = {
+    "jit.trace": "torch.jit.trace(net, (x,))(x)",
+    "jit.script": "torch.jit.script(net)(x)",
+    "symbolic_trace": "torch.fx.symbolic_trace(net)(x)",
+    "make_fx": "make_fx(net)(x)(x)",
+    "export": "torch.export.export(net, (x,)).module()(x)",
+    "strict export": "torch.export.export(net, (x,), strict=True).module()(x)",
+    "onnx": "torch.onnx.export(net, (x,), io.BytesIO(), dynamo=False)",
+}
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("name", TRACERS)
+def test_other_tracers_see_the_original_or_raise(name, is_warm):
+    program = f"""
+        import io, warnings
+        warnings.simplefilter("ignore")
+        import torch, fxstack
+        from torch.fx.experimental.proxy_tensor import make_fx
+        original = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        net = fxstack.compile(original)
+        x = torch.randn(3, 4)
+        if {is_warm}:
+            net(x)
+        try:
+            result = {TRACERS[name]}
+        except Exception as error:
+            print("raised", type(error).__name__)
+        else:
+            print(result is None or torch.allclose(result, original(x), atol=1e-6))
+    """
+    expected = [["True"], ["raised", "OnnxExporterError"]] if name == "onnx" else [["True"]]
+    assert fresh(program) in expected
