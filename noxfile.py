@@ -102,10 +102,23 @@ def bench(session: nox.Session) -> None:
     session.run("python", "integration/benchmarks/models.py", *session.posargs)
 
 
-LIBRARIES = """
-    accelerate diffusers einops gpytorch kornia lightning peft skorch tensordict torch_geometric torchao
-    torchdiffeq torchmetrics x-transformers pytorch-ignite
-""".split()
+LIBRARIES = [
+    "accelerate",
+    "diffusers",
+    "einops",
+    "gpytorch",
+    "kornia",
+    "lightning",
+    "peft",
+    "skorch",
+    "tensordict",
+    "torch_geometric",
+    "torchao",
+    "torchdiffeq",
+    "torchmetrics",
+    "x-transformers",
+    "pytorch-ignite",
+]
 
 
 @nox.session(python=PYTHONS)

@@ -27,6 +27,12 @@ def test_quickstart_runs():
     exec(compile(example, str(path), "exec"), {})
 
 
+def test_drop_in_page_runs():
+    path, namespace = DOCS / "drop-in.md", {}
+    for example in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+        exec(compile(example, str(path), "exec"), namespace)
+
+
 def test_saved_tensor_hooks_page_runs(capsys):
     path = DOCS / "saved-tensor-hooks.md"
     (example,) = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
