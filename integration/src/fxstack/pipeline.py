@@ -15,6 +15,7 @@ from fxstack.log import CompileLog
 from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
 from fxstack.settings import CompileOptions
+from fxstack.torch_interop.torch_settings import with_torch_settings
 from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_functionalize import UnsupportedGraphError, aot
@@ -42,10 +43,10 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     """
 
     def inductor(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        graph = Compilation(options, log, log.next_graph())
+        graph = Compilation(with_torch_settings(options), log, log.next_graph())
         try:
             compilers = Compilers(graph.compile_forward, graph.compile_backward, graph.compile_inference)
-            store = program_store(options, log, graph.number, graph.repeats)
+            store = program_store(graph.options, log, graph.number, graph.repeats)
             made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)

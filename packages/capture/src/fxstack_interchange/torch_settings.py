@@ -45,6 +45,8 @@ class NoEffect:
     """The setting changes nothing here, for the reason ``because``."""
 
     because: str
+    except_for: object = None
+    """The value that asks for what happens here anyway."""
 
 
 Meaning = Same | NoEffect
@@ -67,13 +69,15 @@ def register(module: str, table: Table) -> None:
 
 
 def meaning(module: str, name: str) -> Meaning | None:
-    """Return the row for a setting: its own, or that of the longest group ``prefix.*`` that it belongs to."""
+    """Return the row for a setting: its own, or that of the longest group that it belongs to.
+
+    A group is named by its beginning: ``prefix.*``, ``prefix_*``, or ``*`` for all.
+    """
     table = TABLES.get(module, {})
-    found = table.get(name)
-    while found is None and "." in name:
-        name = name.rpartition(".")[0]
-        found = table.get(f"{name}.*")
-    return found
+    if name in table:
+        return table[name]
+    groups = [key for key in table if key.endswith("*") and name.startswith(key[:-1])]
+    return table[max(groups, key=len)] if groups else None
 
 
 def options_from_torch(module: str) -> dict[str, Any]:
@@ -96,7 +100,23 @@ def changed(module: str) -> dict[str, Any]:
     if config is None or entries is None:
         return {}
     overrides = _overridden(config, entries)
-    return {name: value for name, value in overrides.items() if not _equal(value, entries[name].default)}
+    found = {name: value for name, value in overrides.items() if not _equal(value, entries[name].default)}
+    for name, other, its_name in _aliases(module):
+        elsewhere = changed(other)
+        if its_name in elsewhere:
+            found[name] = elsewhere[its_name]
+    return found
+
+
+@cache
+def _aliases(module: str) -> tuple[tuple[str, str, str], ...]:
+    """The settings of ``module`` that stand for a setting of another module: name, module, name there."""
+    found = []
+    for name, entry in sys.modules[module]._config.items():
+        other, _, its_name = (getattr(entry, "alias", None) or "").rpartition(".")
+        if other and other != module:
+            found.append((name, other, its_name))
+    return tuple(found)
 
 
 def _equal(value: object, default: object) -> bool:
@@ -130,7 +150,7 @@ def warn_of_ignored(code: CodeType) -> None:
         for name, value in changed(module).items():
             row = meaning(module, name)
             key = (module, name, repr(value))
-            if not isinstance(row, NoEffect) or key in _WARNED:
+            if not isinstance(row, NoEffect) or key in _WARNED or _equal(value, row.except_for):
                 continue
             _WARNED.add(key)
             text = f"{module}.{name} = {value!r} has no effect in fxstack: {row.because}."

@@ -1,0 +1,86 @@
+"""Each setting of torch's code generator and autograd frontend has a row, and each row that sets an option has its effect."""
+
+import warnings
+
+import pytest
+import torch
+import torch._functorch.config as functorch
+import torch._inductor.config as inductor
+
+import fxstack
+from fxstack.settings import make_options
+from fxstack.torch_interop.torch_settings import FUNCTORCH, INDUCTOR, with_torch_settings
+from fxstack_interchange.torch_settings import meaning
+
+X = torch.randn(8, 8)
+
+
+@pytest.mark.parametrize(("module", "config"), [(INDUCTOR, inductor), (FUNCTORCH, functorch)])
+def test_every_setting_has_a_row(module, config):
+    assert [name for name in config._config if meaning(module, name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "option", "value"),
+    [
+        ({"freezing": True}, "freezing", True),
+        ({"force_disable_caches": True}, "use_cache", False),
+        ({"fx_graph_cache": False}, "use_cache", False),
+        ({"max_autotune": True}, "autotune", True),
+        ({"max_autotune_gemm": True}, "autotune", True),
+        ({"triton.cudagraphs": True}, "cuda_graphs", True),
+        ({"emulate_precision_casts": True}, "eager_rounding", True),
+        ({}, "use_cache", True),
+    ],
+)
+def test_settings_of_inductor_set_options(settings, option, value):
+    with inductor.patch(settings):
+        assert getattr(with_torch_settings(make_options(None, None)).inductor, option) == value
+
+
+def test_an_option_precedes_the_setting():
+    with inductor.patch(fx_graph_cache=True, freezing=True):
+        assert with_torch_settings(make_options(None, {"freezing": True})).inductor.freezing
+        assert not with_torch_settings(make_options(None, {"use_cache": False})).inductor.use_cache
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.5])
+def test_a_budget_of_activations_chooses_the_partitioner(budget):
+    def fn(x):
+        for _ in range(4):
+            x = torch.sin(x @ x) * torch.cos(x)
+        return x.sum()
+
+    def gradient(fn):
+        x = (X / 8).requires_grad_()
+        fn(x).backward()
+        return x.grad
+
+    with functorch.patch(activation_memory_budget=budget):
+        assert callable(with_torch_settings(make_options(None, None)).partitioner)
+        assert with_torch_settings(make_options(None, {"partitioner": "default"})).partitioner == "default"
+        torch.testing.assert_close(gradient(fxstack.compile(fn)), gradient(fn))
+    assert with_torch_settings(make_options(None, None)).partitioner == "min_cut"
+
+
+def said_under(**settings):
+    def fn(x):
+        return x * 5
+
+    with inductor.patch(**settings), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fxstack.compile(fn, backend="eager")(X)
+    return [
+        str(one.message)
+        for one in caught
+        if (one.filename, one.lineno) == (__file__, fn.__code__.co_firstlineno)
+    ]
+
+
+def test_settings_without_effect_are_reported_at_the_program():
+    assert said_under(max_fusion_size=63) == [
+        "torch._inductor.config.max_fusion_size = 63 has no effect in fxstack: it configures the code generator of"
+        " torch's compiler, which does not run."
+    ]
+    assert said_under(max_fusion_size=63) == []
+    assert said_under(freezing=True) == []
