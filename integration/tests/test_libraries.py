@@ -18,7 +18,24 @@ def finished(program, system):
     return run(program, system)
 
 
-@pytest.mark.parametrize("program", LIBRARIES)
+KNOWN = {
+    "accelerate_regional": "unwrap_model sets _orig_mod, which makes the original a child of itself: RecursionError",
+    "diffusers_pipeline": "a torch.Generator in keyword arguments cannot be traced",
+    "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew",
+    "torchao_adam8bit": "a wrapper subclass that a compiled function writes to cannot be traced",
+    "transformers_trainer_smoothing": "unwrap_model sets _orig_mod, as above",
+}
+"""Programs that fail, with the reason."""
+
+
+def marked(program):
+    reason = KNOWN.get(program)
+    return pytest.param(
+        program, marks=[] if reason is None else pytest.mark.xfail(reason=reason, strict=True)
+    )
+
+
+@pytest.mark.parametrize("program", map(marked, LIBRARIES))
 def test_a_program_of_the_library(program):
     compiled = finished(program, "fxstack")
     assert compiled["graphs"] > 0
