@@ -48,9 +48,9 @@ def row(program: str, results: dict[str, dict]) -> list[str]:
     eager = results["eager"]
     cells = [program, "failed" if "error" in eager else f"{eager['step'] * 1e3:.2f}"]
     for system in NAMES:
-        found = results.get(system, {"error": "did not run"})
-        if "error" in found:
-            cells += ["failed", "", "", "", ""]
+        found = results.get(system)
+        if found is None or "error" in found:
+            cells += ["" if found is None else "failed", "", "", "", ""]
             continue
         counts = str(found["graphs"]), str(found["breaks"]), equal(results, system)
         cells += [*counts, f"{found['first']:.2f}", f"{found['step'] * 1e3:.2f}"]

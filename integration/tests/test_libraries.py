@@ -35,7 +35,7 @@ def marked(program):
     )
 
 
-@pytest.mark.parametrize("program", map(marked, LIBRARIES))
+@pytest.mark.parametrize("program", [marked(name) for name in LIBRARIES])
 def test_a_program_of_the_library(program):
     compiled = finished(program, "fxstack")
     assert compiled["graphs"] > 0
