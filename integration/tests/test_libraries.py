@@ -1,0 +1,44 @@
+"""Programs of the libraries around torch, unedited, with fxstack in the place of torch's compiler.
+
+A program is skipped where its library is not installed. ``benchmarks/libraries.py`` has the table of all programs beside
+torch's compiler.
+"""
+
+import functools
+import importlib.util
+
+import pytest
+from libraries.run import LIBRARIES, run
+
+
+@functools.cache
+def finished(program, system):
+    if importlib.util.find_spec(LIBRARIES[program]) is None:
+        pytest.skip(f"{LIBRARIES[program]} is not installed")
+    return run(program, system)
+
+
+KNOWN = {
+    "accelerate_regional": "unwrap_model sets _orig_mod, which makes the original a child of itself: RecursionError",
+    "diffusers_pipeline": "a torch.Generator in keyword arguments cannot be traced",
+    "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew",
+    "torchao_adam8bit": "a wrapper subclass that a compiled function writes to cannot be traced",
+    "transformers_trainer_smoothing": "unwrap_model sets _orig_mod, as above",
+}
+"""Programs that fail, with the reason."""
+
+
+def marked(program):
+    reason = KNOWN.get(program)
+    return pytest.param(
+        program, marks=[] if reason is None else pytest.mark.xfail(reason=reason, strict=True)
+    )
+
+
+@pytest.mark.parametrize("program", [marked(name) for name in LIBRARIES])
+def test_a_program_of_the_library(program):
+    compiled = finished(program, "fxstack")
+    assert compiled["graphs"] > 0
+    assert compiled["failures"] == [], "defects of fxstack, for which ATen runs"
+    assert compiled["messages"] == [], "warnings of fxstack, and lines that mention it"
+    assert compiled["losses"] == pytest.approx(finished(program, "eager")["losses"], rel=1e-4, abs=1e-6)
