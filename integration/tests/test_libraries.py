@@ -19,11 +19,9 @@ def finished(program, system):
 
 
 KNOWN = {
-    "accelerate_regional": "unwrap_model sets _orig_mod, which makes the original a child of itself: RecursionError",
     "diffusers_pipeline": "a torch.Generator in keyword arguments cannot be traced",
     "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew",
     "torchao_adam8bit": "a wrapper subclass that a compiled function writes to cannot be traced",
-    "transformers_trainer_smoothing": "unwrap_model sets _orig_mod, as above",
 }
 """Programs that fail, with the reason."""
 
