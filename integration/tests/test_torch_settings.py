@@ -79,8 +79,10 @@ def said_under(**settings):
 
 def test_settings_without_effect_are_reported_at_the_program():
     assert said_under(max_fusion_size=63) == [
-        "torch._inductor.config.max_fusion_size = 63 has no effect in fxstack: it configures the code generator of"
-        " torch's compiler, which does not run."
+        (
+            "torch._inductor.config.max_fusion_size = 63 has no effect in fxstack: it configures the code generator of"
+            " torch's compiler, which does not run."
+        )
     ]
     assert said_under(max_fusion_size=63) == []
     assert said_under(freezing=True) == []

@@ -3,9 +3,9 @@
     python integration/tests/libraries/run.py gpytorch_regression fxstack
 
 ``eager`` is plain torch: ``torch.compile`` returns what it is given, because torch's wrapper of a module changes what
-programs do (transformers' ``Trainer`` asks for the name of the class), ``torch`` is torch's own compiler, ``fxstack`` is what ``FXSTACK=1``
-does in an installed product. The programs know nothing of this file. Their last line of output is a JSON object with
-``losses``, and with the seconds of the first and of a later step.
+programs do (transformers' ``Trainer`` asks for the name of the class). ``torch`` is torch's own compiler, and ``fxstack``
+is what ``FXSTACK=1`` does in an installed product. The programs know nothing of this file. Their last line of output is a
+JSON object with ``losses``, and with the seconds of the first and of a later step.
 """
 
 import atexit

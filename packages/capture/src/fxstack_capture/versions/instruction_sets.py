@@ -1,4 +1,4 @@
-"""TODO"""
+"""The instruction set of the running Python, and tables of programs decoded with it."""
 
 from __future__ import annotations
 
