@@ -1,4 +1,4 @@
-"""TODO"""
+"""The rules of all modules, joined into one table."""
 
 from fxstack_capture.calls.rules.builtins import (
     builtin_functions,
