@@ -55,6 +55,8 @@ Table = Mapping[str, Meaning]
 TABLES: Final[dict[str, Table]] = {}
 """The registered tables, by the name of the module of settings."""
 
+_UNKNOWN: Final = NoEffect("this version of fxstack does not know it")
+
 # Settings about which the program has been warned, with their values.
 _WARNED: Final[set[tuple[str, str, str]]] = set()
 
@@ -148,7 +150,7 @@ def warn_of_ignored(code: CodeType) -> None:
     """
     for module in TABLES:
         for name, value in changed(module).items():
-            row = meaning(module, name)
+            row = meaning(module, name) or _UNKNOWN
             key = (module, name, repr(value))
             if not isinstance(row, NoEffect) or key in _WARNED or _equal(value, row.except_for):
                 continue
