@@ -58,7 +58,7 @@ _OWN_PACKAGES = frozenset(
 
 # Code without a file that no program has written. Code from a prompt, a notebook or ``exec`` (``<stdin>``)
 # belongs to the program.
-_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<__array_function__")
+_GENERATED = ("<frozen ", "<fxstack", "<signature>", "<eval_with_key>", "<__array_function__")
 
 # The argument of a comprehension's frame is an iterator that the caller created. Only the caller knows the
 # iterable.
