@@ -1,5 +1,4 @@
-"""Arguments of an ``autograd.Function`` that no node can hold: functions, and objects with tensors and
-settings.
+"""Arguments of an ``autograd.Function`` that no node can hold: functions, and objects with attributes.
 
 A function from outside is a part of the node's target. An object from outside is made again as an instance of
 its class, with the attributes that the methods read in the dry run. Guards cover the attributes. Tensors
