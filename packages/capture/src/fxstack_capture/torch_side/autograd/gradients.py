@@ -27,9 +27,9 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.subclasses.levels import Level
 
-# Limits: the grad_fn of a result whose gradient was already taken inside is named Error; a second gradient
-# raises eager's exception. A result that requires grad only for leaves made inside has a grad_fn with another
-# name, and is no view.
+# Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
+# Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
+# the graph made, its ``grad_fn`` has another name than in eager, and the result is not a view.
 
 _HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)

@@ -25,8 +25,8 @@ from fxstack_capture.trace.state import Args
 Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 
-# Limits: inference_mode entered under inference mode, leaves made in it, and the end of an inference_mode
-# block from before the graph end the graph.
+# Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
+# inference_mode, and the end of an inference_mode block that began before the graph.
 
 
 class Region:

@@ -28,7 +28,7 @@ def make(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Ten
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
-        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
+        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises the error
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
         tracer.record(torch.Tensor.requires_grad_, (made,), {})

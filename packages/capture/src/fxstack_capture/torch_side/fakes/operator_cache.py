@@ -36,7 +36,7 @@ SYMBOLIC = object()
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A new tensor with a storage of its own."""
+    """A new tensor with its own storage."""
 
     size: tuple[int | torch.SymInt, ...]
     stride: tuple[int | torch.SymInt, ...]
@@ -57,7 +57,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Argument tensor ``of`` itself."""
+    """The argument tensor ``of`` itself."""
 
     of: int
 
@@ -97,7 +97,7 @@ def key_of(
     if not _describe(args, key, tensors):
         return None
     if kwargs:
-        key.append(tuple(kwargs))  # the names
+        key.append(tuple(kwargs))  # the names of the keyword arguments
         if not _describe(kwargs.values(), key, tensors):
             return None
     return tuple(key)
@@ -150,7 +150,7 @@ def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
             return None
         parts.append(part)
     fresh = [r.untyped_storage()._cdata for r, p in zip(result, parts, strict=True) if type(p) is Fresh]
-    if len(set(fresh)) < len(fresh):  # results that share a storage with each other
+    if len(set(fresh)) < len(fresh):  # two results share a storage
         return None
     # A Python kernel may return a named tuple. The dispatcher converts a named tuple into a plain tuple.
     return Recipe(tuple(parts), list if isinstance(result, list) else tuple)

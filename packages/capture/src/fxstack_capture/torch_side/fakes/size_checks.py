@@ -19,7 +19,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class RefusedSizesError(RuntimeError):
-    """Eager refuses the sizes of this call."""
+    """Eager rejects the sizes of the call."""
 
 
 def check_sizes(func: object, args: Sequence[Any]) -> None:

@@ -42,7 +42,7 @@ def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
     for chain in _chains(fn.__code__):
         namespace = fn.__globals__
         for name in chain:
-            if name not in namespace:  # a builtin
+            if name not in namespace:  # the name is a builtin
                 break
             value = namespace[name]
             if isinstance(value, _KINDS):

@@ -27,9 +27,9 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Tensors = list[torch.Tensor]
 
-# Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
-# compiled here (for example, an operand that is also a closure) and may not see functions that run in plain
-# Python inside of compiled code.
+# Limits: eager torch compiles such calls with its own compiler. torch's compiler rejects some functions that
+# fxstack compiles (for example, an operand that is also a closure). torch's compiler may not see functions
+# that run in plain Python inside of compiled code.
 
 _OPERATORS = torch.ops.higher_order
 

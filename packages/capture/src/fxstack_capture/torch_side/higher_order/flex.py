@@ -25,9 +25,8 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.flex import POSITIONS, attention_strides
 
-# Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
-# TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
-# graph in eager.
+# Limits: the graph breaks if a score function writes to a tensor. On CUDA, float32 is computed without TF32,
+# the kernel does not check indices at masked positions, and a second derivative runs the graph in eager.
 
 _OPERATOR = torch.ops.higher_order.flex_attention
 _NAMES = "query key value score_mod block_mask scale kernel_options"

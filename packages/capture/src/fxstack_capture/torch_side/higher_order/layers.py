@@ -99,6 +99,6 @@ RULES: dict[Any, Rule] = {
     **{
         getattr(predispatch, name): rule
         for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
-        if hasattr(predispatch, name)  # torch 2.11 has no such wrappers
+        if hasattr(predispatch, name)  # torch 2.11 does not have these wrappers
     },
 }

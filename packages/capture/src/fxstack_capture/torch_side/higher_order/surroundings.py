@@ -52,8 +52,8 @@ class Surroundings:
 
     def have_changed(self) -> bool:
         """Whether any part has changed since the snapshot."""
-        # An object that ``roots`` no longer reach has become an outside object. ``_seen`` covers effects on
-        # outside objects.
+        # An object that ``roots`` no longer reach was found to be an outside object. ``_seen`` covers effects
+        # on outside objects.
         if _seen(self._trace) != self._seen:
             return True
         after = self._reachable()

@@ -36,8 +36,9 @@ from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_li
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
 
-# Limits: linearize, a program's autograd.Function under a transform where a gradient is also taken outside of
-# it, and whatever ends a graph inside of a transform run the whole transform in plain Python.
+# Limits: three cases run the whole transform in plain Python: linearize, a program's autograd.Function under
+# a transform if the program also takes a gradient outside of the transform, and any graph break inside of a
+# transform.
 
 _C = torch_compat.functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})

@@ -18,7 +18,8 @@ from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMo
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: up to 256 operators on 4,096 elements; nonzero and masks of such tensors end the graph.
+# Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
+# graph.
 
 _MOST_NODES = 256
 _MOST_ELEMENTS = 4096

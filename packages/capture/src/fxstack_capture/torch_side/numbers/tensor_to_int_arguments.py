@@ -16,8 +16,8 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: in-place operators between rows of one tensor at such indices (y[t] = y[0]) run their graph in
-# eager.
+# Limits: an in-place operator between two rows of one tensor at such indices (``y[t] = y[0]``) runs its graph
+# in eager.
 
 _CONTAINERS = (tuple, list, torch.Size)
 

@@ -20,7 +20,7 @@ from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, fu
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 
-# Special methods whose meaning is an operator: torch.fx and its passes know these by function.
+# Special methods that become operators, because torch.fx and its passes know the operators as functions.
 _OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{name}__": function_of(name)
     for name in (
@@ -82,8 +82,8 @@ def _method(name: str, args: tuple[Any, ...]) -> Target:
         # A node holds a size as a plain tuple. ``new`` takes a plain tuple as data.
         return Target("call_method", "new_empty", args)
     function = _OPERATORS.get(name)
-    # A special method may return NotImplemented where the operator goes on to the reflected one, so the
-    # two agree only between tensors and numbers.
+    # A special method may return NotImplemented. The operator then calls the reflected method. So both are
+    # equal only between tensors and numbers.
     if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
         return Target("call_function", function, args)
     return Target("call_method", name, args)

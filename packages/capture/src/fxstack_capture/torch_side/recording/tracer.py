@@ -77,7 +77,7 @@ class TorchTracer:
         self.transforms = Transforms(self)
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
-        """The step of the root frame at which a node was made."""
+        """For each node, the step of the root frame that made the node."""
         with put_back():
             self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []

@@ -16,7 +16,7 @@ from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_side.autograd.gradients import is_dense
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: a memo that the program passes to deepcopy does not get the entries that torch makes for memory.
+# Limits: a memo that the program passes to deepcopy does not get the entries that torch adds for storages.
 
 
 class Copies:

@@ -14,7 +14,7 @@ import torch
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
+# Limits: ``fill_diagonal_(wrap=True)`` of a tall matrix with symbolic sizes breaks the graph.
 
 _NOTHING: dict[str, Any] = {}
 

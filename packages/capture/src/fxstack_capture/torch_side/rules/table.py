@@ -152,7 +152,7 @@ def recurrent(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs
 
     Break the graph for a packed sequence, because the layer reads the batch sizes.
     """
-    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
+    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # args: data, batch_sizes, hx, params
     if packed and isinstance(args[1], FakeTensor):
         data_leaves(tracer, fn, args, kwargs)
     return tracer.record(fn, args, kwargs)

@@ -35,8 +35,8 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: the graph ends if __torch_function__ is no classmethod, if a gradient of such a tensor is taken
-# inside, or if it becomes a nn.Parameter.
+# Limits: three cases break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of
+# the graph of a tensor with ``__torch_function__``, and the conversion of such a tensor into a nn.Parameter.
 
 PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
@@ -134,7 +134,7 @@ class Overrides:
 
     def _is_duck(self, value: object) -> bool:
         """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
-        # A method on the instance, or a method that is no class method, breaks the graph.
+        # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False

@@ -29,9 +29,9 @@ from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.records import Construction
 
-# Limits: the graph ends if a wrapper from outside or an inner tensor of it is written to, if a wrapper under
-# a torch-function mode is used, if a class does not return the symbolic sizes that it was given, or if
-# __tensor_unflatten__ makes other inner tensors than it was given.
+# Limits: four cases break the graph: a write to an input wrapper or to an inner tensor of an input wrapper,
+# the use of a wrapper under a torch-function mode, a class that does not return the symbolic sizes that it
+# was given, and a ``__tensor_unflatten__`` that does not use the given inner tensors.
 
 
 class Wrappers:
