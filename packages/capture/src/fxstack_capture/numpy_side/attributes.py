@@ -77,6 +77,6 @@ def load(array: Array, name: str) -> Any:
         if found is not None and id(found) in pairs():
             return MethodType(found, array)
     if not hasattr(array.example, name):
-        return getattr(array.example, name)  # raises
+        return getattr(array.example, name)  # raises NumPy's error
     kind = "numpy.ndarray" if isinstance(array.example, np.ndarray) else f"numpy.{cls.__name__}"
     raise graph_break("unsupported-object", f"attribute {name} of a {kind}")

@@ -14,10 +14,10 @@ import numpy as np
 
 from fxstack_capture.breaks import graph_break
 
-# Limits: the graph ends where torch._numpy is known to compute another value: division and powers of integers
-# by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. It also ends for np.bool_ and
-# np.complex64 beside tensors, and for NumPy scalars as first argument of torch functions. Strides of
-# dimensions of one element may differ from NumPy's.
+# Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
+# of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
+# for np.bool_ and np.complex64 together with tensors, and for a NumPy scalar as the first argument of a torch
+# function. The strides of dimensions with one element may differ from NumPy's strides.
 
 LARGEST = 1 << 26
 """The largest example array, in bytes."""

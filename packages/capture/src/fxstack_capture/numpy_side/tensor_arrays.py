@@ -32,7 +32,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
             tensor = tracer.record(plain, (tensor,), _NOTHING)
     with tracer.unrecorded():
         if tensor.requires_grad:
-            torch.empty(0, requires_grad=True).numpy()  # raises
+            torch.empty(0, requires_grad=True).numpy()  # raises torch's error
         fits = tensor.dtype in NUMPY_OF and not tensor.is_conj() and not tensor.is_neg()
         fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
     if not fits:
@@ -56,7 +56,7 @@ def from_numpy(
 ) -> Any:
     """Apply the rule for ``torch.from_numpy``, which shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
-        return fn(*args, **kwargs)  # raises
+        return fn(*args, **kwargs)  # raises torch's error
     return tracer.arrays.to_tensor(args[0])
 
 
