@@ -1,6 +1,6 @@
-"""Users' own Triton kernels in graphs.
+"""The program's own Triton kernels in graphs.
 
-``launching`` makes a launch one node, ``writes`` reads off the intermediate code what a kernel writes to, and
-``triton_side`` is the only module that imports Triton. The nodes' operators are in
+``launching`` makes a launch one node. ``writes`` finds the parameters that a kernel writes to, from the
+kernel's TTIR. ``triton_side`` is the only module that imports Triton. The operators of the nodes are in
 ``fxstack_interchange.operators``. Begin with ``launching``.
 """

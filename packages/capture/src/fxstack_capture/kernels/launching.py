@@ -1,8 +1,9 @@
-"""``kernel[grid](...)`` of a user's Triton kernel: one node of the graph, see ``fxstack_interchange.operators.kernels``.
+"""``kernel[grid](...)`` of a user's Triton kernel as one node (``fxstack_interchange.operators.kernels``).
 
-Calls in traced code meet the rule ``launch``. Calls that Python makes while fakes of tensors are computed with (the
-``forward`` of an ``autograd.Function`` in a later stage, the body of a ``triton_op``) meet ``traced_run``, which takes the place
-of Triton's own: on fakes the kernel's operator is called, everything else is launched.
+The rule ``launch`` handles launches in traced code. ``traced_run`` replaces Triton's own ``run`` for launches
+that Python makes while it computes with fakes: the ``forward`` of an ``autograd.Function`` in a later stage,
+or the body of a ``triton_op``. For fakes, ``traced_run`` calls the operator of the kernel. Otherwise,
+``traced_run`` launches the kernel.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ _CLASSES = frozenset({"KernelInterface", "JITCallable"})
 
 
 def is_kernel_class(cls: type) -> bool:
-    """Whether instances are Triton's functions (kernels, what wraps them, ``triton.cdiv``), by name: it may not be there."""
+    """Whether instances are Triton's functions: kernels, wrappers of kernels, or ``triton.cdiv``."""
+    # The check compares names, because Triton may not be installed.
     return any(c.__module__ == _MODULE and c.__name__ in _CLASSES for c in cls.__mro__)
 
 
 def launch_rules() -> Mapping[int, Rule]:
-    """Rules by the id of their callable; none in programs that have not imported Triton."""
+    """Return the rules by the id of their callable. A program that has not imported Triton has no rules."""
     return _rules() if _MODULE in sys.modules else MappingProxyType({})
 
 
@@ -44,7 +46,7 @@ def launch_rules() -> Mapping[int, Rule]:
 def _rules() -> Mapping[int, Rule]:
     try:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415 - Triton is the program's
-    except ImportError:  # a Triton of another shape: kernels end the graph
+    except ImportError:  # an unsupported version of Triton: kernels break the graph
         return MappingProxyType({})
     for cls in triton_side.RUNNERS:
         cls.run = traced_run(cls.run)
@@ -52,7 +54,7 @@ def _rules() -> Mapping[int, Rule]:
     return MappingProxyType({**dict.fromkeys(runs, launch), id(torch.library.wrap_triton): unwrap})
 
 
-# --- in traced code ------------------------------------------------------------------------------
+# --- launches in traced code ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class _Traced:
 
 
 def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The rule of every kernel's ``run``."""
+    """Apply the rule for every kernel's ``run``."""
     try:
         record, values = record_launch(_Traced(trace), args[0], args[1:], kwargs)
     except LaunchRefused as reason:
@@ -76,11 +78,11 @@ def launch(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def unwrap(_trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """``torch.library.wrap_triton(kernel)``: all kernels are traced."""
+    """Apply the rule for ``torch.library.wrap_triton(kernel)``, which returns the kernel."""
     return args[0]
 
 
-# --- in Python -----------------------------------------------------------------------------------
+# --- launches in Python --------------------------------------------------------------------------
 
 
 class _Plain:
@@ -98,7 +100,10 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = MappingProxyType(
 
 
 def traced_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of a class of kernels, for fakes too; what Triton does in it is nothing to compile."""
+    """Return ``run`` of a kernel class with support for fakes.
+
+    The frame hook is off inside Triton's own ``run``.
+    """
     quietly = native.Disabled(run) if native.AVAILABLE else run
 
     @functools.wraps(run)

@@ -1,7 +1,8 @@
-"""What a launch of a user's Triton kernel is in a graph: its record, and the arguments of its operator.
+"""The record of a launch of a user's Triton kernel, and the arguments of the launch operator.
 
-Grids and heuristics are the program's Python. Who calls them is the ``Caller``: capture, which traces them, or Python
-itself. An autotuner's grid is asked once for each configuration, as it may depend on it.
+Grids and heuristics are Python functions of the program. A ``Caller`` calls them: capture, which traces the
+functions, or Python itself. The grid function of an autotuned kernel is called once for each configuration,
+because the grid may depend on the configuration.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ LOG = logging.getLogger(__name__)
 
 
 class LaunchRefused(Exception):  # noqa: N818 - it is a reason
-    """The launch cannot be a node; the text says why."""
+    """The launch cannot be a node. The text is the reason."""
 
 
 class Caller(Protocol):
-    """Who runs the program's Python."""
+    """Calls Python functions of the program."""
 
     def call(self, fn: Callable[..., Any], argument: dict[str, Any]) -> Any:
-        """A grid function's or heuristic's result."""
+        """Return the result of a grid function or of a heuristic."""
 
     def plain(self, value: object) -> Any:
-        """The constant behind a value."""
+        """Return the constant of a value."""
 
 
 @dataclass
 class Layers:
-    """What is around a kernel's function: autotuners, and the values of heuristics, outermost first."""
+    """The wrappers of a kernel's function: autotuners, and the values of heuristics, outermost first."""
 
     function: Any
     tuners: list[Any] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Layers:
 def record_launch(
     caller: Caller, kernel: object, given: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[KernelLaunch, list[Any]]:
-    """The record of ``kernel.run(*given, **keywords)`` and the arguments of its operator.
+    """Return the record of ``kernel.run(*given, **keywords)`` and the arguments of the operator.
 
     Raises:
         LaunchRefused: the launch cannot be a node of a graph.
@@ -99,7 +100,7 @@ def _unwrap(kernel: object) -> Layers:
 def _arguments(
     caller: Caller, layers: Layers, passed: Mapping[str, Any]
 ) -> tuple[tuple[KernelArgument, ...], list[Any]]:
-    """Records of what is passed, and the values that go into the graph."""
+    """Return the records of the passed arguments, and the values that are inputs of the node."""
     constants = constant_parameters(layers.function)
     arguments: list[KernelArgument] = []
     values: list[Any] = []
@@ -112,7 +113,7 @@ def _arguments(
 
 
 def constant_parameters(function: Any) -> frozenset[str]:
-    """Names of parameters annotated as ``tl.constexpr``."""
+    """Return the names of the parameters that are annotated as ``tl.constexpr``."""
     parameters = inspect.signature(function.fn).parameters
     return frozenset(n for n, p in parameters.items() if "constexpr" in str(p.annotation))
 
@@ -125,7 +126,8 @@ def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | N
     if isinstance(value, torch.SymFloat) or type(value) is float:
         return KernelArgument(name, "number"), [value]
     if type(value).__name__ == "TensorDescriptor" and isinstance(value.base, torch.Tensor):
-        # The tensor is the operator's argument, so that writes are seen as the tensor's.
+        # The tensor is an argument of the operator, so that a write through the descriptor is a write to the
+        # tensor.
         block = tuple(caller.plain(size) for size in value.block_shape)
         make = descriptor_maker(block, getattr(value, "padding", "zero"))
         parts = [value.base, list(value.shape), list(value.strides)]
@@ -135,7 +137,7 @@ def _argument(caller: Caller, name: str, value: Any) -> tuple[KernelArgument | N
 
 @cache
 def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]:
-    """``(tensor, shape, strides) -> TensorDescriptor`` with these blocks."""
+    """Return a function ``(tensor, shape, strides) -> TensorDescriptor`` for the given block sizes."""
 
     def make(tensor: torch.Tensor, shape: Any, strides: Any) -> Any:
         from fxstack_capture.kernels import triton_side  # noqa: PLC0415
@@ -147,7 +149,7 @@ def descriptor_maker(block: tuple[int, ...], padding: str) -> Callable[..., Any]
 
 
 def _constant(caller: Caller, name: str, value: object) -> Any:
-    """What the kernel is compiled for."""
+    """Return the constant for which the kernel is compiled."""
     plain = caller.plain(value)
     if isinstance(plain, (torch.Tensor, list, dict, set)):
         kind = type(plain).__name__
@@ -161,7 +163,7 @@ def _constant(caller: Caller, name: str, value: object) -> Any:
 def _meta(
     caller: Caller, layers: Layers, passed: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that a grid function is told: arguments with their defaults, what heuristics compute, and the configuration."""
+    """Return the argument of a grid function: passed values, defaults, heuristics and configuration."""
     parameters = inspect.signature(layers.function.fn).parameters
     empty = inspect.Parameter.empty
     defaults = {n: p.default for n, p in parameters.items() if p.default is not empty}
@@ -173,7 +175,7 @@ def _meta(
 
 
 def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
-    """Three numbers."""
+    """Return the three numbers of the grid."""
     found = caller.call(grid, dict(meta)) if callable(grid) else grid
     numbers = list(found) if isinstance(found, (tuple, list)) else [found]
     if not 1 <= len(numbers) <= 3:
@@ -183,19 +185,19 @@ def _grid(caller: Caller, grid: object, meta: Mapping[str, Any]) -> list[Any]:
     return [*numbers, *[1] * (3 - len(numbers))]
 
 
-# --- what is written -----------------------------------------------------------------------------
+# --- writes --------------------------------------------------------------------------------------
 
 
 def _written(
     layers: Layers, arguments: tuple[KernelArgument, ...], metas: Sequence[Mapping[str, Any]]
 ) -> frozenset[str]:
-    """Names of tensors that the launch changes: by the kernel, in any configuration, or by its autotuner."""
+    """Return the names of the tensors that the kernel, in any configuration, or its autotuner writes to."""
     tensors = frozenset(a.name for a in arguments if a.kind in {"tensor", "descriptor"})
     found: set[str] = set()
     for tuner in layers.tuners:
         hooks = [tuner.user_defined_pre_hook, tuner.user_defined_post_hook]
         if any(hooks) or any(config.pre_hook for config in tuner.configs):
-            return tensors  # hooks may write to any
+            return tensors  # hooks may write to any tensor
         found.update(tuner.reset_to_zero)
     kinds = {argument.name: argument for argument in arguments}
     for meta in metas:
@@ -211,6 +213,6 @@ def _by_kernel(
 
     try:
         return triton_side.written_parameters(layers.function, meta, kinds)
-    except Exception as error:  # what the compiler rejects, a launch will report
+    except Exception as error:  # a launch reports the error of Triton's compiler
         LOG.info("kernel %s: all tensors count as written (%r)", layers.name, error)
         return frozenset(kinds)

@@ -1,6 +1,6 @@
-"""Everything that needs Triton: its classes, and the intermediate code of a kernel. The only module that imports it.
+"""All code that needs Triton: Triton's classes, and the TTIR of a kernel. Only this module imports Triton.
 
-Nothing here needs a GPU. Triton is imported only in programs that have imported it themselves.
+The code needs no GPU. The package imports Triton only in programs that have imported Triton themselves.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fxstack_capture.kernels.writes import arguments, written
 from fxstack_interchange.operators.kernels import KernelArgument
 
 ANALYSED = GPUTarget("cuda", 90, 32)
-"""What a kernel writes to does not depend on this."""
+"""The target for TTIR. The writes of a kernel do not depend on the target."""
 RUNNERS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
-"""Classes of kernels; each has a ``run`` of its own."""
+"""Classes of kernels. Each class has its own ``run``."""
 
 __all__ = ["RUNNERS", "Autotuner", "Heuristics", "descriptor", "module_of", "written_parameters"]
 POINTERS = MappingProxyType(
@@ -47,23 +47,24 @@ POINTERS = MappingProxyType(
         torch.float8_e5m2: "*fp8e5",
     }
 )
-"""Tensors' types in Triton's notation."""
+"""The pointer types of tensors in Triton's notation."""
 
 
 def descriptor(
     tensor: torch.Tensor, shape: list[int], strides: list[int], block: list[int], padding: str
 ) -> Any:
-    """A host-side tensor descriptor."""
+    """Return a host-side tensor descriptor."""
     return TensorDescriptor(tensor, shape, strides, block, padding)
 
 
 def written_parameters(
     kernel: Any, values: Mapping[str, Any], kinds: Mapping[str, KernelArgument]
 ) -> frozenset[str]:
-    """Names of the tensors among the parameters that ``kernel`` writes to, given their (fake) ``values``.
+    """Return the names of the parameters that ``kernel`` writes to, for the given (fake) ``values``.
 
-    ``kinds`` tells of what kind an argument is; parameters that are not in it have their defaults or are set by a
-    configuration. Functions of Triton's interpreter have no intermediate code: all that is passed counts.
+    ``kinds`` holds the kinds of the passed arguments. A parameter that is not in ``kinds`` has its default,
+    or a configuration sets the parameter. A function of Triton's interpreter has no TTIR, so all passed
+    tensors count as written.
     """
     if isinstance(kernel, InterpretedFunction):
         return frozenset(kinds)
@@ -93,7 +94,10 @@ def _type(argument: KernelArgument | None, value: Any) -> str:
 
 
 def _width(argument: KernelArgument | None, kind: str) -> int:
-    """How many arguments of the compiled function a parameter is: descriptors come with their shapes and strides."""
+    """Return how many arguments of the compiled function a parameter is.
+
+    A descriptor has shapes and strides, too.
+    """
     if kind == "constexpr":
         return 0
     if argument is not None and argument.kind == "descriptor":
@@ -102,9 +106,10 @@ def _width(argument: KernelArgument | None, kind: str) -> int:
 
 
 def module_of(kernel: object, signature: dict[str, str], constants: dict[Any, Any]) -> Any:
-    """The kernel's TTIR with calls inlined, and the context that owns it.
+    """Return the kernel's TTIR with inlined calls, and the context that owns the TTIR.
 
-    ``signature`` maps parameters to Triton's type names; ``constants`` holds the values of those that are ``"constexpr"``.
+    ``signature`` maps parameters to Triton's type names. ``constants`` has the values of the ``"constexpr"``
+    parameters.
     """
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     backend = make_backend(ANALYSED)
@@ -122,5 +127,5 @@ def module_of(kernel: object, signature: dict[str, str], constants: dict[Any, An
 
 
 def plain_constant(value: object) -> Any:
-    """The value inside of ``tl.constexpr``; others are what they are."""
+    """Return the value inside of ``tl.constexpr``, or any other value unchanged."""
     return value.value if isinstance(value, triton.language.constexpr) else value

@@ -1,8 +1,8 @@
-"""Which parameters a Triton kernel writes to, read from its intermediate code (TTIR).
+"""Find the parameters that a Triton kernel writes to, from the kernel's intermediate code (TTIR).
 
-Addresses are followed backwards from every store, atomic and descriptor store through pointer arithmetic, branches, loops
-and calls to the parameters that they come from. Where the way is lost (an address that was loaded from memory, an
-operation that is not known) the answer errs on the safe side: everything that it may be counts as written.
+The analysis follows the address of every store, atomic and descriptor store backwards to parameters, through
+pointer arithmetic, branches, loops and calls. The analysis is conservative: if an address is loaded from
+memory, or an operation is unknown, every possible parameter counts as written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 LOADED = 0
-"""Stands for every value that was read from memory."""
+"""Represents every value that was loaded from memory."""
 WRITES = frozenset(
     {
         "tt.store",
@@ -27,7 +27,7 @@ WRITES = frozenset(
         "tt.experimental_descriptor_scatter",
     }
 )
-"""What writes to its first operand."""
+"""Operations that write to their first operand."""
 LOADS = frozenset(
     {
         "tt.load",
@@ -38,7 +38,10 @@ LOADS = frozenset(
     }
 )
 FIRST = frozenset({"tt.addptr", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor", "tt.gather"})
-"""The result points to where the first operand does; the others are offsets and sizes."""
+"""Operations whose result points to the memory of the first operand.
+
+The other operands are offsets and sizes.
+"""
 DIALECTS = ("arith.", "math.", "ub.", "cf.", "scf.", "builtin.")
 """Dialects without effects on memory."""
 PLAIN = frozenset(
@@ -52,12 +55,12 @@ PLAIN = frozenset(
         *("assert", "poison"),
     )
 )
-"""Operations of Triton that write to no memory."""
+"""Triton operations that write to no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. Values and blocks are numbers; ``region`` is the one it stands in."""
+    """One operation. Integers identify values and blocks. ``region`` is the enclosing region."""
 
     name: str
     operands: tuple[int, ...]
@@ -70,7 +73,7 @@ class Operation:
 
 @dataclass
 class Code:
-    """A module: its operations, innermost first, and the arguments of each region's blocks, in order."""
+    """A module: its operations, innermost first, and the block arguments of each region, in order."""
 
     operations: list[Operation] = field(default_factory=list)
     blocks: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=lambda: defaultdict(dict))
@@ -79,12 +82,12 @@ class Code:
         return next(iter(self.blocks[region].values()), ())
 
     def ends(self, region: int, name: str) -> list[tuple[int, ...]]:
-        """Operands of the operations called ``name`` directly in ``region``."""
+        """Return the operands of the operations called ``name`` directly in ``region``."""
         return [op.operands for op in self.operations if op.region == region and op.name == name]
 
 
 def written(module: object) -> frozenset[int] | None:
-    """Positions of the entry function's arguments that are written to; None if any memory may be."""
+    """Return the positions of the entry function's written arguments, or ``None`` for unknown memory."""
     code = read(module)
     flow = _Flow(code)
     for operation in code.operations:
@@ -98,14 +101,14 @@ def written(module: object) -> frozenset[int] | None:
 
 
 def arguments(module: object) -> int:
-    """How many arguments the entry function takes."""
+    """Return how many arguments the entry function has."""
     code = read(module)
     entry = next(op for op in reversed(code.operations) if op.name == "tt.func" and op.pure)
     return len(code.entry(entry.regions[0]))
 
 
 def read(module: Any) -> Code:
-    """The records of ``module``, which is Triton's."""
+    """Return the records of a Triton module."""
     code = Code()
 
     def visit(op: Any) -> None:
@@ -144,7 +147,7 @@ def _operation(op: Any, region: int | None) -> Operation:
 
 
 class _Flow:
-    """Where values come from (``sources``), and which are addresses of writes (``targets``)."""
+    """The sources of each value, and the addresses of writes (``targets``)."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -153,7 +156,7 @@ class _Flow:
         self.functions = {op.symbol: op for op in code.operations if op.name == "tt.func"}
 
     def reached(self) -> set[int]:
-        """Everything that the addresses of writes come from."""
+        """Return all values that the addresses of writes depend on."""
         seen: set[int] = set()
         stack = list(self.targets)
         while stack:
@@ -164,7 +167,7 @@ class _Flow:
         return seen
 
     def link(self, values: Iterable[int], sources: Iterable[int]) -> None:
-        """One by one: each value may be the source at its position."""
+        """Add to each value the source at the same position."""
         for value, source in zip(values, sources, strict=True):
             self.sources[value].add(source)
 
@@ -223,7 +226,8 @@ def _if(flow: _Flow, op: Operation) -> None:
 
 
 def _branch(flow: _Flow, op: Operation) -> None:
-    """Which block a branch leads to is not told: its operands may be arguments of any."""
+    """Link a branch to the arguments of all blocks."""
+    # TTIR does not tell the target block of the branch, so the operands may be arguments of any block.
     if op.region is not None:
         blocks = list(flow.code.blocks[op.region].values())[1:]
         for block in blocks:

@@ -1,5 +1,6 @@
 """NumPy arrays in the trace: tensors of the graph that look like arrays to the program.
 
-``types`` says which dtypes have a tensor counterpart, ``array`` is what stands for an array, ``functions`` pairs
-NumPy's functions with those of ``torch._numpy``, ``tracer`` carries calls out and checks them against NumPy itself.
+``types`` lists the dtypes that tensors can hold. ``array`` has the proxy of an array. ``functions`` pairs
+NumPy's functions with the functions of ``torch._numpy``. ``tracer`` runs the calls and compares the results
+with NumPy's results. Begin with ``tracer``.
 """

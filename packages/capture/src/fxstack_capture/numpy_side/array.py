@@ -1,4 +1,4 @@
-"""``Array``: what stands for a NumPy array, or for a NumPy scalar computed from one, while tracing."""
+"""``Array``: the proxy of a NumPy array, or of a NumPy scalar computed from an array, while tracing."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from fxstack_capture.trace.parts import Arrays
 
 
 class ArrayOwner(Arrays, Protocol):
-    """What an array uses of the part of the trace that owns it."""
+    """The part of ``ArrayTracer`` that an array uses."""
 
     @property
     def tracer(self) -> TracerProtocol: ...
 
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call NumPy's function by way of its counterpart on tensors."""
+        """Call a NumPy function through its counterpart on tensors."""
 
 
 class Array:
-    """A tensor of the trace behind ``torch._numpy``'s array, and a real array like it.
+    """A ``torch._numpy`` array over a tensor of the trace, and a real example array.
 
-    ``example`` has the class, dtype, shape, strides and aliasing that NumPy gives, and contents that mean nothing.
-    ``copied_at`` is the step of the root frame that made a copy where NumPy makes a view, if one did.
-    C code that computes with an ``Array`` finds its operators; whatever else it wants ends the graph.
+    ``example`` has the class, dtype, shape, strides and aliasing of NumPy's array. The elements of
+    ``example`` are arbitrary. ``copied_at`` is the step of the root frame that made a copy where NumPy makes
+    a view, or ``None``. C code that computes with an ``Array`` calls the operators of the class. Any other
+    access by C code breaks the graph.
     """
 
     __slots__ = ("__weakref__", "copied_at", "example", "inner", "owner")
-    __array_priority__ = 2000.0  # before tensors
+    __array_priority__ = 2000.0  # higher than the priority of tensors
 
     def __init__(
         self,
@@ -49,18 +50,18 @@ class Array:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The trace tensor that holds the elements."""
+        """Return the tensor of the trace that holds the elements."""
         return self.inner.tensor
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """NumPy's C code calls a ufunc on this."""
+        """Handle a ufunc that NumPy's C code calls on the array."""
         fn = ufunc if method == "__call__" else getattr(ufunc, method)
         return self.owner.call(fn, inputs, kwargs)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """NumPy's C code calls one of its functions on this."""
+        """Handle a NumPy function that C code calls on the array."""
         return self.owner.call(func, args, kwargs)
 
     def __array__(self, *args: object, **kwargs: object) -> Any:

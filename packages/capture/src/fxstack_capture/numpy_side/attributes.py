@@ -1,4 +1,7 @@
-"""Attributes of arrays while tracing: facts are read off the example, parts become views in the graph."""
+"""Attributes of arrays while tracing.
+
+Metadata comes from the example, and parts become views in the graph.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def _fact(name: str) -> Callable[[Array], Any]:
 
 
 def _part(name: str) -> Callable[[Array], Any]:
-    """An array that is part of another."""
+    """Return a loader for an attribute that is an array itself."""
     getter = operator.attrgetter(name)
     pair = Pair(getter, getter)
     return lambda array: array.owner.run(pair, (array,), {})
@@ -64,7 +67,7 @@ _LOADERS: dict[str, Callable[[Array], Any]] = {
 
 @calls_program
 def load(array: Array, name: str) -> Any:
-    """``array.name``; raises the AttributeError of NumPy."""
+    """Load ``array.name``. Raise NumPy's AttributeError."""
     loader = _LOADERS.get(name)
     if loader is not None:
         return loader(array)
@@ -74,6 +77,6 @@ def load(array: Array, name: str) -> Any:
         if found is not None and id(found) in pairs():
             return MethodType(found, array)
     if not hasattr(array.example, name):
-        return getattr(array.example, name)  # raises
+        return getattr(array.example, name)  # raises NumPy's error
     kind = "numpy.ndarray" if isinstance(array.example, np.ndarray) else f"numpy.{cls.__name__}"
     raise graph_break("unsupported-object", f"attribute {name} of a {kind}")

@@ -1,7 +1,7 @@
-"""Calls of NumPy on arrays that are like those of the program: what NumPy itself says about the result.
+"""NumPy dry runs: real NumPy calls on example arrays, for the metadata of the result.
 
-Class, dtype, shape, strides and sharing of memory of a result do not depend on the elements, for the functions that
-``functions`` lists. So they are not modelled: NumPy is asked.
+Class, dtype, shape, strides and memory sharing of a result do not depend on the elements, for the functions
+in ``functions``. So the module does not model the metadata: the module calls NumPy.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ import numpy as np
 
 from fxstack_capture.breaks import graph_break
 
-# Limits: the graph ends where torch._numpy is known to compute another value: division and powers of integers
-# by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. It also ends for np.bool_ and
-# np.complex64 beside tensors, and for NumPy scalars as first argument of torch functions. Strides of
-# dimensions of one element may differ from NumPy's.
+# Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
+# of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
+# for np.bool_ and np.complex64 together with tensors, and for a NumPy scalar as the first argument of a torch
+# function. The strides of dimensions with one element may differ from NumPy's strides.
 
 LARGEST = 1 << 26
-"""Bytes of one array up to which calls are rehearsed."""
+"""The largest example array, in bytes."""
 
 
 def contents(array: np.ndarray[Any, Any]) -> None:
-    """Elements that few functions refuse: ones, and zeros where a number may be an index."""
+    """Fill the array with ones, or with zeros where an integer may be an index. Few functions reject them."""
     array[...] = 1 if array.dtype.kind in "fc" else 0
 
 
 def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What NumPy gives; any exception ends the graph, so that the program meets the real one."""
+    """Return NumPy's result.
+
+    An exception breaks the graph, so that plain Python raises the exact exception.
+    """
     if getattr(fn, "__module__", None) == "numpy.linalg":
         args = tuple(_invertible(arg) for arg in args)
     try:
@@ -48,14 +51,14 @@ def _invertible(arg: object) -> Any:
 
 
 def name_of(fn: object) -> str:
-    """A function's name for people."""
+    """Return a readable name of a function."""
     module = getattr(fn, "__module__", None)
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or str(fn)
     return f"{module}.{name}" if module and module.startswith("numpy") else name
 
 
 def shares(result: object, arrays: Iterable[Any]) -> bool:
-    """Whether NumPy's result is a view of one of its arguments."""
+    """Whether NumPy's result is a view of an argument."""
     return isinstance(result, np.ndarray) and any(
         isinstance(array, np.ndarray) and np.may_share_memory(result, array) for array in arrays
     )

@@ -1,4 +1,4 @@
-"""NumPy's functions, methods and operators, each with what computes the same on ``torch._numpy``'s arrays."""
+"""Pairs of a NumPy function, method or operator and its counterpart on ``torch._numpy`` arrays."""
 
 from __future__ import annotations
 
@@ -23,40 +23,44 @@ _COMPUTE_OTHERWISE = frozenset(
         *("eig", "eigh", "eigvals", "svd"),
     }
 )
-"""Functions whose values in ``torch._numpy`` are not NumPy's, or need not be (found by ``tests/sweeps/numpy_functions.py``)."""
+"""Functions whose values differ in ``torch._numpy`` (see ``tests/sweeps/numpy_functions.py``)."""
 
 _DIVIDE = frozenset({"floor_divide", "remainder", "mod", "fmod", "divmod", "floordiv", "gcd", "lcm"})
-"""Division of integers: NumPy warns about zero, torch raises."""
+"""Integer divisions. For zero, NumPy warns and torch raises."""
 
 _RAISE = frozenset({"power", "pow", "left_shift", "right_shift", "lshift", "rshift"})
-"""For some integers as second operands NumPy raises, or the result is undefined."""
+"""Functions that raise in NumPy, or have an undefined result, for some integers as second operand."""
 
 _ROUND = frozenset({"round", "around", "round_"})
 
 
 def _sign(x: object, /) -> Any:
-    """Unlike that of tensors, NaN of NaN."""
+    """Return the sign. NaN stays NaN, unlike in ``torch.sign``."""
     found = tnp.sign(x)
     return tnp.where(tnp.isnan(x), x, found) if found.tensor.is_floating_point() else found
 
 
 def _take(a: object, indices: object, *args: object, **kwargs: object) -> Any:
-    """Small unsigned integers are places, not a mask."""
+    """Run ``take`` with int64 indices."""
+    # Indexing a tensor treats a ``uint8`` array as a mask.
     if isinstance(indices, tnp.ndarray):
         indices = indices.astype("int64")
     return tnp.take(a, indices, *args, **kwargs)
 
 
 _OURS: dict[str, Callable[..., Any]] = {"sign": _sign, "take": _take}
-"""Counterparts written here."""
+"""Counterparts that are defined in this module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """NumPy's function (kept alive: tables go by its id) and ours.
+    """NumPy's function and its counterpart.
 
-    ``holds(second, kinds)`` says whether they agree, given the second operand and the kinds of dtype of the first two.
+    ``holds(second, kinds)`` returns whether both give the same result, from the second operand and the dtype
+    kinds of the first two operands.
     """
+
+    # ``theirs`` also keeps NumPy's function alive, because ``pairs`` uses the id of the function as key.
 
     theirs: Callable[..., Any]
     ours: Callable[..., Any]
@@ -87,7 +91,8 @@ def _functions() -> Iterator[Pair]:
     for theirs, ours in _NAMESPACES:
         for name in dir(theirs):
             counterpart = getattr(ours, name, None)
-            # Asked first: reading all of NumPy would import what it only imports when asked (f2py, ma, testing).
+            # The check of ``counterpart`` comes first: reading all names of NumPy would import its lazy
+            # modules (f2py, ma, testing).
             if name.startswith("_") or not callable(counterpart):
                 continue
             fn = getattr(theirs, name, None)
@@ -136,7 +141,7 @@ def _scalar_types() -> Iterator[Pair]:
 
 @cache
 def pairs() -> dict[int, Pair]:
-    """All pairs by the id of NumPy's function."""
+    """Return all pairs by the id of NumPy's function."""
     makers = (_functions, _methods, _operators, _scalar_types)
     return {id(pair.theirs): pair for maker in makers for pair in maker()}
 
@@ -150,7 +155,7 @@ _UFUNC_OF[pow] = np.power
 
 
 def computing_dtypes(theirs: object, operands: list[Any]) -> tuple[np.dtype[Any], ...] | None:
-    """The dtypes that NumPy casts the operands of a ufunc to; None for other functions."""
+    """Return the dtypes to which NumPy casts the operands of a ufunc, or ``None`` for other functions."""
     ufunc = theirs if isinstance(theirs, np.ufunc) else _UFUNC_OF.get(theirs)
     if ufunc is None or len(operands) != ufunc.nin:
         return None

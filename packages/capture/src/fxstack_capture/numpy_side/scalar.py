@@ -1,8 +1,8 @@
-"""``Scalar``: what stands for a NumPy scalar from outside that changes from call to call.
+"""``Scalar``: the proxy of an input NumPy scalar that changes from call to call.
 
-It holds a symbolic number. What torch makes of the scalar is what it makes of that number; sums, differences and
-products of ``float64`` and ``int64``, quotients of ``float64`` and comparisons are computed symbolically, as NumPy
-computes them. Whatever else is done with it asks for the value (``settle``), which is a constant from then on.
+A ``Scalar`` holds a symbolic number. torch treats the scalar like this number. Sums, differences and products
+of ``float64`` and ``int64``, quotients of ``float64``, and comparisons are symbolic, with NumPy's results.
+Any other use reads the value (``settle``), which is a constant from then on.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fxstack_capture.operator_protocol import (
 from fxstack_capture.trace.state import Trace
 
 WORD: Final = 2**62
-"""What an integer from outside is guarded to be smaller than."""
+"""A guard keeps the absolute value of an input integer below this bound."""
 
 
 class Scalar:
-    """``example`` is the scalar as it is now, ``number`` the same as a SymInt or SymFloat of the trace.
+    """A scalar: ``example`` is the present scalar, and ``number`` is its SymInt or SymFloat.
 
-    ``bound`` is what an integer is smaller than, in every call. C code that computes with a ``Scalar`` finds its
-    operators.
+    The absolute value of an integer is below ``bound`` in every call. C code that computes with a ``Scalar``
+    calls the operators of the class.
     """
 
     __slots__ = ("__weakref__", "_concrete", "bound", "example", "number", "trace")
-    __array_priority__ = 2000.0  # before tensors
+    __array_priority__ = 2000.0  # higher than the priority of tensors
 
     def __init__(self, trace: Trace, number: Any, example: Any, bound: int = WORD) -> None:
         self.trace = trace
@@ -49,19 +49,19 @@ class Scalar:
 
     @calls_program
     def settle(self) -> Any:
-        """The scalar as a constant; guarded."""
+        """Return the scalar as a constant, with a guard."""
         if not self._concrete:
             self.trace.torch.specialize(self.number)
             self._concrete = True
         return self.example
 
     def item(self) -> Any:
-        """The number, for Python."""
+        """Return the number as a Python number."""
         return self.example.item() if self._concrete else self.number
 
     @property
     def is_concrete(self) -> bool:
-        """Whether its value is guarded."""
+        """Whether a guard holds the value constant."""
         return self._concrete
 
     @calls_program
@@ -79,12 +79,12 @@ class Scalar:
 
 
 def item(scalar: Scalar) -> Any:
-    """``scalar.item()``."""
+    """Return ``scalar.item()``."""
     return scalar.item()
 
 
 def concrete(value: object) -> Any:
-    """A value, with a ``Scalar`` as the constant that it becomes."""
+    """Return a ``Scalar`` as a constant, and any other value unchanged."""
     return value.settle() if type(value) is Scalar else value
 
 
@@ -115,7 +115,7 @@ _BOUNDS: Mapping[Any, Callable[[int, int], int]] = MappingProxyType(
         **dict.fromkeys((operator.mod, operator.imod), _divisor),
     }
 )
-"""How large the result of an operator on integers can be."""
+"""For each operator on integers, the bound of the result."""
 
 _OF_FRACTIONS = frozenset(op for op, bound in _BOUNDS.items() if bound in (_sum, _product))
 _DIVISIONS = (operator.truediv, operator.itruediv)
@@ -125,7 +125,7 @@ _SMALL = 2**31
 
 
 def compute(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """``op`` of two numbers, one of which is a ``Scalar``; NotImplemented where symbols do not compute what NumPy does."""
+    """Return ``op`` of two numbers, one a ``Scalar``, or NotImplemented if NumPy's result could differ."""
     if not (_is_number(left) and _is_number(right)) or (left is right and op in COMPARISONS):
         return NotImplemented
     mine = left if type(left) is Scalar else right
@@ -156,7 +156,8 @@ def _is_fraction(value: object) -> bool:
 
 
 def _fits_double(value: object) -> bool:
-    """Whether a double holds an operand: NumPy converts integers to it, Python need not."""
+    """Whether a double holds the operand exactly."""
+    # NumPy converts an integer to a double before the operation. Python need not convert.
     if _is_fraction(value):
         return True
     _keep_small(value)
@@ -168,7 +169,7 @@ def _divides_plainly(op: Callable[[Any, Any], Any], divisor: Any) -> bool:
 
 
 def _room(bound_of: Callable[[int, int], int], left: object, right: object) -> int:
-    """What the result is smaller than; operands of 32 bits are guarded to be that if need be."""
+    """Return the bound of the result. Guard the operands to 32 bits if the bound would be too large."""
     bound = bound_of(_bound(left), _bound(right))
     if bound > WORD:
         _keep_small(left)
@@ -192,7 +193,7 @@ def _bound(value: Any) -> int:
 
 
 def _keep_small(value: object) -> None:
-    """Guard that an integer is of 32 bits, if it is: then there is room for products."""
+    """Guard that an integer has at most 32 bits, if the integer has at most 32 bits now."""
     if type(value) is Scalar and value.bound > _SMALL and -_SMALL < value.example < _SMALL:
         specialize = value.trace.torch.specialize
         if specialize(value.number < _SMALL) and specialize(value.number > -_SMALL):
@@ -210,7 +211,7 @@ def _make(mine: Scalar, op: Callable[[Any, Any], Any], left: Any, right: Any, bo
 
 
 def negative(value: Scalar) -> Any:
-    """``-value``; NotImplemented where that is left to NumPy."""
+    """Return ``-value``, or NotImplemented to let NumPy compute the result."""
     if type(value.example) not in (np.float64, np.float32, np.int64) or value.is_concrete:
         return NotImplemented
     return Scalar(value.trace, -value.number, -value.example, value.bound)

@@ -1,4 +1,4 @@
-"""Conversions between tensors and NumPy arrays: the memory is shared, or copied where torch copies it."""
+"""Conversions between tensors and NumPy arrays. The result shares the memory, except where torch copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTHING: dict[str, Any] = {}
 
 @calls_program
 def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Array:
-    """``tensor.numpy(force=force)``; raises torch's exception for a tensor that requires grad."""
+    """Record ``tensor.numpy(force=force)``. Raise torch's exception for a tensor that requires grad."""
     if torch_compat.is_functorch_wrapped_tensor(tensor):
         raise graph_break("unsupported-call", "Tensor.numpy under a torch.func transform")
     if force:
@@ -32,7 +32,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
             tensor = tracer.record(plain, (tensor,), _NOTHING)
     with tracer.unrecorded():
         if tensor.requires_grad:
-            torch.empty(0, requires_grad=True).numpy()  # raises
+            torch.empty(0, requires_grad=True).numpy()  # raises torch's error
         fits = tensor.dtype in NUMPY_OF and not tensor.is_conj() and not tensor.is_neg()
         fits = fits and tensor.device.type == "cpu" and tensor.layout is torch.strided
     if not fits:
@@ -42,7 +42,7 @@ def array_of(tracer: TracerProtocol, tensor: torch.Tensor, *, force: bool) -> Ar
 
 
 def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``Tensor.numpy``."""
+    """Apply the rule for ``Tensor.numpy``."""
     if isinstance(getattr(fn, "__self__", None), torch.Tensor):
         args = (fn.__self__, *args)
     if len(args) != 1 or kwargs.keys() - {"force"}:
@@ -54,9 +54,9 @@ def to_numpy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
 def from_numpy(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``torch.from_numpy``: shares the memory."""
+    """Apply the rule for ``torch.from_numpy``, which shares the memory."""
     if len(args) != 1 or kwargs or type(args[0]) is not Array:
-        return fn(*args, **kwargs)  # raises
+        return fn(*args, **kwargs)  # raises torch's error
     return tracer.arrays.to_tensor(args[0])
 
 
@@ -65,19 +65,17 @@ _LEAVING_TO_TENSORS = frozenset(COMPARISONS) | {
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
     for prefix in ("", "i")
 }
-"""Operators of NumPy scalars that return NotImplemented for a tensor on their right, so that it computes."""
+"""Operators of NumPy scalars that return NotImplemented for a right tensor, which then computes."""
 
 _LOOKING = frozenset(
     {torch.split, torch.Tensor.split, torch.tensordot, torch.norm, torch.Tensor.norm} | {torch.unravel_index}
 )
-"""Functions in Python that look whether an argument is an int."""
+"""Python functions that check whether an argument is an int."""
 
 
 def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of an operator with NumPy scalars as the numbers that torch takes them for.
-
-    The first argument of other functions than operators is left alone: its dtype may count.
-    """
+    """Return the arguments of an operator with plain numbers in place of NumPy scalars, as in torch."""
+    # The first argument of a function that is no operator stays, because its dtype may matter.
     if fn in _LOOKING:
         return args
     if NUMBERS.isdisjoint(map(type, args)) or _is_refused(fn, args):
@@ -88,7 +86,7 @@ def with_plain_scalars(fn: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def takes_number(fn: object, args: tuple[Any, ...], place: int) -> bool:
-    """Whether the NumPy scalar at a place among the arguments is to torch the number that it holds."""
+    """Whether torch treats the NumPy scalar at position ``place`` like its plain number."""
     if type(args[place]) not in NUMBERS or _is_refused(fn, args) or fn in _LOOKING:
         return False
     return fn in _LEAVING_TO_TENSORS or (place > 0 and type(args[0]) not in NUMBERS)
@@ -101,7 +99,7 @@ def demand_same(
     kwargs: dict[str, Any],
     result: object,
 ) -> None:
-    """Break the graph where a call with scalars of NumPy is another one with plain numbers, which are in the graph."""
+    """Break the graph if the plain numbers in the graph give another result than the NumPy scalars."""
     tracer.builder.holds_scalars = False
     if any(map(_is_tensor, tree_leaves((args, kwargs)))):
         if args and type(args[0]) in NUMBERS:
@@ -121,19 +119,19 @@ def _is_tensor(value: object) -> bool:
 
 
 def _is_refused(fn: object, args: tuple[Any, ...]) -> bool:
-    """Whether torch has an error for a scalar: only those that are Python's floats, or integers, can be stored in a tensor."""
+    """Whether torch raises for a scalar. A tensor stores only integers and scalars that are Python floats."""
     return fn is operator.setitem and isinstance(args[2], (np.float32, np.float16))
 
 
 def _copied(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> torch.Tensor:
-    """A new dense tensor; ``kwargs``: dtype, device."""
+    """Record a new contiguous tensor. ``kwargs`` may have ``dtype`` and ``device``."""
     made = tracer.record(torch.Tensor.clone, (array.tensor,), {"memory_format": torch.contiguous_format})
     plain = {name: value for name, value in kwargs.items() if value is not None}
     return tracer.record(torch.Tensor.to, (made,), plain) if plain else made
 
 
 def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
-    """``torch.tensor``: always a copy."""
+    """Record ``torch.tensor``, which always copies."""
     options = dict(kwargs)
     requires_grad = options.pop("requires_grad", False)
     made = _copied(tracer, array, options)
@@ -143,7 +141,7 @@ def _like_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -
 
 
 def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> Any:
-    """``torch.as_tensor``: over the same memory where dtype and device allow."""
+    """Record ``torch.as_tensor``, which shares the memory if dtype and device allow."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     plain = device is None or torch.device(device).type == "cpu"
     same = plain and (dtype is None or dtype == array.tensor.dtype)
@@ -155,7 +153,7 @@ def _as_tensor(tracer: TracerProtocol, array: Array, kwargs: dict[str, Any]) -> 
 def conversion(
     on_array: Callable[[TracerProtocol, Array, dict[str, Any]], Any],
 ) -> Callable[[TracerProtocol, Any, tuple[Any, ...], dict[str, Any]], Any]:
-    """The rule of a function that makes tensors of many things, arrays among them."""
+    """Return the rule of a function that converts arrays and other values to tensors."""
 
     def rule(
         tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -170,7 +168,8 @@ def conversion(
         if len(args) == 1 and number_tensors.takes(args[0], kwargs):
             return number_tensors.make(tracer, args[0], kwargs)
         if tracer.arrays.active and kwargs.get("dtype") is None:
-            # NumPy's default dtypes are set for the time being, not for the graph.
+            # torch has NumPy's default dtypes only while a function of ``torch._numpy`` runs. The graph does
+            # not.
             with tracer.unrecorded():
                 kwargs = {**kwargs, "dtype": fn(*args, **kwargs).dtype}
         return tracer.record(fn, args, kwargs)

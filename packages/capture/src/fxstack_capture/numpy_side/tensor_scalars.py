@@ -1,4 +1,4 @@
-"""NumPy scalars that change from call to call, in calls of torch's: the numbers that torch takes them for, or constants."""
+"""Changing NumPy scalars in torch calls: plain numbers where torch treats them as numbers, else constants."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
 _PLAIN = (np.float64, np.int64)
 _CONTENTS = frozenset({"data", "obj", "input", "self"})
-"""Parameters whose dtype counts."""
+"""Parameters for which the dtype of the scalar matters."""
 
 
 def for_call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call. Keywords that are Python floats, or words, are what they are to torch."""
+    """Return the arguments of a call without ``Scalar`` objects."""
+    # A keyword argument that is a float64 or an int64 is a plain number to torch.
     if _is_of_program(fn):
         return tuple(map(_constant, args)), {name: _constant(v) for name, v in kwargs.items()}
     named = {
@@ -46,7 +47,7 @@ def _is_number(value: Scalar, name: str) -> bool:
 
 
 def _is_of_program(fn: Callable[..., Any]) -> bool:
-    """Whether code of the program gets the arguments as they are, and may ask for their class."""
+    """Whether code of the program gets the arguments. Such code may read the class of the scalar."""
     code = getattr(fn, "__func__", fn)
     if code is torch_compat.FUNCTION_APPLY:
         return True
@@ -54,7 +55,7 @@ def _is_of_program(fn: Callable[..., Any]) -> bool:
 
 
 def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The positional arguments of a call."""
+    """Return the positional arguments of a call without ``Scalar`` objects."""
     if not any(map(_holds, args)):
         return args
     examples = tuple(v.example if type(v) is Scalar else v for v in args)
@@ -66,7 +67,7 @@ def operands(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _index(value: object) -> Any:
-    """In indices and their slices, integers are what they are."""
+    """Convert integers in indices and slices to plain numbers."""
     if type(value) is Scalar and isinstance(value.example, np.integer):
         return value.item()
     return _rebuilt(value, _index)
@@ -89,7 +90,7 @@ def _rebuilt(value: Any, each: Callable[[Any], Any]) -> Any:
 
 
 def _holds(value: Any) -> bool:
-    """Whether there is a ``Scalar`` in a value."""
+    """Whether a value contains a ``Scalar``."""
     if type(value) in (list, tuple, torch.Size):
         return any(map(_holds, value))
     if type(value) is dict:

@@ -1,9 +1,10 @@
 """``ArrayTracer``: the part of a trace that owns NumPy arrays.
 
-A call runs twice: NumPy's function on examples, which gives the facts of the result, and its counterpart of
-``torch._numpy`` on trace tensors, which writes the graph. Where the facts differ the graph ends, but for two
-differences that are mended: a view where NumPy copies is cloned, and other strides of a new array are made right.
-A copy where NumPy makes a view will do as long as nobody writes to either and it stays in the graph.
+A call runs twice. NumPy's function runs on examples and gives the metadata of the result. The counterpart in
+``torch._numpy`` runs on tensors of the trace and records the graph. If the metadata differs, the graph
+breaks, with two exceptions. If NumPy copies and the counterpart returns a view, the trace clones the view. If
+a new array has other strides, the trace copies the elements into NumPy's strides. A copy in place of NumPy's
+view is allowed as long as the program writes to neither and the copy stays in the graph.
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
 _CHOOSING = (np.clip, np.where, np.ndarray.clip)
-"""Functions that take plain numbers beside elements, and are no ufuncs."""
+"""Functions, other than ufuncs, that combine plain numbers with elements."""
 
 
 class ArrayTracer:
-    """Makes, computes with and hands over the arrays of one trace."""
+    """Creates the arrays of one trace, computes with them, and converts them."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self.tracer = tracer
         self.active = False
-        """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
+        """Whether a function of ``torch._numpy`` is running, under which torch has other default dtypes."""
         self.has_scalars = False
-        """Whether there are scalars that change from call to call."""
+        """Whether the trace has scalars that change from call to call."""
         self._buffers: dict[int, np.ndarray[Any, Any]] = {}
 
     # --- from and to tensors ---------------------------------------------------------------------
 
     def from_tensor(self, tensor: torch.Tensor) -> Array:
-        """The array over the memory of a dense trace tensor on the CPU, of a dtype that NumPy has."""
+        """Return an array over the memory of a dense CPU tensor of the trace, whose dtype NumPy has."""
         return Array(self, tnp.ndarray(tensor), self._example(tensor))
 
     def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-        """An array of the tensor's geometry; tensors that share a storage give arrays that share memory."""
+        """Return an example array with the tensor's geometry.
+
+        Tensors of one storage get arrays of one buffer.
+        """
         with self.tracer.unrecorded():
             size = [self.hint(n) for n in tensor.size()]
             strides = [self.hint(n) * tensor.element_size() for n in tensor.stride()]
@@ -70,7 +74,7 @@ class ArrayTracer:
         return made
 
     def to_tensor(self, array: Array) -> torch.Tensor:
-        """``torch.from_numpy``: another tensor over the same memory."""
+        """Record ``torch.from_numpy``: return a new tensor on the same memory."""
         if isinstance(array.example, np.generic):
             name = type(array.example).__module__ + "." + type(array.example).__name__
             raise TypeError(f"expected np.ndarray (got {name})")
@@ -82,7 +86,7 @@ class ArrayTracer:
         raise graph_break("unsupported-object", what)
 
     def hint(self, number: Any) -> int:
-        """The present value of a size."""
+        """Return the present value of a size."""
         if type(number) is int:
             return number
         hint = number.node.hint
@@ -93,14 +97,14 @@ class ArrayTracer:
     # --- calls -----------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``fn(*args, **kwargs)`` of NumPy, or an operator on arrays."""
+        """Run a NumPy function, or an operator on arrays."""
         pair = pairs().get(id(fn))
         if pair is None:
             raise graph_break("unsupported-call", dry_run.name_of(fn))
         return self.run(pair, args, kwargs)
 
     def run(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of ``pair.theirs`` by way of ``pair.ours``."""
+        """Run a call of ``pair.theirs`` through ``pair.ours``."""
         if torch.is_autocast_enabled("cpu"):
             self.refuse("a call of NumPy under autocast, which is not for arrays:")
         arrays = list(self._arrays((args, kwargs)))
@@ -127,13 +131,14 @@ class ArrayTracer:
         return self._result(pair.theirs, expected, result, arrays)
 
     def about(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What NumPy says about the types of its arguments; raises its exceptions."""
+        """Call a NumPy function about the types of its arguments. Raise NumPy's exceptions."""
         self._settle_numbers((args, kwargs))
         plain = [arg if isinstance(arg, type) else self._like(arg) for arg in args]
         return fn(*plain, **{name: self._like(kwargs[name]) for name in kwargs})
 
     def _demand_fitting(self, pair: Pair, operands: tuple[Any, ...]) -> None:
-        """Plain integers beside integers of fewer bits: torch converts them, NumPy compares them as they are."""
+        """Break the graph if an integer does not fit the narrower integer dtype of an array."""
+        # torch converts the integer to the dtype of the array. NumPy compares the original integer.
         kinds = [array.example.dtype for array in self._arrays(operands)]
         narrow = [dtype for dtype in kinds if dtype.kind in "iu" and dtype.itemsize < 8]
         if not narrow:
@@ -144,7 +149,7 @@ class ArrayTracer:
             raise graph_break("unsupported-call", text)
 
     def _concrete(self, pair: Pair, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
-        """The pair to use, where it depends on the arguments."""
+        """Return the pair to use, which may depend on the arguments."""
         if pair.theirs in OUT_OF_PLACE and not (
             type(args[0]) is Array and isinstance(args[0].example, np.ndarray)
         ):
@@ -164,7 +169,7 @@ class ArrayTracer:
         return pair
 
     def _as_computed(self, pair: Pair, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Operands of a ufunc on integers that computes in fractions, as the fractions that NumPy makes of them."""
+        """Convert the integer operands of a ufunc that computes in floats, as NumPy does."""
         if all(arg.example.dtype.kind in "fc" for arg in args if type(arg) is Array):
             return args
         dtypes = computing_dtypes(pair.theirs, [self._like(arg) for arg in args])
@@ -187,7 +192,7 @@ class ArrayTracer:
             yield from self._arrays(list(value.values()))
 
     def _like(self, value: Any) -> Any:
-        """An argument for NumPy."""
+        """Return the argument for NumPy."""
         if type(value) in (Array, Scalar):
             return value.example
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -195,7 +200,7 @@ class ArrayTracer:
         return self._mapped(value, self._like)
 
     def _settle_numbers(self, value: object) -> None:
-        """Guard the numbers in ``value`` that are dynamic: a constant is computed of them."""
+        """Guard the dynamic numbers in ``value``, because NumPy computes a constant from them."""
         if type(value) is Scalar:
             value.settle()
         elif isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -207,7 +212,7 @@ class ArrayTracer:
                 self._settle_numbers(item)
 
     def _inner(self, value: Any) -> Any:
-        """An argument for ``torch._numpy``."""
+        """Return the argument for ``torch._numpy``."""
         if type(value) is Array:
             return value.inner
         if type(value) is Scalar:
@@ -285,7 +290,10 @@ class ArrayTracer:
         return Array(self, tnp.ndarray(tensor), expected, copied_at)
 
     def _keep_unwritten(self, copy: torch.Tensor, arrays: list[Array]) -> int:
-        """Nobody may write to a copy that should be a view, or to what it is a copy of."""
+        """Mark a copy that should be a view, and its original arrays, as unwritable.
+
+        Return the present step.
+        """
         storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
         self.tracer.unwritable |= storages
         return self.tracer.trace.interp.root_step
@@ -303,21 +311,21 @@ class ArrayTracer:
         return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
 
     def iterate(self, array: Array) -> Iterator[Any]:
-        """``iter(array)``."""
+        """Return ``iter(array)``."""
         dry_run.rehearse(iter, (array.example,), _NOTHING)
         count = self.call(len, (array,), _NOTHING)
         return iter([self.call(operator.getitem, (array, i), _NOTHING) for i in range(count)])
 
 
 def _in_range(operands: tuple[Any, ...], dtypes: list[np.dtype[Any]]) -> bool:
-    """Whether a plain integer can be one of an array of integers: torch lets it wrap around."""
+    """Whether plain integers fit the integer dtypes. torch wraps an integer that does not fit."""
     limits = [np.iinfo(dtype) for dtype in dtypes if dtype.kind in "iu"]
     numbers = [number for number in operands if type(number) is int]
     return all(limit.min <= number <= limit.max for limit in limits for number in numbers)
 
 
 def _agree(expected: Any, result: Any) -> bool:
-    """Whether a plain result is what NumPy gives; a symbolic one is a size."""
+    """Whether a plain result equals NumPy's result. A symbolic result is a size."""
     if isinstance(result, (torch.SymInt, torch.SymBool)):
         return isinstance(expected, int)
     return type(expected) is type(result) and (expected is None or expected == result)

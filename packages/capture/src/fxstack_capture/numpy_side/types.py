@@ -1,4 +1,4 @@
-"""NumPy's types that tensors can hold, and the constants among NumPy's objects."""
+"""NumPy's types that tensors can hold, and NumPy's constants."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ TORCH_OF: dict[np.dtype, torch.dtype] = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
-"""Dtypes in native byte order, by the tensor dtype that ``torch.from_numpy`` gives."""
+"""NumPy dtypes in native byte order, with the tensor dtype that ``torch.from_numpy`` returns."""
 
 NUMPY_OF: dict[torch.dtype, np.dtype] = {theirs: ours for ours, theirs in TORCH_OF.items()}
 
 SCALAR_TYPES: frozenset[type] = frozenset(dtype.type for dtype in TORCH_OF)
-"""Classes of scalars that are as good as the Python number that they hold, and their dtype."""
+"""Classes of scalars that their Python number and their dtype describe completely."""
 
 NUMBERS: frozenset[type] = SCALAR_TYPES - {np.bool_, np.complex64}
-"""Classes of scalars that torch takes for their number where it wants one. It takes a bool for a float, and a complex64 for
-its real part, and refuses them elsewhere."""
+"""Classes of scalars that torch accepts as numbers.
+
+torch accepts ``np.bool_`` only in place of a float, and ``np.complex64`` only for its real part.
+"""
 
 DTYPE_CLASSES: frozenset[type] = frozenset(map(type, TORCH_OF))
-"""Classes of dtype objects; each has one instance in native byte order."""
+"""Classes of dtype objects. Each class has one instance in native byte order."""
 
 CONSTANT_TYPES: frozenset[type] = SCALAR_TYPES | DTYPE_CLASSES
 
 
 def is_dtype_like(value: object) -> bool:
-    """Whether a class or dtype object names a dtype that tensors can hold."""
+    """Whether a class or a dtype object names a dtype that tensors can hold."""
     if isinstance(value, np.dtype):
         return value in TORCH_OF
     return isinstance(value, type) and (value in SCALAR_TYPES or value in (bool, int, float, complex))

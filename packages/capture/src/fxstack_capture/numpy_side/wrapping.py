@@ -1,7 +1,8 @@
-"""``wrap_numpy``: a function of arrays as one of tensors, with gradients, when it is compiled.
+"""``wrap_numpy``: a function of arrays as a function of tensors, with gradients when compiled.
 
-In plain Python the arrays are the tensors' own memory, and NumPy computes: tensors that require grad are refused by
-``Tensor.numpy``. Compiled, the arrays are tensors behind NumPy's functions, which autograd and other devices follow.
+In plain Python the arrays share the memory of the tensors, and NumPy computes. ``Tensor.numpy`` raises for a
+tensor that requires grad. In compiled code the arrays are tensors behind NumPy's functions, so autograd and
+other devices work.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from fxstack_capture.torch_compat import pytree
 from fxstack_capture.trace.state import Trace
 
 TORCHS = "wrap_numpy.<locals>.wrap"
-"""What the function is called that ``torch.compiler.wrap_numpy`` makes; the wrapped one is its ``__wrapped__``."""
+"""The qualified name of a function that ``torch.compiler.wrap_numpy`` returns.
+
+``__wrapped__`` is the original.
+"""
 
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes and gives tensors where ``fn`` takes and gives arrays, also inside of containers; a decorator.
+    """Decorate ``fn``, a function of NumPy arrays, as a function of tensors (also in containers).
 
-    Compiled, it is differentiable, and computes where its tensors are. NumPy scalars that it computes are tensors of no
-    dimensions then; in plain Python they stay what they are.
+    The compiled function is differentiable, and computes on the device of its tensors. There, NumPy scalars
+    of the function are tensors without dimensions. In plain Python, they stay NumPy scalars.
 
     Raises:
         TypeError: ``fn`` is not callable.
@@ -40,14 +44,14 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs = arrays((args, kwargs))
         return tensors(fn(*args, **kwargs))
 
-    # A frame of the program's: those of this package are never compiled.
+    # The function looks like a function of the program, because frames of this package are never compiled.
     code = wrapped.__code__.replace(co_filename="<string>")
     made = FunctionType(code, {"__name__": "<string>"}, closure=wrapped.__closure__)
     return functools.update_wrapper(made, fn)
 
 
 def ours(fn: Any) -> Any:
-    """The same for what ``torch.compiler.wrap_numpy`` has made, which torch's own compiler alone understands."""
+    """Replace a wrapper by ``torch.compiler.wrap_numpy``, which only torch's compiler supports."""
     return wrap_numpy(fn.__wrapped__) if is_torchs(fn) else fn
 
 
@@ -64,7 +68,7 @@ def to_tensors(values: object) -> Any:
 
 
 def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """The rule of ``to_arrays``: views, so that what comes back is another tensor."""
+    """Apply the rule for ``to_arrays``. The arrays are views, so that a returned array gives a new tensor."""
 
     def array(tensor: torch.Tensor) -> Array:
         view = trace.torch.call(torch.Tensor.view_as, (tensor, tensor), {})
@@ -75,7 +79,7 @@ def traced_to_arrays(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any
 
 
 def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    """The rule of ``to_tensors``, of NumPy's scalars, too."""
+    """Apply the rule for ``to_tensors``. NumPy scalars become tensors, too."""
 
     def tensor(array: Array) -> torch.Tensor:
         if array.copied_at is not None:
@@ -86,7 +90,7 @@ def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, An
 
 
 def _mapped(trace: Trace, kind: type, fn: Callable[[Any], Any], nest: object) -> Any:
-    """``tree_map_only``, of containers of the program, too, which are read while they are taken apart."""
+    """Map like ``tree_map_only``. The interpreter flattens the program's own containers, too."""
     leaves, spec = trace.calls.call(pytree.tree_flatten, (nest,), {})
     leaves = [fn(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves]
     return trace.calls.call(pytree.tree_unflatten, (leaves, spec), {})

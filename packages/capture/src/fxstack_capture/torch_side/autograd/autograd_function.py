@@ -1,9 +1,9 @@
-"""``torch.autograd.Function.apply``: one node of the graph, whose Python is read for guards.
+"""``torch.autograd.Function.apply`` as one node of the graph.
 
-The methods of the user's class run again, as they are, whenever the graph runs (or a later stage traces
-them). So what they read of the world outside must be guarded: ``forward`` (with ``setup_context``) and
-``backward`` are interpreted once, in rehearsal; the nodes that this makes are taken back. A rehearsal that
-would have an effect outside, or that cannot be interpreted, ends the graph.
+The methods of the user's class run again each time the graph runs, or when a later stage traces the graph.
+Therefore guards must cover the outside objects that the methods read. The interpreter runs ``forward`` (with
+``setup_context``) and ``backward`` once, as a dry run, and removes the nodes of the dry run. The graph breaks
+if the dry run has an outside effect, or if the interpreter does not support the methods.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from fxstack_capture.torch_side.subclasses.wrapping import plain_below
 class Applied:
     """``function.apply`` as the target of a node, under the name of the user's class.
 
-    ``templates`` say how arguments are made that a node cannot hold (``function_arguments``), by position; their tensors
-    are the last operands. Graphs run while torch functions of classes are off; ``asks`` says that they are on in the methods.
+    ``templates`` describe the arguments that a node cannot hold (``function_arguments``), by position. The
+    tensors of the templates are the last operands. Torch functions of classes are off while a graph runs.
+    ``asks`` turns the torch functions on in the methods.
     """
 
     def __init__(
@@ -42,15 +43,15 @@ class Applied:
         self.tensors = tensors
         self.asks = asks
         self.makes_wrappers = makes_wrappers
-        """Whether the methods make wrapper subclasses, which later stages have to take apart."""
+        """Whether the methods make wrapper subclasses, which later stages must take apart."""
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
-        # torch.fx prints what lies below ``torch`` by its path, and there lies the class.
+        # torch.fx prints a target whose module is below ``torch`` by its path. The path leads to the class.
         self.__module__ = function.__module__.replace("torch", "applied", 1)
 
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
-        """All that the meaning of a call follows from, for keys of programs on disk."""
+        """Return all parts that determine the meaning of a call, for keys of the disk cache."""
         return (self.function, dict(self.templates), self.tensors, self.asks)
 
     def __call__(self, *args: object) -> Any:
@@ -70,7 +71,7 @@ class Applied:
 
 
 class RehearsedContext:
-    """Stands in for ``ctx`` while the methods are interpreted."""
+    """Replaces ``ctx`` while the interpreter runs the methods."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -96,7 +97,10 @@ class RehearsedContext:
 def apply(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``Function.apply``; ``fn`` is bound to the class, or the class is the first argument."""
+    """Apply the rule for ``Function.apply``.
+
+    ``fn`` is bound to the class, or the class is the first argument.
+    """
     owner = getattr(fn, "__self__", None)
     cls, inputs = (owner, args) if isinstance(owner, type) else (args[0], args[1:])
     if kwargs:
@@ -132,7 +136,9 @@ def _needs_template(value: object) -> bool:
 
 
 def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
-    """Transforms call the methods; the graph below them, which autograd would differentiate, has no such node."""
+    """Break the graph if a tensor below the transforms requires grad."""
+    # Transforms call the methods themselves. The graph below the transforms has no node for the function, so
+    # autograd would differentiate the operators of ``forward`` instead of calling ``backward``.
     below = (plain_below(x) for x in inputs if isinstance(x, torch.Tensor))
     if torch.is_grad_enabled() and any(x.requires_grad for x in below):
         text = f"{cls.__qualname__} under torch.func, of tensors that require grad"
@@ -149,7 +155,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> None:
         with tracer.assumptions.none_inside(nested=False):
             context, output = _forward(tracer, cls, inputs, needs)
             torch_compat.set_grad_enabled(enabled)
-            changed = before.have_changed()  # a backward, which runs later, may take it back
+            changed = before.have_changed()  # checked now, because the backward may undo the change
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 _backward(tracer, cls, context, output)
@@ -179,7 +185,7 @@ def _forward(
 
 
 def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Fakes of their own: ``forward`` may write to its inputs or return them."""
+    """Return separate fakes for the inputs, because ``forward`` may write to its inputs or return them."""
     if tracer.transforms.concern(inputs, {}):
         return tuple(
             tracer.record(torch.Tensor.detach, (x,), {}) if isinstance(x, torch.Tensor) else x for x in inputs

@@ -1,8 +1,9 @@
-"""Arguments of an ``autograd.Function`` that no node can hold: functions, and objects with tensors and settings in them.
+"""Arguments of an ``autograd.Function`` that no node can hold: functions, and objects with attributes.
 
-A function from outside is part of what the node calls. An object from outside is made again, of its class, from the
-attributes that the methods read when they were rehearsed: those are guarded, and tensors among them are operands of
-the node. What was made in the trace may have been changed by the rehearsal, and ends the graph.
+A function from outside is a part of the node's target. An object from outside is made again as an instance of
+its class, with the attributes that the methods read in the dry run. Guards cover the attributes. Tensors
+among the attributes are operands of the node. The dry run may have changed an object of the trace, so such an
+object breaks the graph.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """The tensor or dynamic number at ``index`` of the further operands."""
+    """The tensor or dynamic number at ``index`` of the additional operands."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """An object of ``cls`` with these attributes."""
+    """An instance of ``cls`` with the given attributes."""
 
     cls: type
     attributes: tuple[tuple[str, Any], ...]
@@ -40,21 +41,25 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A named tuple of ``cls``, which torch.fx writes as text that it cannot read."""
+    """A named tuple of class ``cls``."""
 
+    # torch.fx prints a named tuple as text that torch.fx cannot parse.
     cls: type
     items: tuple[Any, ...]
 
 
 class Templates:
-    """How arguments that are no values of a graph are made; ``operands`` are the tensors and dynamic numbers in them."""
+    """Makes the templates of arguments. ``operands`` are the tensors and dynamic numbers in the templates."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.operands: list[Any] = []
 
     def of(self, value: Any) -> Any:
-        """A description that ``make`` understands; GraphBreak where there is none."""
+        """Return the template of ``value`` for ``make``.
+
+        Break the graph if no template can describe the value.
+        """
         if isinstance(value, (torch.Tensor, *SYMBOLIC)):
             self.operands.append(value)
             return Operand(len(self.operands) - 1)
@@ -71,12 +76,13 @@ class Templates:
         raise _refusal(value)
 
     def _attributes(self, value: object) -> Iterator[tuple[str, Any]]:
-        """What was read, and lists, of which items may have been read without the whole."""
+        """Yield the attributes that the methods have read, and all lists."""
+        # The methods may have read items of a list without reading the whole list.
         objects: Any = self._tracer.trace.objects
         before = vars(objects.original_of(value))
         lists = (name for name, held in before.items() if type(held) is list)
         for name in dict.fromkeys((*vars(value), *lists)):
-            with suppress(AttributeError):  # one that the program has deleted
+            with suppress(AttributeError):  # the program has deleted the attribute
                 yield name, self.of(objects.load_attr(value, name))
 
     def _of_function(self, function: object) -> Any:
@@ -98,14 +104,14 @@ def is_named_tuple(value: object) -> bool:
 
 
 def is_object(value: object) -> bool:
-    """Whether it is an instance whose state is its dictionary."""
+    """Whether the value is an instance whose ``__dict__`` is its whole state."""
     cls = type(value)
     is_python_class = is_heap_type(cls) and cls.__new__ is object.__new__
     return is_python_class and is_bare(cls) and not has_finalizer(cls) and hasattr(value, "__dict__")
 
 
 def make(template: Any, operands: Sequence[Any]) -> Any:
-    """The value that ``template`` describes."""
+    """Return the value that ``template`` describes."""
     if type(template) is Operand:
         return operands[template.index]
     if type(template) in (list, tuple):

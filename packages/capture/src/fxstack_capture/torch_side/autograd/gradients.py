@@ -1,10 +1,11 @@
 """``torch.autograd.grad`` and ``backward`` inside of the program.
 
-Fakes carry autograd history like real tensors, so gradients are taken on them for real, and
-``torch.autograd.grad`` becomes one node. ``backward`` is that, for the leaves that the history leads to,
-followed by what ``AccumulateGrad`` does: a gradient is kept, copied to the leaf's layout, or added in place.
+Fakes have an autograd history like real tensors, so autograd really computes gradients of fakes, and
+``torch.autograd.grad`` becomes one node. ``backward`` becomes ``torch.autograd.grad`` for the leaves of the
+history, followed by the work of ``AccumulateGrad``: keep a gradient, copy it into the leaf's layout, or add
+it in place.
 
-Where history leads out of the trace, or hooks wait along it, the graph ends: plain Python differentiates.
+If the history leaves the trace or has hooks, the graph breaks, and plain Python computes the gradients.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
 from fxstack_capture.torch_side.subclasses.levels import Level
 
-# Limits: the grad_fn of a result whose gradient was already taken inside is named Error; a second gradient
-# raises eager's exception. A result that requires grad only for leaves made inside has a grad_fn with another
-# name, and is no view.
+# Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
+# Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
+# the graph made, its ``grad_fn`` has another name than in eager, and the result is not a view.
 
 _HOOKS = torch_compat.top_saved_tensors_default_hooks
 _GRAD = inspect.signature(torch.autograd.grad)
@@ -36,14 +37,14 @@ _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
 
 OUTSIDE = "torch::autograd::Error"
-"""The name of the history of inputs that are no leaves (``fakes.with_history``)."""
+"""The name of the ``grad_fn`` of inputs that are not leaves (``fakes.with_history``)."""
 
 
 @calls_program
 def grad(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``torch.autograd.grad``."""
+    """Apply the rule for ``torch.autograd.grad``."""
     if tracer.transforms.concern(args, kwargs):
         return tracer.record(fn, args, kwargs)
     bound = _GRAD.bind(*args, **kwargs)
@@ -55,7 +56,7 @@ def grad(
 def method(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The rule for ``Tensor.backward``."""
+    """Apply the rule for ``Tensor.backward``."""
     owner = getattr(fn, "__self__", None)
     bound = _METHOD.bind(*((owner, *args) if isinstance(owner, torch.Tensor) else args), **kwargs)
     given = dict(bound.arguments)
@@ -66,7 +67,7 @@ def method(
 def backward(
     tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The rule for ``torch.autograd.backward``."""
+    """Apply the rule for ``torch.autograd.backward``."""
     given = dict(_BACKWARD.bind(*args, **kwargs).arguments)
     if given.pop("grad_variables", None) is not None:
         raise graph_break("unsupported-call", "torch.autograd.backward with grad_variables")
@@ -114,22 +115,22 @@ def _differentiate(
 def _record(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    if _HOOKS(True) is not None:  # they pack and unpack what this gradient needs, too
+    if _HOOKS(True) is not None:  # the hooks pack and unpack the tensors that the gradient saves, too
         raise graph_break("unsupported-call", "torch.autograd under saved-tensor hooks")
     tracer.differentiated = True
     try:
         return tracer.record(fn, args, kwargs)
     except GraphBreak:
         raise
-    except Exception as error:  # plain Python says what is wrong, in torch's words
+    except Exception as error:  # plain Python raises the exact error of torch
         raise graph_break("unsupported-call", f"torch.autograd ({error})") from error
 
 
 def _accumulate(
     tracer: TracerProtocol, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
 ) -> None:
-    """What ``AccumulateGrad`` does (torch/csrc/autograd/functions/accumulate_grad.h)."""
-    with tracer.overrides.at(Level.ALL_OFF):  # autograd asks nobody
+    """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h)."""
+    with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
         old = tracer.load_attr(leaf, "grad")
     if old is not None:
         tracer.record(torch.Tensor.add_, (old, gradient), {})
@@ -148,12 +149,13 @@ def _accumulate(
 
 
 def as_base(gradient: torch.Tensor) -> torch.Tensor:
-    """``gradient`` as a view of nothing: the graph may have made it as a view, autograd keeps no such thing."""
+    """Return ``gradient`` as a tensor that is not a view."""
+    # The graph may have made the gradient as a view. Autograd never keeps a view as ``grad``.
     return gradient.data
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether no two elements share memory and none is unused between them."""
+    """Whether the elements do not overlap and have no unused memory between them."""
     expected: Any = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
         if size != 1:
@@ -164,22 +166,25 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether a gradient has the layout that a leaf's gradient should have."""
+    """Whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
     if not is_dense(leaf):
         return bool(gradient.is_contiguous())
     strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
     return all(size == 1 or mine == theirs for size, mine, theirs in strides)
 
 
-# --- history -------------------------------------------------------------------------------------
+# --- autograd history ----------------------------------------------------------------------------
 
 
 def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.Tensor]:
-    """The leaves that the history of ``roots`` leads to; it must be known whole, and without hooks."""
+    """Return the leaves of the history of ``roots``.
+
+    Break the graph if the history leaves the trace or has hooks.
+    """
     if not all(isinstance(root, FakeTensor) for root in roots):
         raise graph_break("unsupported-call", "torch.autograd on what is not a tensor")
     tracer.guard_flag(torch.is_anomaly_enabled)
-    if torch.is_anomaly_enabled():  # it looks at all gradients
+    if torch.is_anomaly_enabled():  # anomaly mode reads the data of all gradients
         raise graph_break("unsupported-call", "a gradient in anomaly mode")
     with tracer.unrecorded():
         leaves = [_leaf_at(tracer, node) for node in history(roots)]
@@ -187,7 +192,7 @@ def _demand_inside(tracer: TracerProtocol, roots: Sequence[Any]) -> list[torch.T
 
 
 def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
-    """The leaf whose gradient a node accumulates; None for a node inside of the history."""
+    """Return the leaf whose gradient the autograd node accumulates, or ``None`` for another node."""
     if node.name() == OUTSIDE:
         raise graph_break("unsupported-call", "a gradient through history outside of the graph")
     leaf: torch.Tensor | None = getattr(node, "variable", None)
@@ -197,7 +202,7 @@ def _leaf_at(tracer: TracerProtocol, node: Any) -> torch.Tensor | None:
 
 
 def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
-    """Nodes of the autograd graph behind ``roots``, each once."""
+    """Yield each autograd node of the history of ``roots`` once."""
     seen: set[Any] = set()
     work = [_function_of(root) for root in roots]
     while work:
@@ -211,7 +216,7 @@ def history(roots: Sequence[torch.Tensor]) -> Iterator[Any]:
 
 def _function_of(root: torch.Tensor) -> Any:
     if root.requires_grad and is_leaf(root) is not False:
-        # None of a view of a leaf made under no_grad, and in inference mode.
+        # ``get_gradient_edge`` has no node for a view of a leaf made under no_grad, and in inference mode.
         with suppress(AssertionError, AttributeError):
             return torch.autograd.graph.get_gradient_edge(root).node
         return None
@@ -225,18 +230,19 @@ def _demand_known(tracer: TracerProtocol, leaf: torch.Tensor) -> None:
         raise graph_break("unsupported-call", "a gradient of a tensor that has hooks")
 
 
-# --- what is left of history ---------------------------------------------------------------------
+# --- freed history -------------------------------------------------------------------------------
 
 
 def is_spent(tensor: torch.Tensor) -> bool:
-    """Whether the history of a fake was freed by a gradient: taking another one raises an error."""
-    with suppress(RuntimeError):  # a view that autograd gives no function: who asks for it gets the error
+    """Whether a gradient has freed the history of a fake, so that a second gradient raises an error."""
+    with suppress(RuntimeError):  # autograd cannot make the ``grad_fn`` of the view
         return any(map(_is_freed, history([tensor])))
     return False
 
 
 def _is_freed(node: object) -> bool:
-    """Asked of what the node has saved: to run it would call the program's backward functions."""
+    """Whether the saved tensors of an autograd node are freed."""
+    # Running the node would call the program's backward functions, so the saved tensors are read instead.
     try:
         kind: Any = type(node)
         for name in _saved_names(kind):
@@ -261,7 +267,7 @@ _MESSAGE = (
 
 
 def with_spent_history(tensor: torch.Tensor) -> torch.Tensor:
-    """A detached ``tensor`` as something that requires grad and whose history was freed."""
+    """Return ``tensor`` with ``requires_grad`` and a ``grad_fn`` that raises the error of a freed history."""
     spend = torch_compat.DelayedError(_MESSAGE, 1)
     with torch.enable_grad():
         return spend(tensor.detach().requires_grad_())

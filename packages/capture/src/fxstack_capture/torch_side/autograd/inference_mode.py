@@ -1,9 +1,10 @@
-"""``torch.inference_mode`` that is entered and left inside of a trace.
+"""``torch.inference_mode`` that the program enters and leaves inside of a trace.
 
-The mode is on for real meanwhile, so that fakes are the inference tensors, and operators raise the errors, of eager. The
-graph has the grad mode that comes with it and computes ordinary tensors; those that are inference tensors in eager become
-such, over the same memory, when they leave the graph. ``Region`` takes the place of torch's C object in the ``with`` block,
-and goes on where the graph breaks.
+The trace really turns the mode on, so that fakes are inference tensors as in eager, and operators raise the
+errors of eager. The graph sets the grad mode that belongs to inference mode, and computes ordinary tensors. A
+tensor that is an inference tensor in eager becomes an inference tensor over the same memory when it leaves
+the graph. ``Region`` replaces torch's C object in the ``with`` block. After a graph break the replacement
+code enters the region.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from fxstack_capture.trace.state import Args
 Rule = Callable[[TracerProtocol, Callable[..., Any], Args, dict[str, Any]], Any]
 
 
-# Limits: inference_mode entered under inference mode, leaves made in it, and the end of an inference_mode
-# block from before the graph end the graph.
+# Limits: three cases break the graph: entering inference_mode under inference mode, making a leaf in
+# inference_mode, and the end of an inference_mode block that began before the graph.
 
 
 class Region:
-    """``torch._C._InferenceMode``, whose guard exists only where the mode is on for the program itself."""
+    """Replaces ``torch._C._InferenceMode``."""
 
+    # ``guard`` exists only while the mode is on outside of the trace.
     def __init__(self, mode: bool) -> None:
         self.mode = mode
         self.guard: Any = None
@@ -46,7 +48,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A region that the trace is in: torch's state outside of it and at its beginning."""
+    """A region that the trace has entered, with torch's state outside of the region and at its beginning."""
 
     region: Region
     guard: Any
@@ -55,7 +57,7 @@ class Open:
 
 
 class Regions:
-    """The regions of one trace, from the outermost."""
+    """The open regions of one trace, outermost first."""
 
     def __init__(self) -> None:
         self.outer = torch.is_inference_mode_enabled()
@@ -64,7 +66,7 @@ class Regions:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Leave all of them at the end of a trace."""
+        """Leave all open regions at the end of a trace."""
         try:
             yield
         finally:
@@ -82,10 +84,10 @@ class Regions:
         self.open.pop().guard.__exit__(None, None, None)
 
     def delta(self, entry: state.State) -> tuple[list[state.Redo], state.State]:
-        """Calls that enter the open regions again from ``entry``, and the state that this leads to.
-
-        A graph that has run has set some of the state already, so it is set whether it differs from ``entry`` or not.
+        """Return the calls that enter the open regions again from ``entry``, and the state after
+        these calls.
         """
+        # The graph may have set a part of the state. So each value that differs in one of the states is set.
         redo: list[state.Redo] = []
         now = state.present()
         for opened in self.open:
@@ -129,7 +131,7 @@ def _write(tracer: TracerProtocol, before: state.State) -> None:
 
 
 def leaves_as(tensor: torch.Tensor) -> Callable[[Any], Any] | None:
-    """What makes of a tensor of the graph what eager has, in a trace with regions."""
+    """Return the function that makes eager's kind of tensor of a graph result, in a trace with regions."""
     if tensor.is_inference():
         return as_inference
     made = torch_compat.get_creation_meta(tensor) if tensor._is_view() else None
@@ -140,7 +142,7 @@ _MADE_INSIDE = torch_compat.CreationMeta.INFERENCE_MODE
 
 
 def as_inference(tensor: torch.Tensor) -> torch.Tensor:
-    """An inference tensor over the memory of ``tensor``."""
+    """Return an inference tensor over the memory of ``tensor``."""
     with torch.inference_mode():
         made = tensor.new_empty(0)
         offset, size, stride = tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -150,14 +152,14 @@ def as_inference(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_view_made_inside(tensor: torch.Tensor) -> torch.Tensor:
-    """The view of an ordinary tensor, which may not be changed in place when inference mode has ended."""
+    """Mark a view of an ordinary tensor as made in inference mode. An in-place write outside then raises."""
     if tensor._is_view():
         torch_compat.set_creation_meta(tensor, _MADE_INSIDE)
     return tensor
 
 
 def demand_followed(regions: Regions, made: torch.Tensor) -> None:
-    """Leaves that are inference tensors are made in plain Python."""
+    """Break the graph at a leaf that is an inference tensor. Plain Python makes the leaf."""
     if regions.open and made.is_inference():
         raise graph_break("unsupported-tensor", "a leaf that requires grad, in inference mode")
 

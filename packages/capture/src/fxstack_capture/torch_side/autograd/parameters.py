@@ -1,7 +1,8 @@
-"""Leaves that the program makes: parameters, and what requires grad for their sake.
+"""Leaves that the program makes: parameters, and results that require grad because of such leaves.
 
-A leaf that stays inside gets a gradient that nobody can see. A result that requires grad for such leaves alone is, for
-the stages after capture, one that requires none; it gets a history that drops its gradient.
+No code can see the gradient of a leaf that stays inside of the graph. For later stages, a result that
+requires grad only for such leaves is a result that does not require grad. The replacement code gives such a
+result a history that drops the gradient.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 
 @calls_program
 def make(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Tensor:
-    """``torch.nn.Parameter(data, requires_grad)``; raises what that raises."""
+    """Record ``torch.nn.Parameter(data, requires_grad)``. Raise the exceptions of ``Parameter``."""
     if not isinstance(data, FakeTensor) or shown_class(data) is not None:
         raise graph_break("unsupported-call", "torch.nn.Parameter of what is no plain tensor of the graph")
     if requires_grad and not (data.is_floating_point() or data.is_complex()):
-        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises
+        torch_compat.make_subclass(nn.Parameter, torch.zeros((), dtype=data.dtype), True)  # raises the error
     made: torch.Tensor = tracer.record(torch.Tensor.detach, (data,), {})
     if requires_grad:
         tracer.record(torch.Tensor.requires_grad_, (made,), {})
@@ -37,13 +38,14 @@ def make(tracer: TracerProtocol, data: object, requires_grad: bool) -> torch.Ten
 
 
 def as_parameter(tensor: torch.Tensor) -> torch.Tensor:
-    """The very tensor that the graph gives, whose history leads to it, with the class that it should have."""
+    """Set the class of the result to ``Parameter``."""
+    # A new object would not do: autograd's history leads to the tensor object that the graph returns.
     tensor.__class__ = nn.Parameter
     return tensor
 
 
 def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether a result requires grad, and all leaves of its history were made in the graph."""
+    """Whether a result requires grad, and the graph made all leaves of its history."""
     if not tensor.requires_grad or is_leaf(tensor) is not False:
         return False
     for node in gradients.history([tensor]):
@@ -55,7 +57,7 @@ def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 class _Dropped(torch.autograd.Function):
-    """The identity; the gradient goes to a leaf that nobody holds."""
+    """The identity. The gradient goes to a leaf that no code holds."""
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
@@ -67,8 +69,8 @@ class _Dropped(torch.autograd.Function):
 
 
 def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` as something that requires grad and is no leaf."""
-    if tensor.requires_grad:  # the graph itself ran
+    """Return ``tensor`` with ``requires_grad``, as a non-leaf."""
+    if tensor.requires_grad:  # the captured graph itself ran, with autograd
         return tensor
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True)

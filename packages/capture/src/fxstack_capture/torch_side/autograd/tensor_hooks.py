@@ -1,10 +1,11 @@
-"""Hooks that a program hangs on tensors while it is traced, and ``retain_grad``.
+"""Hooks that the program registers on tensors while tracing, and ``retain_grad``.
 
-On a leaf from outside they are side effects: nobody asks for them before a gradient arrives, so they are set when the
-graph has run. On what the graph computes and keeps to itself, a hook that does nothing but compute is a graph that a node
-hangs on the tensor (``hook_gradient``); what it reads is guarded in the forward, like the backward of an
-``autograd.Function``. All others end the graph, and do so before the tensor was used: autograd sees the uses that come
-after the end of a graph, not those inside of it.
+A hook on an input leaf is a side effect. No code calls the hook before a gradient arrives, so the replacement
+code registers the hook after the graph has run. A hook on a tensor that stays inside of the graph becomes a
+nested graph, which a node registers on the tensor (``hook_gradient``), if the hook only computes. Guards in
+the forward cover the objects that the hook reads, as for the backward of an ``autograd.Function``. All other
+hooks break the graph before the first use of the tensor, because autograd applies a hook only to uses after
+the registration.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fxstack_interchange.operators.hooking import hook_gradient
 def register(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
+    """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
         method = getattr(torch.Tensor, fn.__name__)
@@ -42,7 +43,10 @@ def register(
 
 
 class HandleInGraph(RemovableHandle):
-    """The handle of a hook that is part of the graph. It stays in the trace: outside there is nothing to remove."""
+    """The handle of a hook in the graph.
+
+    The handle stays in the trace, because outside there is no hook to remove.
+    """
 
     def __init__(self, hooks: OrderedDict[int, Any], number: int) -> None:
         self.hooks_dict_ref = weakref.ref(hooks)
@@ -51,7 +55,7 @@ class HandleInGraph(RemovableHandle):
 
 
 class HooksInGraph:
-    """The hooks that nodes of a graph hang on tensors. ``active`` is what their handles take them out of."""
+    """The hooks that nodes of the graph register. A handle removes its hook from ``active``."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
@@ -68,10 +72,9 @@ class HooksInGraph:
         return handle
 
     def close(self, outputs: Sequence[object]) -> None:
-        """Drop the nodes of hooks that were removed; GraphBreak where a tensor with a hook leaves the graph.
-
-        What the program does to such a tensor later (another hook, say) has to come after the first one.
-        """
+        """Remove the nodes of removed hooks. Break the graph if a tensor with a hook leaves the graph."""
+        # The program may register another hook on such a tensor. The second hook must run after the first
+        # hook.
         leaving = set(map(id, outputs))
         for number, (node, tensor) in enumerate(self._hung):
             removed = number not in self.active
@@ -107,14 +110,15 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
 
 
 def _hooked(hook: Any, gradient: Any) -> Any:
-    """The gradient that a hook leaves; interpreted."""
+    """Return the gradient after the hook. The interpreter runs this function."""
     changed = hook(gradient)
     return gradient if changed is None else changed
 
 
 @contextmanager
 def _without_gradients() -> Iterator[None]:
-    """A backward runs without gradients of its own; the graph follows whatever mode it runs in."""
+    """Turn grad mode off inside the context."""
+    # A backward runs without grad mode. The nested graph uses the grad mode in which it runs.
     enabled = torch.is_grad_enabled()
     torch_compat.set_grad_enabled(False)
     try:
@@ -124,7 +128,7 @@ def _without_gradients() -> Iterator[None]:
 
 
 def retain_grad(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    """The rule for ``retain_grad``, which does nothing to a leaf."""
+    """Apply the rule for ``retain_grad``, which has no effect on a leaf."""
     tensor, _ = _owner(fn, args)
     if not (tensor.is_leaf and tensor.requires_grad):
         raise _end_before_use(tracer, tensor, "retain_grad")

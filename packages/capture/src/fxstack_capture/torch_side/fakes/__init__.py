@@ -1,5 +1,5 @@
 """Fake tensors: metadata without data.
 
-``faker`` makes a fake of a real tensor, ``fake_mode`` runs operators on fakes, ``operator_cache`` remembers
-what operators do to metadata, ``size_checks`` refuses what eager refuses. Begin with ``faker``.
+``faker`` makes the fake of a real tensor. ``fake_mode`` runs operators on fakes. ``operator_cache`` caches
+the effect of operators on metadata. ``size_checks`` rejects sizes that eager rejects. Begin with ``faker``.
 """

@@ -1,4 +1,4 @@
-"""Which fake a tensor from outside gets, and the guards that come with it."""
+"""Choose and make the fake of an input tensor, and record the guards on the tensor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 def known(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor | None:
-    """The guarded fake that a plain tensor has already."""
+    """Return the fake that a plain tensor already has, with guards, or ``None``."""
     made = tracer.faker.known(real)
     if made is None or id(made) not in tracer.faker.implied:
         return made
+    # Only a view of ``real`` was wrapped until now, so the tensor has no guards yet.
     tracer.faker.implied.remove(id(made))
     return static(tracer, real, source)
 
 
 def new(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """The fake of a plain tensor that has none yet."""
+    """Make the fake of a plain tensor that has no fake yet."""
     planned = plan(tracer, real, source)
     if planned.static:
         return static(tracer, real, source)
@@ -33,7 +34,7 @@ def new(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTenso
 
 
 def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPlan:
-    """What of a tensor is symbolic; that it has no other marks is guarded."""
+    """Choose the symbolic sizes, strides and offset of a tensor. Guard that the tensor has no other marks."""
     trace = tracer.trace
     if not isinstance(real, torch.nn.Parameter):
         trace.guard(source, marks_within(real))
@@ -41,7 +42,7 @@ def plan(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> TensorPl
 
 
 def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTensor:
-    """A fake of just the real tensor's size and strides."""
+    """Make a fake with the constant size and strides of the real tensor."""
     tracer.trace.guard(source, facts.tensor_is(real))
     return tracer.faker.fake(real, real.size(), real.stride(), real.storage_offset())
 
@@ -49,7 +50,7 @@ def static(tracer: TracerProtocol, real: torch.Tensor, source: Source) -> FakeTe
 def symbolic(
     tracer: TracerProtocol, real: torch.Tensor, source: Source, geometry: tuple[Any, Any, Any]
 ) -> FakeTensor:
-    """A fake of the given sizes, strides and offset, some of which are symbolic."""
+    """Make a fake with the given sizes, strides and offset, some of which are symbolic."""
     sizes, strides, offset = geometry
     tracer.trace.guard(source, facts.tensor_is(real, numbers(sizes), numbers(strides)))
     return tracer.faker.fake(real, sizes, strides, offset)

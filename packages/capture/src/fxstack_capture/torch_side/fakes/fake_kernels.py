@@ -1,8 +1,8 @@
-"""Compute an aten operator on fake tensors whose sizes are plain numbers.
+"""Compute an ATen operator on fake tensors whose sizes are plain integers.
 
-The last legs of ``FakeTensorMode.dispatch``, for the operators and arguments for which only they apply: no
-detour through profiles of custom operators (which would load torch's own compiler), no log records for
-errors that are the program's.
+The functions do the last steps of ``FakeTensorMode.dispatch``, for operators and arguments that reach only
+these steps. They skip the lookup in profiles of custom operators, which would import torch's own compiler.
+They also skip log records, because an error may be the program's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from fxstack_capture.torch_compat import (
 )
 
 _UNKNOWN = frozenset({torch.ops.aten.size.default, torch.ops.aten.sym_size.default})
-"""Operators of the old interpreter, which the dispatcher cannot be asked about."""
+"""Operators for which the dispatcher has no kernels to query."""
 
 
 @cache
 def kernel_of(func: OpOverload) -> Any:
-    """How to compute ``func``: a function of (mode, func, args, kwargs); None: torch's mode must be asked."""
+    """Return the function of (mode, func, args, kwargs) that computes ``func``, or ``None``."""
     if func.namespace != "aten" or func in _UNKNOWN or _has_registered_fake(func):
         return None
     if func not in meta_table and not FakeTensorMode.cpp_meta_supports_symint(FakeTensorMode, func):
@@ -98,7 +98,8 @@ _RESIZED = frozenset(
 def _resized(
     mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Torch's rules raise a TypeError for empty batches, which eager takes."""
+    """Compute an upsampling operator. An empty batch is computed from a batch with one item."""
+    # torch's meta functions raise ``TypeError`` for empty batches, which eager accepts.
     x, *rest = args
     if x.numel():
         return _meta(mode, func, args, kwargs)
@@ -114,15 +115,14 @@ _SHIFTS = {
     torch.ops.aten.__rshift__.Scalar: torch.ops.aten.bitwise_right_shift.Tensor_Scalar,
     torch.ops.aten.__rshift__.Tensor: torch.ops.aten.bitwise_right_shift.Tensor,
 }
-"""The operators behind ``<<`` and ``>>``, and those of the same results whose rules promote as eager does."""
+"""The operators of ``<<`` and ``>>``, with equivalents whose meta functions promote dtypes as eager does."""
 
 
 def promoting(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The operator to ask for the result of ``func``.
-
-    Torch's rules for shifts want an integer dtype of each argument; the kernels want one of the promoted dtype,
-    which a mask and an integer have. What eager refuses (a mask shifted by a mask) stays with torch's rules.
-    """
+    """Return the operator that computes the metadata of ``func``'s result."""
+    # The meta functions of the shifts require that each argument has an integer dtype. Eager's kernels
+    # require that the promoted dtype is an integer dtype, for example for a mask and an integer. torch's own
+    # meta function keeps the calls that eager rejects too, for example a mask shifted by a mask.
     other = _SHIFTS.get(func)
     return func if other is None or not _promotes_to_integer(*args) else other
 
@@ -133,15 +133,14 @@ def _promotes_to_integer(x: object, by: object) -> bool:
 
 
 _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convolution_backward.default: 3}
-"""How many of the first arguments are the tensors that a convolution computes with."""
+"""How many of the first arguments are the tensors of the convolution."""
 
 
 def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """How to compute a convolution of contiguous tensors on CPU, or None.
-
-    Torch's rule asks which library would run it, to know the layout of the result, and that depends on whether
-    the batch has 16 items. Contiguous arguments give contiguous results in all of them.
-    """
+    """Return the function that computes a convolution of contiguous CPU tensors, or ``None``."""
+    # torch's rule selects the library that would run the convolution, since the library decides the layout of
+    # the result. The selection depends on whether the batch has 16 items, which would guard a symbolic size.
+    # With contiguous arguments, each library returns a contiguous result.
     tensors = args[: _CONVOLUTIONS.get(func, 0)]
     if not tensors or not all(map(_is_plain, tensors)) or len({t.dtype for t in tensors}) > 1:
         return None
@@ -149,7 +148,7 @@ def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """On CPU, and known to be contiguous without a guard."""
+    """Whether the tensor is on the CPU, and known to be contiguous without a guard."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     expected: Any = 1

@@ -1,4 +1,4 @@
-"""The fake-tensor mode of a trace: torch's, with results of known operators made from recipes."""
+"""The fake tensor mode of a trace: ``FakeTensorMode`` with a cache of operator results."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ _NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
 class CaptureFakeMode(FakeTensorMode):
-    """Same results as ``FakeTensorMode``, which it asks whenever it has no recipe."""
+    """``FakeTensorMode`` with recipes. An operator without a recipe runs ``FakeTensorMode.dispatch``."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
+        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
         return False
 
     def __init__(self) -> None:
-        """Sets what ``FakeTensorMode.__init__`` sets, which would load torch's own compiler.
-
-        A test compares the attributes with those of torch's class.
-        """
+        """Set the attributes that ``FakeTensorMode.__init__`` sets."""
+        # ``FakeTensorMode.__init__`` would import torch's own compiler. A test compares the attributes with
+        # the attributes of torch's class.
         TorchDispatchMode.__init__(self)
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
@@ -86,21 +86,21 @@ class CaptureFakeMode(FakeTensorMode):
         self._recipes = process_cache()
         self._symbolic_recipes = OperatorCache()
         self.asked: torch.Tensor | None = None
-        """The tensor whose number torch has asked for, in vain, in the last operator."""
+        """The tensor whose value the last operator read without success."""
         self.operators: set[Any] = set()
-        """What has run in this trace."""
+        """The operators that have run in this trace."""
         self.data_checks = 0
-        """How many calls may raise for the data of their tensors."""
+        """How many calls may raise an error that depends on the data of their tensors."""
         self._asking = 0
-        """How many calls torch is working out: those below them are not the program's."""
+        """The nesting depth of ``_ask_torch``. The program does not make the calls inside."""
         self._refusals = 0
-        """How many calls eager would refuse, if a program made them."""
+        """How many calls eager would reject if the program made them."""
         self._avoids_devices = bool(FakeTensorMode.avoid_device_init.fget(self))
         self._templates: dict[torch.device, dict[str, Any]] = {}
         _share_rules()
 
     def use_symbols(self, env: ShapeEnv) -> None:
-        """From now on sizes may be symbolic."""
+        """Allow symbolic sizes from now on."""
         self.shape_env = env
         self.static_shapes = False
 
@@ -112,7 +112,7 @@ class CaptureFakeMode(FakeTensorMode):
         self, func: OpOverload, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or _NO_KWARGS
-        if func is _DEVICE:  # asked by kernels several times a call
+        if func is _DEVICE:  # kernels read the device several times in each call
             return args[0].device
         self.operators.add(func)
         self.data_checks += refuses_data(func, args)
@@ -143,6 +143,7 @@ class CaptureFakeMode(FakeTensorMode):
             return convolution(self, func, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
+        # A mask in ``index`` gives a result whose size depends on data, so the result has no recipe.
         if key is None or (func is _INDEX and any(t.dtype in MASKS for t in tensors[1:])):
             return self._as_eager(self._ask_torch, func, types, args, kwargs)
         recipes = self._symbolic_recipes if SYMBOLIC in key else self._recipes
@@ -151,7 +152,7 @@ class CaptureFakeMode(FakeTensorMode):
             return self._make(recipe, tensors)
         refusals = self._refusals
         result = self._as_eager(self._compute, func, types, args, kwargs, tensors)
-        if self._refusals != refusals:  # the next one to call it may be the program
+        if self._refusals != refusals:  # no recipe: the program may make the next call, which must raise
             return result
         # An operator that changes the metadata of its arguments has no recipe.
         recipe = recipe_of(result, tensors)
@@ -168,7 +169,7 @@ class CaptureFakeMode(FakeTensorMode):
         kwargs: dict[str, Any],
         *more: Any,
     ) -> Any:
-        """What ``make`` says, but eager's refusals of arguments, and the dtypes and strides that eager returns."""
+        """Return the result of ``make`` with eager's dtypes and strides. Raise if eager rejects the call."""
         dtypes = eager_dtypes(func, args, kwargs)
         if func in SIZE_RULES:
             with self:
@@ -185,9 +186,10 @@ class CaptureFakeMode(FakeTensorMode):
             return
         self._refusals += 1
         if self._asking:
-            # A decomposition calls it (``rand_like`` of integers), which eager does not run.
+            # A decomposition makes the call (``rand_like`` of integers). Eager does not run the
+            # decomposition.
             return
-        if has_symbols((args, kwargs)):  # another call may be in order
+        if has_symbols((args, kwargs)):  # eager may accept other values of the symbols
             raise graph_break("unsupported-call", f"{func}, which eager refuses in this call")
         raise RefusedArgumentsError
 
@@ -206,11 +208,11 @@ class CaptureFakeMode(FakeTensorMode):
             return self._ask_torch(func, types, args, kwargs)
         try:
             return kernel(self, func, args, kwargs)
-        except NotImplementedError:  # torch has more to try, a real kernel on zeros for one
+        except NotImplementedError:  # torch has further fallbacks, for example the real kernel on zeros
             return self._ask_torch(func, types, args, kwargs)
 
     def _ask_torch(self, func: object, types: object, args: object, kwargs: object) -> Any:
-        """Torch's own dispatch, which would log with a traceback what may be the program's error."""
+        """Run torch's own dispatch. Suppress its log records, because an error may be the program's own."""
         disabled, _LOG.disabled = _LOG.disabled, True
         self._asking += 1
         try:
@@ -234,7 +236,7 @@ class CaptureFakeMode(FakeTensorMode):
         inference = base.is_inference()
         if inference is torch.is_inference_mode_enabled():
             return self._view(part, base)
-        with torch.inference_mode(inference):  # a view is what its base is
+        with torch.inference_mode(inference):  # a view is an inference tensor if its base is
             return self._view(part, base)
 
     def _view(self, part: View, base: FakeTensor) -> FakeTensor:
@@ -243,7 +245,7 @@ class CaptureFakeMode(FakeTensorMode):
         return self.wrap(meta, base.fake_device)
 
     def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
-        """A fake over a meta tensor; what is the same for all fakes of a device is copied from the first."""
+        """Return a fake of a meta tensor. The fakes of one device share the attributes of the first fake."""
         template = self._templates.get(device)
         if template is None:
             made = FakeTensor(self, meta, device)
@@ -258,7 +260,8 @@ class CaptureFakeMode(FakeTensorMode):
 
 
 def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
-    """Whether a call writes to memory of another argument: eager's first error is about that, before all others."""
+    """Whether a call writes to a tensor that shares its storage with another argument."""
+    # Eager checks for overlapping memory before all other errors.
     first = func._schema.arguments[:1] if isinstance(func, OpOverload) else ()
     if not any(x.alias_info is not None and x.alias_info.is_write for x in first):
         return False
@@ -267,7 +270,8 @@ def _shares_what_it_writes(func: object, args: tuple[Any, ...]) -> bool:
 
 
 def _share_rules() -> None:
-    """Higher-order operators find their rule by the exact class of a mode: ours is that of torch's."""
+    """Register the rules of higher-order operators for ``CaptureFakeMode``."""
+    # A higher-order operator looks up its rule by the exact class of the mode.
     for operator in _higher_order_ops.values():
         rules = operator.python_key_table
         if FakeTensorMode in rules and CaptureFakeMode not in rules:

@@ -1,7 +1,7 @@
-"""Fakes of real tensors: same metadata, same sharing of storages, no data.
+"""Fakes of real tensors: the same metadata, the same sharing of storages, no data.
 
-Written here rather than taken from ``CaptureFakeMode.from_tensor``, because that also fakes gradients and
-bases, allocates symbols for the *values* of integer scalars, and costs ten times as much for parameters.
+``CaptureFakeMode.from_tensor`` is not used, because ``from_tensor`` also makes fakes of gradients and bases,
+allocates symbols for the values of integer scalars, and takes ten times as long for parameters.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ Geometry = tuple[tuple[int | torch.SymInt, ...], tuple[int | torch.SymInt, ...],
 
 
 def with_history(fake: FakeTensor) -> FakeTensor:
-    """Any history will do: it says "not a leaf" and fails when differentiated through."""
+    """Return the fake with a ``grad_fn``, which makes the fake a non-leaf."""
+    # The content of the history does not matter. The node raises an error if autograd runs the node.
     add_history = torch_compat.DelayedError("a stand-in of a graph input has no history to differentiate", 1)
     with torch.inference_mode(mode=False), torch.enable_grad():
         return cast("FakeTensor", add_history(fake.requires_grad_()))
 
 
 class _ViewOfAFunction(torch.autograd.Function):
-    """A view with a history of its own, of a base that has none: only a custom function can return one."""
+    """Makes a view with a ``grad_fn`` of a base without a ``grad_fn``. Only a custom function can."""
 
     @staticmethod
     def forward(
@@ -43,7 +44,7 @@ class _ViewOfAFunction(torch.autograd.Function):
 
 
 def _part(base: torch.Tensor, real: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
-    """A part of ``base`` of the given geometry and of ``real``'s dtype, made by operators that autograd follows."""
+    """Return a differentiable view of ``base`` with the given geometry and the dtype of ``real``."""
     if real.dtype == base.dtype:
         part = base.as_strided(sizes, strides, offset)
     elif base.is_complex() and base.dtype.to_real() == real.dtype:
@@ -64,26 +65,26 @@ def _anchor() -> torch.Tensor:
 
 
 def _is_same_number(number: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Whether two sizes are the same, without a guard."""
+    """Whether two sizes are equal. The comparison records no guard."""
     if isinstance(number, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(number.node.expr == other.node.expr)
     return type(number) is type(other) and number == other
 
 
 class Faker:
-    """Makes fakes for one trace; tensors that share a storage give fakes that share one."""
+    """Makes the fakes of one trace. Tensors that share a storage have fakes that share a storage."""
 
     def __init__(self, mode: CaptureFakeMode) -> None:
         self.mode = mode
-        # Real objects are kept so that their addresses cannot be reused while the trace runs.
+        # The dictionaries keep the real objects alive, so that no address is reused while the trace runs.
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._fakes: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._entered: dict[int, tuple[torch.Tensor, Geometry]] = {}
         self.implied: set[int] = set()
-        """The ids of fakes made only because another tensor is a view of what they stand for: nothing guards them."""
+        """The ids of fakes of bases that were made only for a view. No guard covers these bases yet."""
 
     def known(self, real: torch.Tensor) -> FakeTensor | None:
-        """The fake made of this very tensor object before."""
+        """Return the fake that was made of the same tensor object, or ``None``."""
         found = self._fakes.get(id(real))
         return None if found is None else found[1]
 
@@ -94,7 +95,7 @@ class Faker:
         strides: Sequence[int | torch.SymInt],
         offset: int | torch.SymInt,
     ) -> FakeTensor:
-        """A fake of ``real`` with the given, possibly symbolic, geometry."""
+        """Return the fake of ``real`` with the given geometry, which may be symbolic."""
         known = self.known(real)
         if known is not None:
             return known
@@ -112,7 +113,7 @@ class Faker:
         return made
 
     def as_entered(self, values: Sequence[Any]) -> list[Any]:
-        """Fakes in the place of ``values``, as these were before the program gave them another size, layout or history."""
+        """Return the fakes as they were at the start, before the program changed size, layout or history."""
         earlier = Faker(self.mode)
         earlier._storages = self._storages
         return [self._as_entered(value, earlier) for value in values]
@@ -139,7 +140,7 @@ class Faker:
                 with torch.inference_mode(inference):
                     made = self._wrapped(real, sizes, strides, offset)
         finally:
-            del without_modes  # its life is the region
+            del without_modes  # the guard object is active as long as the object lives
         if not real.requires_grad:
             return made
         if inference:
@@ -166,7 +167,7 @@ class Faker:
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             return meta
         if known is None and not static:
-            # The size of the storage is symbolic too; what lies beyond the tensor is left out.
+            # The size of the storage is symbolic too. The fake storage ends at the end of the tensor.
             meta = torch.empty_strided(sizes, strides, dtype=real.dtype, device="meta")
             self._storages[storage._cdata] = storage, meta.untyped_storage()
             if type(offset) is int and offset == 0:
@@ -180,15 +181,16 @@ class Faker:
     def _view(
         self, real: torch.Tensor, base: torch.Tensor, sizes: object, strides: object, offset: object
     ) -> FakeTensor:
-        """A view that autograd knows to be one: writing to it must be (il)legal as for the real one."""
-        if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after real.data = ...
+        """Make a view that autograd knows as a view of ``base``."""
+        # Autograd must allow or reject a write to the fake as for the real view.
+        if real.untyped_storage()._cdata != base.untyped_storage()._cdata:  # after ``real.data = ...``
             raise graph_break("unsupported-tensor", "a view that has other memory than its base")
         implied = self.known(base) is None
         fake_base = self.fake(base, base.size(), base.stride(), base.storage_offset())
         if implied:
             self.implied.add(id(fake_base))
         has_history = real.requires_grad and not real.is_leaf
-        inference = torch.inference_mode(real.is_inference())  # it changes the grad mode, too
+        inference = torch.inference_mode(real.is_inference())  # also sets the grad mode
         with inference, torch.set_grad_enabled(has_history), self.mode:
             if has_history and not base.requires_grad:
                 geometry = (sizes, strides, offset)

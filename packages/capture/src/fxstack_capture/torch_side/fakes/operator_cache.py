@@ -1,9 +1,9 @@
-"""What aten operators do to metadata, remembered: the cost of a fake call falls from 150 to 15 microseconds.
+"""A cache of the effect of ATen operators on metadata. A cache hit takes 15 microseconds instead of 150.
 
-An operator's result on fake tensors is determined by the operator, the metadata of its tensors and its other
-arguments. A ``Recipe`` says how to make the result anew: fresh tensors of known geometry, views of an
-argument's storage, or the arguments themselves (in-place operators). What cannot be described this way, or
-depends on data or symbols, is not remembered.
+The operator, the metadata of the tensors and the other arguments determine the result on fake tensors. A
+``Recipe`` describes how to make the result: new tensors of known geometry, views of an argument's storage, or
+the arguments themselves (in-place operators). A result that no recipe can describe, or that depends on data,
+is not cached. Recipes with symbols are cached for one trace only.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PLAIN = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 MASKS = frozenset({torch.bool, torch.uint8, torch.int8})
-"""Types of index tensors whose values decide the size of the result."""
+"""Dtypes of index tensors whose values determine the size of the result."""
 _CAPACITY = 1 << 16
 
 
 SYMBOLIC = object()
-"""Marks a key that holds sympy expressions: these mean something within one trace only."""
+"""Marks a key that holds sympy expressions, which have a meaning within one trace only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A new tensor with a storage of its own."""
+    """A new tensor with its own storage."""
 
     size: tuple[int | torch.SymInt, ...]
     stride: tuple[int | torch.SymInt, ...]
@@ -57,7 +57,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Argument tensor ``of`` itself."""
+    """The argument tensor ``of`` itself."""
 
     of: int
 
@@ -67,7 +67,7 @@ Part = Fresh | View | Same
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The result: one tensor, or several in a tuple or list."""
+    """The result: one tensor, or a tuple or list of tensors."""
 
     parts: tuple[Part, ...]
     container: type | None
@@ -75,7 +75,7 @@ class Recipe:
 
 @cache
 def is_predictable(func: object) -> bool:
-    """Whether the result's metadata depends on metadata alone, by what is known of the operator."""
+    """Whether the metadata of the result depends on metadata only, according to the schema and the tags."""
     return (
         isinstance(func, OpOverload)
         and func.namespace in ("aten", "prims")
@@ -92,12 +92,12 @@ _TENSOR_TYPES = (torch.TensorType, torch.ListType)
 def key_of(
     func: object, args: Sequence[Any], kwargs: dict[str, Any], tensors: list[FakeTensor]
 ) -> tuple[Any, ...] | None:
-    """A key for everything that the result depends on, or None; collects the tensors in order."""
+    """Return a key of all that determines the result, or ``None``. Append the tensors to ``tensors``."""
     key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
     if not _describe(args, key, tensors):
         return None
     if kwargs:
-        key.append(tuple(kwargs))  # the names
+        key.append(tuple(kwargs))  # the names of the keyword arguments
         if not _describe(kwargs.values(), key, tensors):
             return None
     return tuple(key)
@@ -122,7 +122,7 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
             key.append(value.fake_device)
             key.append(torch_compat.dispatch_keys(value).raw_repr())
         elif kind in _PLAIN:
-            key.append(kind)  # 1, 1.0 and True are equal, but not to an operator
+            key.append(kind)  # 1, 1.0 and True are equal, but operators treat them differently
             key.append(value)
         elif kind is torch.SymInt:
             key.append(SYMBOLIC)
@@ -137,7 +137,7 @@ def _describe(values: Any, key: list[Any], tensors: list[FakeTensor]) -> bool:
 
 
 def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
-    """How to make ``result`` again from other arguments of the same metadata."""
+    """Return the recipe for the result with other arguments of the same metadata, or ``None``."""
     if type(result) is FakeTensor:
         part = _part_of(result, tensors)
         return None if part is None else Recipe((part,), None)
@@ -150,9 +150,9 @@ def recipe_of(result: object, tensors: Sequence[FakeTensor]) -> Recipe | None:
             return None
         parts.append(part)
     fresh = [r.untyped_storage()._cdata for r, p in zip(result, parts, strict=True) if type(p) is Fresh]
-    if len(set(fresh)) < len(fresh):  # results that share a storage with each other
+    if len(set(fresh)) < len(fresh):  # two results share a storage
         return None
-    # The dispatcher makes a plain tuple of the named ones that Python kernels give.
+    # A Python kernel may return a named tuple. The dispatcher converts a named tuple into a plain tuple.
     return Recipe(tuple(parts), list if isinstance(result, list) else tuple)
 
 
@@ -172,7 +172,7 @@ def _part_of(result: FakeTensor, tensors: Sequence[FakeTensor]) -> Part | None:
             return View(index, size, stride, offset, result.dtype)
     if type(offset) is not int or offset:
         return None
-    if not result._has_symbolic_sizes_strides:  # with symbols no operator allocates more than it needs
+    if not result._has_symbolic_sizes_strides:  # results with symbolic sizes have no excess storage
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
         if storage.nbytes() != (0 if 0 in size else extent * result.element_size()):
             return None
@@ -191,7 +191,7 @@ def _is_ordinary(result: FakeTensor) -> bool:
 
 
 class OperatorCache:
-    """Recipes by key. Never wrong to lose: it is emptied when full."""
+    """Recipes by key. A full cache is emptied."""
 
     def __init__(self) -> None:
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
@@ -207,5 +207,5 @@ class OperatorCache:
 
 @cache
 def process_cache() -> OperatorCache:
-    """The cache that all traces of this process share."""
+    """Return the cache that all traces of this process share."""
     return OperatorCache()

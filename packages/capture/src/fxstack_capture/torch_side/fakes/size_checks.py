@@ -1,7 +1,8 @@
-"""Sizes that eager's kernels refuse and torch's fake kernels accept, most of them because they broadcast.
+"""Sizes that eager's kernels reject and torch's fake kernels accept.
 
-A rule says whether eager refuses a call. The exception is not made here: the caller repeats a refused call on zeros, for
-eager's own. Comparing symbolic sizes guards them; what is not known of sizes that depend on data is not refused.
+Most of these fake kernels broadcast the sizes. A rule returns whether eager rejects a call. The caller
+repeats a rejected call on zeros to get eager's own exception. A comparison of symbolic sizes records a guard.
+A comparison that depends on data is assumed to be acceptable.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 class RefusedSizesError(RuntimeError):
-    """Eager refuses the sizes of this call."""
+    """Eager rejects the sizes of the call."""
 
 
 def check_sizes(func: object, args: Sequence[Any]) -> None:
-    """Raise RefusedSizesError if eager's kernel refuses the sizes of ``func(*args)``; ``func`` has a rule."""
+    """Raise ``RefusedSizesError`` if the rule of ``func`` rejects the sizes of ``func(*args)``."""
     if SIZE_RULES[func](*args):
         message = f"sizes that {func} does not take"
         raise RefusedSizesError(message)
@@ -42,7 +43,7 @@ def _does_not_expand(sizes: Sequence[Any], to: Sequence[Any]) -> bool:
 
 
 def _scattered(view: Callable[..., Tensor]) -> Callable[..., bool]:
-    """What is scattered has the sizes of the view that it replaces."""
+    """Return a rule: the scattered tensor must have the sizes of the view that the tensor replaces."""
     return lambda x, source, *where: _differ(source.shape, view(x, *where).shape)
 
 
@@ -52,14 +53,14 @@ def _without(sizes: Sequence[Any], dim: int) -> list[Any]:
 
 
 def _rows(x: Tensor, dim: int, _index: Tensor, source: Tensor, *_: object) -> bool:
-    """Rows that are added or copied have the sizes of those that they are added to."""
+    """Whether the added or copied rows differ in size from the rows of the target."""
     if not -x.dim() <= dim < x.dim() or not source.dim():
         return False
     return _differ(_without(x.shape, dim), _without(source.shape, dim))
 
 
 def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object) -> bool:
-    """Values expand to what the indices select."""
+    """Whether ``values`` cannot expand to the selection of ``indices``."""
     at = [dim for dim, index in enumerate(indices) if index is not None]
     given = [index for index in indices if index is not None]
     if not given or any(index.dtype in _MASKS for index in given) or at[-1] >= x.dim():
@@ -72,7 +73,7 @@ def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *_: object
 
 
 def _masked(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
-    """Masks have the sizes of the dimensions that they select from."""
+    """Whether a mask differs in size from the dimensions that the mask indexes."""
     dim = 0
     for index in indices:
         if index is not None and index.dtype in _MASKS:
@@ -89,7 +90,7 @@ def _select(x: Tensor, _dim: int, index: Tensor) -> bool:
 
 
 def _elementwise_loss(x: Tensor, target: Tensor, *_: object) -> bool:
-    """The result is written where the first argument's sizes say."""
+    """Whether the broadcast sizes differ from the sizes of the first argument, which sizes the result."""
     return _differ(torch.broadcast_shapes(x.shape, target.shape), x.shape)
 
 
@@ -101,7 +102,7 @@ def _spatial_loss(x: Tensor, target: Tensor, weight: Tensor | None = None, *_: o
 
 
 def _resized(x: Tensor, sizes: Sequence[Any], *_: object) -> bool:
-    """There is something to interpolate, and somewhere to put it; only the batch may be empty."""
+    """Whether a size is not positive. Only the batch may be empty."""
     return any(guard_or_false(n <= 0) for n in (*x.shape[1:], *sizes))
 
 

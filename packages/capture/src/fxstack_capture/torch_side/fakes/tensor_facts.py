@@ -1,4 +1,4 @@
-"""What a graph is specialised on of a real tensor, as a guard record; nothing here looks at data."""
+"""The metadata of a real tensor for which a graph is specialised, as a guard record."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
 def tensor_is(
     real: torch.Tensor, sizes: Sequence[int | None] | None = None, strides: Sequence[int | None] | None = None
 ) -> TensorIs:
-    """The facts of ``real``; ``None`` among sizes and strides says that the number is dynamic.
-
-    Whether a tensor is a leaf matters only to those that require grad: all others are.
-    """
+    """Return the guard record of ``real``. ``None`` among sizes and strides marks a dynamic number."""
+    # A tensor that does not require grad is always a leaf, so the record holds ``is_leaf`` only for other
+    # tensors.
     return TensorIs(
         cls=type(real),
         keyset=torch_compat.dispatch_keys(real).raw_repr(),
@@ -37,7 +36,7 @@ def tensor_is(
 
 
 def demand_supported(real: torch.Tensor) -> None:
-    """Break the graph for tensors whose fake counterpart is not known to be exact."""
+    """Break the graph for a tensor of a kind that fakes do not represent exactly."""
     kind = _unsupported_kind(real)
     if kind is not None:
         raise graph_break("unsupported-tensor", kind)

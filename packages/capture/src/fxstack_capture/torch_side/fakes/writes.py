@@ -1,7 +1,7 @@
-"""What an operator writes to that the version counters of its arguments do not show.
+"""Writes of operators that the version counters of the arguments do not show.
 
-Operators on lists of tensors count their changes in their kernels, which fakes do not run, and inference tensors have no
-counter: the schemas of the operators that run say it.
+Operators on lists of tensors increment the version counters in their kernels, which do not run on fakes.
+Inference tensors have no version counter. For both, the schemas of the operators name the written arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:
-    """``tensor.is_leaf``; None of one of several views whose memory was changed, as torch refuses to make its new history."""
+    """Return ``tensor.is_leaf``, or ``None`` if torch cannot regenerate the ``grad_fn`` of the tensor."""
+    # The tensor is one of several views that one operator returned, and a write has changed their memory.
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
@@ -27,22 +28,22 @@ def is_leaf(tensor: torch.Tensor) -> bool | None:
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """The version counter; None for tensors without one."""
+    """Return the version counter, or ``None`` for an inference tensor, which has no counter."""
     return None if tensor.is_inference() else tensor._version
 
 
 def has_changed(tensor: torch.Tensor, version: int | None, listener: Listener | None) -> bool:
-    """Whether a call wrote to a tensor that had ``version`` before; for one without, if nobody listened, it may have."""
+    """Whether a call wrote to a tensor whose version counter was ``version`` before the call."""
+    # Without a version counter and without a listener, the call may have written to the tensor.
     if version is None:
         return listener is None or listener.wrote_to(tensor)
     return bool(tensor._version != version)
 
 
 def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[int]:
-    """The tensors, by id, that a call of an operator on lists writes to.
-
-    One that is there twice is written to twice, of which the functional form of these operators knows nothing.
-    """
+    """Return the ids of the tensors that an operator on lists writes to."""
+    # The operator writes twice to a tensor that the list holds twice. The functional form of the operator
+    # does not express two writes to one tensor.
     found = [id(tensor) for tensor in _written_to(fn, args, kwargs)]
     if len(set(found)) < len(found):
         raise graph_break("unsupported-call", f"{fn.__name__} of one tensor twice")
@@ -50,7 +51,7 @@ def written_lists(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 class Listener(TorchDispatchMode):
-    """Notes the storages that the operators of a call write to."""
+    """Collects the storages that the operators of a call write to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +59,8 @@ class Listener(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
+        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
         return False
 
     def wrote_to(self, tensor: torch.Tensor) -> bool:
@@ -87,7 +89,8 @@ def _written_to(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> It
 
 @cache
 def _written(name: str) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments that an operator writes to, the same in all of its overloads."""
+    """Return the position and name of each argument that an operator writes to."""
+    # All overloads of these operators write to the same arguments.
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
@@ -96,7 +99,7 @@ def _written(name: str) -> tuple[tuple[int, str], ...]:
 
 @cache
 def written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments that an overload writes to."""
+    """Return the position and name of each argument that an overload writes to."""
     return tuple(
         (position, argument.name)
         for position, argument in enumerate(operator._schema.arguments)

@@ -1,5 +1,6 @@
 """Torch's global state, as the trace reads and changes it.
 
-Grad mode, autocast, defaults (``state``), generators (``seeding``, ``generator_draws``), and what of torch's
-own functions a graph relies on (``torch_names``, ``global_dependencies``). Begin with ``state``.
+``state`` holds grad mode, autocast and the default dtype. ``seeding`` and ``generator_draws`` handle random
+number generators. ``torch_names`` and ``global_dependencies`` guard the names of torch that a graph uses.
+Begin with ``state``.
 """

@@ -1,8 +1,10 @@
-"""Random tensors from a generator of the program's own (``torch.randn(3, generator=g)``).
+"""Random tensors from a generator that the program created (``torch.randn(3, generator=g)``).
 
-Nothing but other draws from the same generator can tell when such a tensor is drawn, so the replacement draws it before the
-graph runs, in order with the others (``objects.kinds.random_draws``), and the graph takes it as an input. The generator that
-torch uses by default is another matter: operators of the graph draw from it, too.
+The replacement code draws such a tensor before the graph runs, in order with the other draws
+(``objects.kinds.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because
+only another draw from the same generator can observe the order.
+
+Torch's default generators are different: operators of the graph draw from a default generator too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.norma
 def draw(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``FUNCTIONS``."""
+    """Apply the rule for ``FUNCTIONS``."""
     generator = kwargs.get("generator")
     if generator is None or tracer.transforms.inside:
         return tracer.record(fn, args, kwargs)
@@ -35,7 +37,7 @@ def draw(
         return tracer.record(fn, args, rest)
     _demand_alone(tracer, fn, generator, args, rest)
     example = _example(fn, generator, args, rest)
-    # Torch's defaults may be others where the tensor is drawn.
+    # Torch's default dtype and device may have changed when the replacement code draws the tensor.
     rest.update(dtype=example.dtype, device=example.device)
     _guard_own(tracer, generator)
     source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
@@ -45,7 +47,7 @@ def draw(
 def seed(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``Generator.manual_seed``: done in order with the draws."""
+    """Apply the rule for ``Generator.manual_seed``: seed the generator in order with the draws."""
     generator, *rest = args
     _demand_alone(tracer, fn, generator, tuple(rest), kwargs)
     _guard_own(tracer, generator)
@@ -54,6 +56,7 @@ def seed(
 
 
 def _guard_own(tracer: TracerProtocol, generator: torch.Generator) -> None:
+    # The guard keeps the generator distinct from torch's default generators, which graph operators draw from.
     others = tuple(pinned(other, "torch.default_generator") for other in _defaults())
     source = tracer.trace.objects.source_of(generator)
     assert source is not None
@@ -67,7 +70,7 @@ def _guard_same(tracer: TracerProtocol, generator: torch.Generator) -> None:
 
 
 def _on_cpu(device: object) -> bool:
-    """Whether a tensor that is made for ``device`` lies on CPU, where the default generator is torch's own choice."""
+    """Whether a tensor made for ``device`` is on the CPU, where torch draws from ``default_generator``."""
     made_for = torch.get_default_device() if device is None else torch.device(device)
     return bool(made_for.type == "cpu")
 
@@ -93,7 +96,7 @@ def _demand_alone(
     args: tuple[Any, ...],
     rest: Mapping[str, Any],
 ) -> None:
-    """End the graph unless the draw depends on constants and a generator from outside alone."""
+    """Break the graph unless all arguments are constants and the generator existed before the frame."""
     plain = all(map(_is_plain, (*args, *rest.values())))
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
     objects: Any = tracer.trace.objects
@@ -114,7 +117,7 @@ def _example(
 ) -> torch.Tensor:
     try:
         made: torch.Tensor = fn(*args, generator=torch.Generator(generator.device), **rest)
-    except Exception as error:  # the program's: it happens in plain Python
+    except Exception as error:  # the program's own error: plain Python raises the error again
         text = f"{name_of(fn)}, which raises {type(error).__name__}"
         raise graph_break("unsupported-call", text) from error
     return made

@@ -1,8 +1,9 @@
-"""What torch's operators that are written in Python read of modules as they run: ``F.relu`` calls ``torch.relu``, and so on.
+"""The global names that a torch operator written in Python reads while the operator runs.
 
-They are one node of a graph, so nobody interprets them. Their code says which global names they load, and which attributes
-of modules; the functions that it finds there are followed as far as they are torch's. What only runs where a tensor overrides
-torch's functions, or warns, is left out.
+For example, ``F.relu`` reads ``torch.relu``. Such an operator is one node of a graph, so the interpreter does
+not run its bytecode. The bytecode names the globals, and the attributes of modules, that the operator loads.
+The search continues into each function of torch that is found there. Modules that run only for
+``__torch_function__`` overrides or for warnings are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _KINDS = (FunctionType, BuiltinFunctionType, ModuleType, type)
 
 @cache
 def _chains(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    """The names that code loads: a global, and the attributes that are taken of it at once."""
+    """Return the chains of names that the code loads: a global name, then attributes of the global."""
     found: dict[tuple[str, ...], None] = {}
     chain: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
@@ -41,7 +42,7 @@ def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
     for chain in _chains(fn.__code__):
         namespace = fn.__globals__
         for name in chain:
-            if name not in namespace:  # a builtin
+            if name not in namespace:  # the name is a builtin
                 break
             value = namespace[name]
             if isinstance(value, _KINDS):
@@ -54,7 +55,7 @@ def _read(fn: FunctionType) -> Iterator[tuple[dict[str, object], str, object]]:
 def global_dependencies(
     fn: FunctionType,
 ) -> tuple[list[FunctionType], list[tuple[dict[str, object], str, object]]]:
-    """The functions that run with ``fn``, itself included, and what they read: (namespace, name, definition)."""
+    """Return ``fn`` with its callees, and the names that they read as (namespace, name, definition)."""
     functions, reads = [fn], {}
     seen = {fn}
     for function in functions:

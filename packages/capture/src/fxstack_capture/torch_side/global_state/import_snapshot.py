@@ -1,8 +1,8 @@
-"""What torch's modules and its class of tensors held when this package was imported.
+"""The contents of torch's modules and of ``torch.Tensor`` when this package was imported.
 
-An operator that torch has written in Python is recorded as one node, and compiled programs are kept under the names of their
-operators. Both presuppose that names, code and defaults are torch's own; what has been replaced is interpreted, or left to
-plain Python.
+The tracer records a torch operator written in Python as one node. The caches of compiled programs use
+operator names as keys. Both require that the names, the code and the defaults are torch's own. The
+interpreter traces a replaced function like any function, or the graph breaks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_foreign(name: str, value: object) -> bool:
 
 
 _FOREIGN = frozenset(name for name, value in _TENSOR.items() if _is_foreign(name, value))
-"""What another package has replaced before."""
+"""The names on ``torch.Tensor`` that another package had replaced before the import of this package."""
 
 
 def _made_of(fn: FunctionType) -> tuple[Any, ...]:
@@ -47,20 +47,21 @@ _FUNCTIONS = {
 
 
 def is_original(namespace: dict[str, object], name: str, value: object) -> bool:
-    """Whether ``value`` is what torch put there; where that is not known, whether it is a definition of torch's."""
+    """Whether ``value`` is the object that torch defined as ``name`` in ``namespace``."""
     if isinstance(value, FunctionType) and not is_unchanged(value):
         return False
     _, held = _NAMESPACES.get(id(namespace), (None, {}))
+    # A name outside of the snapshot counts as original if a stable module defines the value.
     return held[name] is value if name in held else is_stable(value)
 
 
 def torchs_own(name: str, otherwise: object) -> object:
-    """What ``torch.name`` is, whatever the program has put there."""
+    """Return the value that ``torch.name`` had in the snapshot, or ``otherwise``."""
     return _NAMESPACES[id(vars(torch))][1].get(name, otherwise)
 
 
 def is_unchanged(fn: FunctionType) -> bool:
-    """Whether a function has the code and the defaults that it came with."""
+    """Whether a function still has the code and the defaults of the snapshot."""
     known = _FUNCTIONS.get(fn)
     if known is None:
         return True
@@ -68,7 +69,7 @@ def is_unchanged(fn: FunctionType) -> bool:
 
 
 def is_original_method(name: str) -> bool:
-    """Whether ``torch.Tensor.name`` is torch's own, or a method that the program has added."""
+    """Whether ``torch.Tensor.name`` is torch's own, or a new method that the program has added."""
     value = torch.Tensor.__dict__.get(name)
     if value is not _TENSOR.get(name):
         return name not in _TENSOR and not hasattr(torch_compat.TensorBase, name)

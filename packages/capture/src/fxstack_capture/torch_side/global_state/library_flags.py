@@ -1,7 +1,7 @@
-"""Flags of torch and of the libraries below it that a program may read: which kernels may be chosen, and when to warn.
+"""Getters of flags of torch and its libraries: which kernels torch may choose, and when torch warns.
 
-Their values are constants of a graph, guarded by the getter. Setting one ends the graph: the operators before it run under
-the old value, those behind it under the new one.
+The value of a flag is a constant of the graph. A guard calls the getter. Setting a flag breaks the graph,
+because the operators before the call need the old value and the operators after the call need the new value.
 """
 
 from __future__ import annotations
@@ -32,4 +32,4 @@ GETTERS: tuple[Callable[..., Any], ...] = (
     torch.is_anomaly_check_nan_enabled,
     *(getter for name in _NAMES if (getter := getattr(torch_compat.C, name, None)) is not None),
 )
-"""C functions that give booleans, words or numbers."""
+"""C functions that return booleans, strings or numbers."""

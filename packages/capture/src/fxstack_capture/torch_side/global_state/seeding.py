@@ -1,4 +1,4 @@
-"""``torch.manual_seed``, ``get_rng_state`` and ``set_rng_state``: nodes that keep their place among the draws of a graph."""
+"""``torch.manual_seed``, ``get_rng_state`` and ``set_rng_state`` as nodes, in order with the draws."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_state(tensor: FakeTensor) -> bool:
 
 
 def _only(tracer: TracerProtocol, fn: object, name: str, args: Args, kwargs: dict[str, Any]) -> Args:
-    """The one argument, or whatever makes the call an error."""
+    """Return the only argument. Break the graph if the call has other arguments."""
     _demand_plain(tracer, fn)
     if len(args) + len(kwargs) != 1 or not kwargs.keys() <= {name}:
         raise graph_break("side-effect-call", f"{name_of(fn)} with other arguments than its own")

@@ -1,8 +1,8 @@
-"""Global torch state that a program changes while it is traced (grad mode, autocast, defaults, ...).
+"""Global torch state that a program changes while it is traced (grad mode, autocast, default dtype, ...).
 
-Changes are carried out for real during the trace, so that fakes get the right ``requires_grad`` and dtype,
-and are written into the graph; ``session`` undoes them when the trace ends, and ``StateLog.delta`` says how
-to redo what is left of them at that point.
+The trace really changes the state, so that fakes get the right ``requires_grad`` and dtype. The trace also
+records each change in the graph. ``session`` restores the state when the trace ends. ``StateLog.delta``
+returns the calls that the replacement code needs to make the remaining changes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ Redo = tuple["Callable[..., Any]", tuple[Any, ...]]
 
 
 class Flag(partial[Any]):
-    """A getter of torch's state as an object whose ``value`` is read without running Python code."""
+    """A getter of torch's state, wrapped in an object. The attribute ``value`` calls the getter."""
 
+    # ``methodcaller`` is C code: a guard reads ``value`` without running Python code.
     value = property(methodcaller("__call__"))
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One piece of state: how to read it (a tuple of values) and the call that sets it to those."""
+    """One piece of state: a getter, which returns a tuple of values, and a setter for the values."""
 
     read: Callable[[], tuple[Any, ...]]
     write: Callable[..., Any]
     fixed: tuple[Any, ...] = ()
     in_graph: bool = True
-    """Whether operators of a graph depend on it."""
+    """Whether operators of a graph depend on the state."""
 
     def redo(self, values: tuple[Any, ...]) -> Redo:
         return self.write, (*self.fixed, *values)
@@ -50,7 +51,7 @@ def _autocast_variables(device: str) -> tuple[Variable, ...]:
 
 
 def set_deterministic(mode: bool, warn_only: bool) -> None:
-    """Both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
+    """Set both flags of ``torch.use_deterministic_algorithms`` in one call with positional arguments."""
     torch_compat.set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
@@ -58,7 +59,7 @@ ATTENTION_FLAGS: dict[str, Callable[[], bool]] = {
     name: getattr(torch_compat.C, f"_get_{name}_sdp_enabled")
     for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 }
-"""Which implementations of attention may be chosen: name -> getter."""
+"""Getters of the flags that allow implementations of attention, by name."""
 
 
 def _attention_variable(name: str) -> Variable:
@@ -67,7 +68,7 @@ def _attention_variable(name: str) -> Variable:
 
 
 def set_disabling_message(message: str | None) -> None:
-    """Disable hooks for saved tensors, with what is said of it; None: allow them."""
+    """Disable hooks for saved tensors with the error text ``message``. ``None`` allows the hooks."""
     if message is None:
         torch_compat.saved_tensors_hooks_enable()
     else:
@@ -106,18 +107,19 @@ _WRITERS = frozenset(
         torch_compat.set_deterministic_algorithms,
     }
 )
-"""Calls in a graph after which torch's state is another."""
+"""The functions that change torch's state when a graph calls them."""
 
 
 class StateLog:
-    """The state when the trace began, and the depth of autocast since (torch has no getter for it)."""
+    """The state at the start of the trace, and the autocast nesting since then."""
 
     def __init__(self) -> None:
+        # The trace counts the nesting, because torch has no getter for it.
         self.nesting = 0
         self.entry = present()
 
     def delta(self, start: State) -> list[Redo]:
-        """Calls that lead from ``start`` (the entry state, or what follows it) to the present one."""
+        """Return the calls that change the state from ``start`` to the present state."""
         redo = difference(start, present())
         step = torch.autocast_increment_nesting
         if self.nesting < 0:
@@ -126,16 +128,16 @@ class StateLog:
 
 
 State = list[tuple[Any, ...]]
-"""What each of ``VARIABLES`` is."""
+"""One value for each of ``VARIABLES``."""
 
 
 def present() -> State:
-    """What all of ``VARIABLES`` are."""
+    """Return the present values of all ``VARIABLES``."""
     return [variable.read() for variable in VARIABLES]
 
 
 def difference(before: State, after: State) -> list[Redo]:
-    """Calls that lead from one state to another."""
+    """Return the calls that change the state from ``before`` to ``after``."""
     return [
         variable.redo(value)
         for variable, old, value in zip(VARIABLES, before, after, strict=True)
@@ -144,7 +146,7 @@ def difference(before: State, after: State) -> list[Redo]:
 
 
 def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
-    """Calls that set what differs between ``wanted`` and any of ``others``."""
+    """Return the calls that set each variable whose value in ``wanted`` differs from any of ``others``."""
     states = tuple(others)
     return [
         variable.redo(values[0])
@@ -154,7 +156,7 @@ def all_of(wanted: State, others: Iterable[State]) -> list[Redo]:
 
 
 def in_graph(before: State, after: State) -> list[Redo]:
-    """``difference`` in what operators depend on."""
+    """Return ``difference`` for the variables that operators of a graph depend on."""
     return [
         variable.redo(value)
         for variable, old, value in zip(VARIABLES, before, after, strict=True)
@@ -163,18 +165,19 @@ def in_graph(before: State, after: State) -> list[Redo]:
 
 
 def put_back(before: State) -> None:
-    """The state as it was, as by leaving ``with`` blocks."""
+    """Restore the state ``before``."""
     for write, args in difference(present(), before):
         write(*args)
 
 
 def changed_by(graph: fx.Graph) -> bool:
-    """Whether ``graph`` sets torch's state on its way."""
+    """Whether ``graph`` sets torch's state."""
     return any(node.op == "call_function" and node.target in _WRITERS for node in graph.nodes)
 
 
 def seen_below() -> State:
-    """The present state as a kernel sees it: what autocast has cast is computed with autocast off."""
+    """Return the state that a kernel below the autocast dispatch key sees."""
+    # Autocast excludes its own dispatch key while it calls the kernel with cast arguments.
     return [
         (False,) if _is_cast_already(variable) else value
         for variable, value in zip(VARIABLES, present(), strict=True)
@@ -193,7 +196,8 @@ _AUTOCAST_KEYS = {"cpu": torch_compat.DispatchKey.AutocastCPU, "cuda": torch_com
 
 @contextmanager
 def hooks_aside() -> Iterator[None]:
-    """The program's hooks for saved tensors are not called: what fakes save is no tensor of the program."""
+    """Suspend the program's hooks for saved tensors."""
+    # Autograd saves fakes while tracing. The program's hooks must not see fakes.
     set_tracing = torch_compat.saved_tensors_hooks_set_tracing
     before = set_tracing(True)
     try:
@@ -204,7 +208,7 @@ def hooks_aside() -> Iterator[None]:
 
 @contextmanager
 def session(log: StateLog) -> Iterator[StateLog]:
-    """Undo at the end whatever the program changed."""
+    """Restore the state of ``log.entry`` and the autocast nesting at the end."""
     try:
         yield log
     finally:

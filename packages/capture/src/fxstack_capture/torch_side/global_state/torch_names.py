@@ -1,8 +1,10 @@
-"""What of torch's own names a graph relies on: it is recorded, traced again and printed in terms of them.
+"""Guards on torch's names that a graph uses.
 
-An operator (``x + 1``) is what the class of tensors says, a method is found by its name, a function is printed under its
-qualified name, and one that is written in Python reads other names as it runs. All of these are guarded as if the program had
-read them, so replacing one (``torch.Tensor.__add__ = f``, ``mock.patch("torch.relu")``) is seen.
+The graph refers to torch by name in four ways. An operator (``x + 1``) calls a special method of
+``torch.Tensor``. A method node holds the name of a method. A function node is printed under the function's
+qualified name. A torch function written in Python reads global names. The trace guards all these names as if
+the program had read them, so a replacement (``torch.Tensor.__add__ = f``, ``mock.patch("torch.relu")``)
+invalidates the entry.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _DECIDING = tuple(
 
 
 def replaced_method() -> str | None:
-    """A special method or property of tensors that the program has replaced: what operators do then, no graph can say."""
+    """Return a special method or property of ``torch.Tensor`` that the program has replaced, or ``None``."""
+    # A graph of operators cannot express the replaced behaviour.
     for name in _DECIDING:
         if not is_original_method(name):
             return name
@@ -42,7 +45,7 @@ def replaced_method() -> str | None:
 
 
 class NamesOfTorch:
-    """Those that one trace relies on."""
+    """The guards on torch's names of one trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -54,12 +57,12 @@ class NamesOfTorch:
         return self._trace.objects
 
     def guard_operators(self) -> None:
-        """From now on the trace depends on what operators do to tensors."""
+        """Guard the special methods and properties of the tensor classes."""
         for cls in _CLASSES:
             self._objects.classes.note(cls, _DECIDING)
 
     def guard_target(self, target: Target) -> None:
-        """The graph has a node that is found by name."""
+        """Guard the name under which the graph refers to the node's target."""
         if target.target in self._known:
             return
         self._known.add(target.target)
@@ -81,7 +84,10 @@ class NamesOfTorch:
             raise graph_break("unsupported-call", f"{name}, whose name stands for another,")
 
     def _resolve(self, name: str) -> Any:
-        """What a dotted name of torch stands for, guarded step by step; None where it leads through other objects."""
+        """Return the object that a dotted name of torch refers to. Guard each step of the name.
+
+        Return ``None`` if the name leads through an object that is neither a module nor a class.
+        """
         found: Any = torch
         for part in name.split(".")[1:]:
             if isinstance(found, type):
@@ -94,7 +100,7 @@ class NamesOfTorch:
         return None if found is ABSENT else found
 
     def is_usual(self, fn: FunctionType) -> bool:
-        """Whether a function that torch has written in Python does what it always did; guards what it reads."""
+        """Whether a torch function and the names that the function reads are unchanged since the import."""
         known = self._usual.get(fn)
         if known is None:
             known = self._usual[fn] = self._guard_dependencies(fn)

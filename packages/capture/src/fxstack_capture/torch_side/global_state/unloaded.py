@@ -1,8 +1,9 @@
-"""Keep torch's own compiler unloaded while we trace: it takes a second to import, and there is nothing for it to do.
+"""Keep torch's own compiler (``torch._dynamo``) unloaded while tracing.
 
-torch marks some of its shape functions as not to be compiled by it. Such a function loads the compiler at its first call,
-to be told how to keep away from it. As long as nobody else has loaded it, there is nothing to keep away from, and the
-function itself can be called; afterwards torch's own way is taken.
+torch marks some of its shape functions with ``disable_dynamo``. The first call of a marked function imports
+``torch._dynamo``, which takes a second, only to disable ``torch._dynamo`` for the function. If nothing has
+imported ``torch._dynamo``, calling the unmarked function has the same result. After an import the marked
+function runs.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from fxstack_capture.torch_compat import FunctionalTensorMode, decomposition_tab
 
 COMPILER = "torch._dynamo"
 _SHORT_CUT = "__dynamo_disable"
-"""Where torch remembers what to call instead of a marked function."""
+"""The attribute in which torch caches the function to call instead of a marked function."""
 _MARKED = torch_compat.disable_dynamo(lambda: None).__code__
-"""The code that all marked functions share."""
+"""The code object that all marked functions share."""
 
 
 @cache
 def leave_compiler_unloaded() -> None:
-    """Let torch's shape functions run without loading torch's compiler, until something else loads it."""
+    """Make marked functions run without importing torch's compiler, until other code imports the compiler."""
     if COMPILER in sys.modules:
         return
     for marked in _marked_functions():
@@ -41,7 +42,7 @@ def _direct(marked: Callable[..., Any], function: Callable[..., Any]) -> Callabl
     def call(*args: object, **kwargs: object) -> Any:
         if COMPILER not in sys.modules:
             return function(*args, **kwargs)
-        with suppress(AttributeError):  # another thread was faster
+        with suppress(AttributeError):  # another thread has deleted the attribute
             delattr(function, _SHORT_CUT)
         return marked(*args, **kwargs)
 
@@ -70,6 +71,6 @@ def _marked_functions() -> Iterator[FunctionType]:
 
 
 def _held(function: FunctionType) -> dict[str, Any]:
-    """Return the variables that a function holds, what it wraps among them."""
+    """Return the closure variables of a function, which include the function that a decorator wraps."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if cell != CellType()}

@@ -1,6 +1,6 @@
-"""Operators that take functions.
+"""Higher-order operators.
 
-``control_flow`` and ``subgraphs`` make ``cond``, ``while_loop``, ``map`` and ``scan`` nodes that hold graphs;
-``flex`` does so for attention, ``selection`` for selective checkpoints; ``transforms`` runs ``torch.func``'s
-layers for real over fakes. Begin with ``control_flow``.
+``control_flow`` and ``subgraphs`` make nodes with nested graphs for ``cond``, ``while_loop``, ``map`` and
+``scan``. ``flex`` does the same for attention, and ``selection`` handles selective checkpoints.
+``transforms`` runs the layers of ``torch.func`` over fakes. Begin with ``control_flow``.
 """

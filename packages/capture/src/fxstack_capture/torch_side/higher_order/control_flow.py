@@ -1,8 +1,9 @@
-"""``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` as nodes that hold graphs.
+"""``torch.cond``, ``while_loop``, ``map``, ``scan`` and ``associative_scan`` as nodes with nested graphs.
 
-Torch's Python around the operators is interpreted; here are the operators themselves: their functions become graphs
-(``subgraphs``), the results get the metadata that the operator gives them. What does not fit (branches whose results
-differ in size, loops that carry numbers, effects) ends the graph, and torch's own operator decides.
+The interpreter runs torch's Python code around the operators. This module has the rules of the operators. The
+functions become graphs (``subgraphs``). The results get the metadata that the operator returns. An
+unsupported call breaks the graph, and torch's own operator decides. Examples are branches whose results
+differ in size, loops that carry numbers, and functions with effects.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Tensors = list[torch.Tensor]
 
-# Limits: eager torch compiles such calls with its own compiler, which refuses some functions that are
-# compiled here (for example, an operand that is also a closure) and may not see functions that run in plain
-# Python inside of compiled code.
+# Limits: eager torch compiles such calls with its own compiler. torch's compiler rejects some functions that
+# fxstack compiles (for example, an operand that is also a closure). torch's compiler may not see functions
+# that run in plain Python inside of compiled code.
 
 _OPERATORS = torch.ops.higher_order
 
 
 class GraphsOfCall:
-    """One call of an operator while it is written down: its functions, what they share, and its operands."""
+    """One call of an operator during recording: its traced functions, their free nodes, and its operands."""
 
     def __init__(self, tracer: TracerProtocol, operator: Any) -> None:
         if tracer.transforms.inside:
@@ -64,7 +65,7 @@ class GraphsOfCall:
         self.traced[-1] = replace(made, is_single=True)
 
     def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
-        """A module for each function, all of which take the same free nodes behind their own inputs."""
+        """Return a module for each function. All modules take the same free nodes after their own inputs."""
         free = tuple(dict.fromkeys(node for made in self.traced for node in made.free))
         cut = [subgraphs.cut_out(self.tracer, made, free) for made in self.traced]
         builder = self.tracer.builder
@@ -84,7 +85,7 @@ class GraphsOfCall:
         return subgraphs.unflattened(self.tracer, list(results), spec)
 
     def made(self, likes: Sequence[torch.Tensor], *, gradient: bool) -> Tensors:
-        """New fakes with the metadata of ``likes``."""
+        """Return new fakes with the metadata of ``likes``."""
         with self.tracer.unrecorded(), self.tracer.mode, torch.no_grad():
             found = [torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device) for x in likes]
         needs = gradient and torch.is_grad_enabled()
@@ -117,19 +118,19 @@ def _demand_tensors(call: GraphsOfCall, values: Sequence[Any]) -> None:
 
 
 def _slices(call: GraphsOfCall, tensors: Sequence[torch.Tensor]) -> Tensors:
-    """One element along the first dimension of each, for metadata."""
+    """Return the first element of each tensor along the first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode:
         return [x[0] for x in tensors]
 
 
 def _stacked(call: GraphsOfCall, tensors: Sequence[torch.Tensor], length: Any) -> Tensors:
-    """Results of all rounds along a new first dimension, for metadata."""
+    """Return the stacked results of all iterations, with a new first dimension, for metadata."""
     with call.tracer.unrecorded(), call.tracer.mode, torch.no_grad():
         return [torch.empty((length, *x.size()), dtype=x.dtype, device=x.device) for x in tensors]
 
 
 def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``cond(pred, true_fn, false_fn, operands)``."""
+    """Apply the rule for ``cond(pred, true_fn, false_fn, operands)``."""
     pred, true_fn, false_fn, operands = bound(args, kwargs, "pred true_fn false_fn operands")
     call = GraphsOfCall(tracer, _OPERATORS.cond)
     flat, spec = subgraphs.flattened(tracer, operands)
@@ -145,7 +146,7 @@ def cond(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
+    """Apply the rule for ``while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)``."""
     names = "cond_fn body_fn carried_inputs additional_inputs"
     cond_fn, body_fn, carried, additional = bound(args, kwargs, names)
     call = GraphsOfCall(tracer, _OPERATORS.while_loop)
@@ -163,9 +164,10 @@ def while_loop(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> 
 
 
 def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], more: Tensors) -> Any:
-    """Write a call of one function over the slices of the last of ``groups``; ``more`` go to every call.
+    """Record a call of one function over the slices of the last group. All iterations get ``more``.
 
-    The function's first outputs are what the other group carries on; the results of the calls are stacked.
+    The first outputs of the function are the carried state of the other group. The remaining outputs are
+    stacked.
     """
     *states, slices = groups
     count = sum(map(len, states))
@@ -178,7 +180,7 @@ def _over_slices(call: GraphsOfCall, body: Any, groups: tuple[Tensors, ...], mor
 
 
 def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``map_impl(f, xs, pos_args)``."""
+    """Apply the rule for ``map_impl(f, xs, pos_args)``."""
     fn, xs, more = bound(args, kwargs, "f xs pos_args")
     call = GraphsOfCall(tracer, _OPERATORS.map_impl)
     _demand_tensors(call, (*xs, *more))
@@ -187,7 +189,7 @@ def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``scan(combine_fn, init, xs, additional_inputs)``."""
+    """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
     fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.scan)
     _demand_tensors(call, (*init, *xs, *more))
@@ -198,7 +200,7 @@ def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``associative_scan(combine_fn, xs, additional_inputs)``."""
+    """Apply the rule for ``associative_scan(combine_fn, xs, additional_inputs)``."""
     fn, xs, more = bound(args, kwargs, "combine_fn xs additional_inputs")
     call = GraphsOfCall(tracer, _OPERATORS.associative_scan)
     _demand_tensors(call, (*xs, *more))
@@ -208,7 +210,7 @@ def associative_scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwarg
 
 
 def bound(args: Args, kwargs: Kwargs, names: str) -> tuple[Any, ...]:
-    """The arguments by position; those that are not given are empty."""
+    """Return the arguments by position. A missing argument is an empty tuple."""
     given = dict(zip(names.split(), args, strict=False)) | kwargs
     return tuple(given.get(name, ()) for name in names.split())
 

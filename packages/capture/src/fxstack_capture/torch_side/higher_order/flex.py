@@ -1,8 +1,9 @@
-"""``flex_attention`` as a node that holds two graphs: how one score is changed, and whether it counts.
+"""``flex_attention`` as a node with two nested graphs: the change of one score, and the mask of one score.
 
-Both functions are traced on single numbers: a score of the query's dtype, and 32-bit positions (batch, head, query, key). They
-are run on others: eager computes scores in float32 (float64 for float64), with 64-bit positions, under ``vmap``. So
-``tensor[position]`` is a lookup in them, never the ``item()`` that it would be elsewhere.
+Both functions are traced on tensors of one number: a score of the query's dtype, and 32-bit positions (batch,
+head, query, key). The graphs run on other tensors: eager computes scores in float32 (float64 for float64),
+with 64-bit positions, under ``vmap``. Therefore ``tensor[position]`` is always an index lookup in these
+functions. Elsewhere it would be an ``item()``.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.operators.flex import POSITIONS, attention_strides
 
-# Limits: the graph ends if a function of a score writes to something. On CUDA, float32 is computed without
-# TF32, the kernel does not check indices at positions that the mask omits, and a second derivative runs the
-# graph in eager.
+# Limits: the graph breaks if a score function writes to a tensor. On CUDA, float32 is computed without TF32,
+# the kernel does not check indices at masked positions, and a second derivative runs the graph in eager.
 
 _OPERATOR = torch.ops.higher_order.flex_attention
 _NAMES = "query key value score_mod block_mask scale kernel_options"
 
 
 def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """``flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options)``, ``block_mask`` as a tuple."""
+    """Apply the rule for the operator.
+
+    The names of the arguments are in ``_NAMES``, and ``block_mask`` is a tuple.
+    """
     query, key, value, score_mod, block_mask, scale, options, *more = bound(
         args, kwargs, f"{_NAMES} score_mod_other_buffers mask_mod_other_buffers"
     )
@@ -62,7 +65,7 @@ def flex_attention(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwar
 
 
 def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` as the operator takes it under autocast."""
+    """Return ``tensor`` in the dtype that the operator uses under autocast."""
     kind = tensor.device.type
     if not torch.is_autocast_enabled(kind) or not _casts(kind, tensor):
         return tensor
@@ -73,19 +76,19 @@ def _autocast(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
 
 def _casts(kind: str, tensor: torch.Tensor) -> bool:
     key = getattr(torch_compat.DispatchKey, f"Autocast{kind.upper()}", None)
-    known = key in _OPERATOR.py_kernels  # not in all versions of torch
+    known = key in _OPERATOR.py_kernels  # some versions of torch have no such kernel
     return known and tensor.is_floating_point() and tensor.dtype is not torch.float64
 
 
 def _number(tracer: TracerProtocol, query: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """One number; a score has history if the query has."""
+    """Return a tensor of one number. A score requires grad if the query requires grad."""
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = torch.empty((), dtype=dtype, device=query.device)
     return made.requires_grad_(query.requires_grad and dtype.is_floating_point)
 
 
 def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:
-    """A module for each function, with the outer nodes that it alone uses."""
+    """Return a module for each function, with the outer nodes that only this function uses."""
     for made in call.traced:
         is_leaf = call.tracer.trace.calls.call(pytree.TreeSpec.is_leaf, (made.spec,), {})
         if len(made.outputs) != 1 or not is_leaf:
@@ -103,7 +106,7 @@ def _single_graphs(call: GraphsOfCall) -> list[tuple[fx.Node, tuple[fx.Node, ...
 def _results(
     call: GraphsOfCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, free: tuple[fx.Node, ...]
 ) -> list[torch.Tensor]:
-    """Attention laid out in memory like the query, the logarithms of the sums, and the largest scores."""
+    """Return fakes of the attention (laid out like the query), the log-sums, and the largest scores."""
     batch, heads, length, _ = query.size()
     shape = (batch, heads, length, value.size(-1))
     precise = torch.float64 if query.dtype is torch.float64 else torch.float32
@@ -118,7 +121,7 @@ def _results(
 
 @contextmanager
 def _lookups(tracer: TracerProtocol) -> Iterator[None]:
-    """``tensor[...]`` with tensors and integers alone is ``aten.index``, as the operator has it in its functions."""
+    """Record ``tensor[...]`` with tensors and integers as ``aten.index``, as the operator itself does."""
 
     def getitem(fn: Callable[..., Any]) -> Callable[..., Any]:
         def look_up(tensor: object, index: object) -> Any:

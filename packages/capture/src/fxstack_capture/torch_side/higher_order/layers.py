@@ -1,7 +1,7 @@
-"""The functions of torch that push and pop the layers of ``torch.func`` and wrap tensors for them: run for real.
+"""Rules for the C functions that push and pop the layers of ``torch.func`` and wrap tensors.
 
-See ``transforms``. Torch's own Python wrappers of some of them (``predispatch``), which look for an export in
-progress, are passed by.
+The rules really call the functions (see ``transforms``). The rules skip torch's Python wrappers of some
+functions (``predispatch``), which check for an export.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _layer(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def _flag(tracer: TracerProtocol, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Reads or sets what no operator sees; what it was outside is guarded."""
+    """Read or set a flag that no operator reads. Guard the value of the flag outside of the trace."""
     tracer.guard_flag(_FLAGS[fn])
     return _layer(tracer, fn, args, kwargs)
 
@@ -43,7 +43,10 @@ def _exit_dual(
 
 
 def _add_batch_dim(tensor: torch.Tensor, dim: int, level: int) -> torch.Tensor:
-    """What torch's wrapper does: the C function takes no negative dimension."""
+    """Convert a negative dimension as torch's Python wrapper does.
+
+    The C function accepts no negative dimension.
+    """
     return _C._add_batch_dim(tensor, tensor.ndim + dim if dim < 0 else dim, level)
 
 
@@ -84,7 +87,7 @@ _FLAGS: dict[Any, Callable[[], Any]] = {
     torch_compat.saved_tensors_hooks_disable: _MESSAGE,
     torch_compat.saved_tensors_hooks_enable: _MESSAGE,
 }
-"""Function -> what reads the flag that it is about."""
+"""The getter of the flag that each function reads or sets."""
 
 RULES: dict[Any, Rule] = {
     **dict.fromkeys(_FLAGS, _flag),
@@ -96,6 +99,6 @@ RULES: dict[Any, Rule] = {
     **{
         getattr(predispatch, name): rule
         for name, rule in (("_enter_dual_level", _enter_dual), ("_exit_dual_level", _exit_dual))
-        if hasattr(predispatch, name)  # torch 2.11 has no such wrappers
+        if hasattr(predispatch, name)  # torch 2.11 does not have these wrappers
     },
 }

@@ -1,7 +1,8 @@
-"""``torch._check`` of a number that data decide, in a function of a higher-order operator.
+"""``torch._check`` of a data-dependent number in a function of a higher-order operator.
 
-In the graph itself such a fact is assumed, and asserted when the graph has run. In a nested graph it holds where the
-function runs, which it may not: it becomes an assertion of the nested graph, and nothing outside relies on it.
+In the outer graph the trace assumes the condition, and the graph asserts the condition. In a nested graph the
+condition holds only if the function runs. Therefore the condition becomes an assertion of the nested graph,
+and the outer graph does not rely on the condition.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _FACTS = {torch_compat.check: lambda condition: condition, torch_compat.check_is
 
 
 def check_number(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """``torch._check`` and relatives: facts about symbols become assertions of the graph."""
+    """Apply the rule for ``torch._check`` and relatives.
+
+    A condition on symbols becomes an assertion of the graph.
+    """
     if not args or not isinstance(args[0], (torch.SymBool, torch.SymInt)):
         return tracer.trace.interp.call_function(fn, args, kwargs)
     region = tracer.assumptions.region
@@ -56,17 +60,17 @@ def _message(tracer: TracerProtocol, message: object = None, **_more: object) ->
 
 
 def are_of(tracer: TracerProtocol, region: fx.Node, symbols: Iterable[Any]) -> bool:
-    """Whether all of these numbers are computed behind the node with which a nested graph begins."""
+    """Whether the nodes after ``region``, where a nested graph begins, compute all of the symbols."""
     return all(tracer.symbols.is_after(symbol, region) for symbol in symbols)
 
 
 def assumed_outside(tracer: TracerProtocol, region: fx.Node, known: set[Any]) -> bool:
-    """Whether anything but what was ``known`` is assumed of a number that the nested graph does not compute."""
+    """Whether the trace has made a new assumption about a number that the nested graph does not compute."""
     return any(not are_of(tracer, region, free_unbacked_symbols(fact)) for fact in facts(tracer) - known)
 
 
 def facts(tracer: TracerProtocol) -> set[Any]:
-    """What is assumed of numbers that data decide."""
+    """Return the assumptions about data-dependent numbers."""
     if not tracer.geometry.is_used:
         return set()
     held = tracer.geometry.env.deferred_runtime_asserts.values()

@@ -1,8 +1,9 @@
-"""Selective checkpoints: what a program's policy says of the operators of a region, as tags of the graph's nodes.
+"""Selective checkpoints: the decisions of the program's policy about operators, as tags of the graph's nodes.
 
-The policy is asked about every ATen operator that a node comes to, in order, as eager asks it in the forward; it is
-interpreted, so what it reads is guarded and what it counts is counted. A node that comes to several operators gets
-the strongest answer: what is to be saved of it is saved.
+The trace calls the policy for every ATen operator of a node, in order, as eager does in the forward. The
+interpreter runs the policy, so guards cover the objects that the policy reads, and changes of its counters
+are side effects. A node of several operators gets the strongest decision: if one result must be saved, the
+node is saved.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _TELLS_OUTPUT = "op_output" in inspect.signature(_CONTEXT.__init__).parameters
 
 @contextmanager
 def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = False) -> Iterator[None]:
-    """Inside, ``policy`` says which operators' results are saved for a backward.
+    """Apply ``policy`` to the operators inside the context.
 
-    ``draws_again``: recomputation is to draw other random numbers, so whatever draws some ends the graph.
+    ``draws_again``: the recomputation must draw new random numbers, so an operator that draws breaks the
+    graph.
     """
     before, tracer.selection = tracer.selection, Selection(tracer, policy, draws_again=draws_again)
     try:
@@ -56,7 +58,7 @@ def selecting(tracer: Any, policy: Callable[..., Any], *, draws_again: bool = Fa
 
 @contextmanager
 def choosing(tracer: Any) -> Iterator[None]:
-    """Around the program's function that makes the contexts of a checkpoint."""
+    """Mark that the program's ``context_fn`` of a checkpoint runs."""
     before, tracer.choosing = tracer.choosing, True
     try:
         yield
@@ -65,12 +67,12 @@ def choosing(tracer: Any) -> Iterator[None]:
 
 
 def is_choosing(tracer: Any) -> bool:
-    """Whether the contexts that are made are for a checkpoint of the trace."""
+    """Whether the trace is running the ``context_fn`` of a checkpoint."""
     return bool(tracer.choosing)
 
 
 class Selection(TorchDispatchMode):
-    """One region. As a mode it notes which operators a call comes to; ``tag`` asks the policy about them."""
+    """One region. The mode collects the operators of a call. ``tag`` calls the policy for these operators."""
 
     def __init__(self, tracer: TracerProtocol, policy: Callable[..., Any], *, draws_again: bool) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class Selection(TorchDispatchMode):
         self._seen: list[tuple[Any, Any, Any, Any]] = []
         self._saved: set[int] = set()
         self._results: list[object] = []
-        """What lies in the memory of ``_saved``, so that no other tensor gets its address."""
+        """Keeps the saved results alive, so that no other tensor gets an address of ``_saved``."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -92,7 +94,7 @@ class Selection(TorchDispatchMode):
         return out
 
     def tag(self, node: torch.fx.Node) -> None:
-        """Give ``node`` the strongest answer about what it came to."""
+        """Tag ``node`` with the strongest decision about its operators."""
         seen, self._seen = self._seen, []
         answers = {self._ask(*each) for each in seen} or {"prefer_recompute"}
         node.meta["recompute"] = min(answers, key=_STRENGTH.index)
@@ -108,14 +110,14 @@ class Selection(TorchDispatchMode):
             raise graph_break("unsupported-call", "a checkpoint whose policy gives no policy")
         if tag in _SAVES:
             if func._schema.is_mutable:
-                raise _changes_what_is_saved(func)  # its version counter rises after eager saves it
+                raise _changes_what_is_saved(func)  # eager saves before the version increases
             self._results.append(out)
             self._saved |= _memory(out)
         return tag
 
 
 def _changes_what_is_saved(func: object) -> GraphBreak:
-    """Eager raises in the backward, or was told to go on with the changed tensor."""
+    """Return a graph break: eager raises in the backward, or continues with the changed tensor."""
     return graph_break("unsupported-call", f"{func}, which writes to what a policy saved")
 
 

@@ -1,11 +1,11 @@
-"""A function as a graph of its own: what ``torch.cond``, ``while_loop``, ``map`` and ``scan`` call.
+"""The nested graph of a function that ``torch.cond``, ``while_loop``, ``map`` or ``scan`` calls.
 
-The function is called like any other, on fakes of its own (``parameter`` nodes); the nodes that this makes are
-then moved out of the graph into a ``GraphModule``. What they use of the graph before them, closures over tensors and
-symbolic sizes, becomes further inputs.
+The interpreter runs the function on new fakes (``parameter`` nodes). The new nodes then move from the graph
+into a ``GraphModule``. The nodes of the outer graph that the function uses (closures over tensors, and
+symbolic sizes) become additional inputs.
 
-Nobody knows how often such a function runs, or whether it does. So whatever it does beside computing its results ends
-the graph: plain Python says what it thinks of it. Guards that it needed stay.
+The trace does not know how often the function will run. Therefore an effect of the function other than its
+results breaks the graph, and plain Python runs the function. Guards of the function stay.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ from fxstack_interchange.modules import make_graph_module
 
 
 def parameter() -> None:
-    """The target of the nodes that stand for the inputs of a function until its graph is cut out."""
+    """The target of the nodes that represent the inputs of a function, until ``cut_out`` makes the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """``outputs`` are fakes of the flat results, ``spec`` how they are nested; ``free`` nodes of the outer graph."""
+    """A traced function.
+
+    ``outputs`` are the fakes of the flat results. ``spec`` is the structure of the results. ``free`` are the
+    nodes of the outer graph that the function uses.
+    """
 
     nodes: tuple[fx.Node, ...]
     results: tuple[fx.Node, ...]
@@ -41,21 +45,22 @@ class Subgraph:
     spec: pytree.TreeSpec
     free: tuple[fx.Node, ...] = ()
     is_single: bool = False
-    """Whether it gives one value rather than a tuple."""
+    """Whether the graph returns one value rather than a tuple."""
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own with the metadata of ``like``, whose value is not known: another one comes in each round."""
+    """Return a new fake with the metadata of ``like`` and an unknown value."""
+    # Each iteration of a loop passes another tensor.
     with tracer.unrecorded(), tracer.mode, torch.no_grad():
         made = like.detach()
     if isinstance(made, FakeTensor):
         made.constant = None
-        made.item_memo = None  # from torch 2.15 on what ``item()`` gives
+        made.item_memo = None  # the cached result of ``item()``, since torch 2.15
     return made.requires_grad_() if like.requires_grad else made
 
 
 def flattened(tracer: TracerProtocol, value: object) -> tuple[list[Any], pytree.TreeSpec]:
-    """The leaves of a container of the trace, and how they are nested; what it reads of the program is guarded."""
+    """Return the leaves and the structure of a container of the trace. The interpreter records the guards."""
     leaves, spec = tracer.trace.calls.call(pytree.tree_flatten, (value,), {})
     return leaves, spec
 
@@ -72,10 +77,10 @@ def trace(
     *,
     apart: bool = True,
 ) -> Subgraph:
-    """Call ``fn`` on ``inputs``, which are new fakes; the caller takes the nodes back (``roll_back``).
+    """Call ``fn`` on ``inputs``, which are new fakes. The caller removes the nodes (``roll_back``).
 
-    ``nested``: how the arguments are made of them; None: they are the arguments. ``apart``: whether results must have
-    memory of their own.
+    ``nested`` is the structure of the arguments, or ``None`` if ``inputs`` are the arguments. ``apart``
+    requires that results have their own memory.
     """
     builder = tracer.builder
     mark = builder.mark()
@@ -107,7 +112,8 @@ def trace(
 
 
 def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """What ``fn`` returns. It may never run: an exception that it raises while it is traced is not the program's yet."""
+    """Return the result of ``fn``. Break the graph if ``fn`` raises."""
+    # The function may never run, so the exception is not the program's exception yet.
     try:
         return tracer.trace.calls.call(fn, args, {})
     except Exception as error:
@@ -120,11 +126,14 @@ def _refusal(fn: object, why: str) -> BaseException:
 
 
 _FIXED = (torch.SymFloat, torch.SymBool)
-"""Numbers that no operator takes as an operand: the graph is specialised on them."""
+"""Types of numbers that no operator takes as an operand. The graph is specialised for these numbers."""
 
 
 def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
-    """The operators after ``mark``; placeholders, which come first in a graph, stay in the outer one."""
+    """Return the operators after ``mark``.
+
+    Placeholders come first in a graph, and stay in the outer graph.
+    """
     found: list[fx.Node] = []
     node = builder.graph._root.prev
     while node is not mark and node.op not in ("placeholder", "root"):
@@ -134,7 +143,7 @@ def _since(builder: Any, mark: fx.Node) -> tuple[fx.Node, ...]:
 
 
 def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
-    """Nodes of the outer graph that the function uses."""
+    """Return the nodes of the outer graph that the function uses."""
     own = set(made.nodes)
     used = [source for node in made.nodes for source in node.all_input_nodes]
     return tuple(dict.fromkeys(n for n in (*used, *made.results) if n not in own and n.op != "get_attr"))
@@ -143,7 +152,7 @@ def _outer(made: Subgraph) -> tuple[fx.Node, ...]:
 def _demand_unwritten(
     tracer: TracerProtocol, fn: object, made: Subgraph, inputs: Sequence[torch.Tensor]
 ) -> set[int]:
-    """Nothing from outside is written to; the memory of what is."""
+    """Break the graph if the function writes to outside tensors, and return their storages."""
     values = [node.meta["val"] for node in made.free]
     if not all(isinstance(value, (torch.Tensor, torch.SymInt)) for value in values):
         raise _refusal(fn, "which uses something that is no tensor or number")
@@ -157,14 +166,14 @@ def _demand_unwritten(
 
 
 def _demand_apart(fn: object, made: Subgraph, outside: set[int]) -> None:
-    """Results have memory of their own."""
+    """Break the graph if a result shares memory with an input or with another result."""
     own = [value.untyped_storage()._cdata for value in made.outputs]
     if outside.intersection(own) or len(set(own)) < len(own):
         raise _refusal(fn, "which returns memory of its inputs, or the same memory twice")
 
 
 def cut_out(tracer: TracerProtocol, made: Subgraph, free: Sequence[fx.Node]) -> fx.GraphModule:
-    """The function as a module: its own inputs, then the ``free`` nodes; the nodes themselves stay."""
+    """Copy the nodes into a module. Its inputs are the function's inputs, then the ``free`` nodes."""
     graph = fx.Graph()
     here: dict[fx.Node, Any] = {
         node: tracer.specialize(node.meta["val"]) for node in _outer(made) if type(node.meta["val"]) in _FIXED

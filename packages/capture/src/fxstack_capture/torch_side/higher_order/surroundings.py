@@ -1,6 +1,7 @@
-"""Whether a function that is called while tracing has an effect beside the results that it computes.
+"""Detect whether a function that is called while tracing has effects besides its results.
 
-One that will run more often than it is traced, or less often, must leave everything that others can see as it is.
+If a function runs more or less often than it is traced, the function must not change objects that other code
+can see.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MOST_OBJECTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Equal where nothing was written, drawn, or set in between; ``effects`` keeps alive what ``written`` identifies."""
+    """A snapshot. Two snapshots are equal if no write, draw or state change happened between them."""
+
+    # ``effects`` keeps the objects alive whose ids are in ``written``.
 
     effects: Effects = field(compare=False)
     written: tuple[Any, ...]
@@ -36,9 +39,9 @@ class _Seen:
 
 
 class Surroundings:
-    """What all can see (objects from outside, generators, attributes of tensors, torch's state) as it is now.
+    """A snapshot of outside objects, generators, attributes of tensors and torch's state.
 
-    With it what the objects hold that were made in the trace and that ``roots`` lead to.
+    The snapshot includes the contents of the objects that the trace has made and that ``roots`` reach.
     """
 
     def __init__(self, trace: Trace, *roots: object) -> None:
@@ -48,10 +51,9 @@ class Surroundings:
         self._held = self._reachable()
 
     def have_changed(self) -> bool:
-        """Whether anything is other than it was.
-
-        Objects that ``roots`` no longer lead to were found to be from outside, and effects on them are seen otherwise.
-        """
+        """Whether any part has changed since the snapshot."""
+        # An object that ``roots`` no longer reach was found to be an outside object. ``_seen`` covers effects
+        # on outside objects.
         if _seen(self._trace) != self._seen:
             return True
         after = self._reachable()
@@ -75,7 +77,7 @@ def _seen(trace: Trace) -> _Seen:
 def _reachable(
     roots: tuple[Any, ...], is_preexisting: Callable[[object], bool]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each object made in the trace, and the objects that it holds, by id."""
+    """Yield the id of each object made in the trace, and the ids of the objects that the object holds."""
     seen: set[int] = set()
     work = deque(roots)
     while work and len(seen) < _MOST_OBJECTS:
@@ -90,7 +92,8 @@ def _reachable(
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What an object holds, without running code of its class; None for those of which others tell."""
+    """Return the objects that an object holds, without running code of its class."""
+    # ``None`` stands for a leaf. ``_seen`` covers changes of classes and tensors.
     cls = type(value)
     if issubclass(cls, (type, torch.Tensor, Scalar, *SYMBOLIC)):
         return None

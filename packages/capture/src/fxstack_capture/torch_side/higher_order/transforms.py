@@ -1,13 +1,14 @@
-"""``torch.func`` and forward-mode AD: torch's own layers run for real over fakes, the graph is written below them.
+"""``torch.func`` and forward-mode AD: torch's own layers run over fakes, and the graph records below.
 
-``vmap``, ``grad``, ``jvp`` and their relatives are Python around a few C functions that push and pop layers and
-wrap tensors. The Python is interpreted like any other; the C functions, and whatever torch is asked to do while a
-layer is on, run for real (``run``). What the layers ask of torch in the end, on plain tensors, is seen by a dispatch
-mode and becomes nodes: the graph holds ordinary operators and knows nothing of transforms. Autograd of the program
-itself lies above that mode, so the operators are those that eager would differentiate.
+``vmap``, ``grad``, ``jvp`` and relatives are Python code around a few C functions that push and pop layers
+and wrap tensors. The interpreter runs the Python code. The C functions, and all torch calls while a layer is
+on, really run (``run``). In the end the layers call operators on plain tensors. A dispatch mode records these
+operators as nodes, so the graph has only ordinary operators and no transforms. The program's own autograd is
+above the mode, so eager would differentiate the same operators.
 
-The program sees wrapped tensors meanwhile, which no node computes: a graph cannot break while a layer is on, so the
-entry points are calls that are not linked (``interpreter.stopping``) and run in plain Python instead.
+While a layer is on, the program holds wrapped tensors, which no node computes. Therefore a graph cannot break
+while a layer is on. The entry points of transforms are not resumable calls (``interpreter.stopping``), so
+plain Python runs them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from fxstack_capture.torch_side.recording.execution import UNSUPPORTED, first_li
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import is_wrapped
 
-# Limits: linearize, a program's autograd.Function under a transform where a gradient is also taken outside of
-# it, and whatever ends a graph inside of a transform run the whole transform in plain Python.
+# Limits: three cases run the whole transform in plain Python: linearize, a program's autograd.Function under
+# a transform if the program also takes a gradient outside of the transform, and any graph break inside of a
+# transform.
 
 _C = torch_compat.functorch
 _LIFT = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default})
@@ -46,20 +48,20 @@ _LEAVE = {
     _C.TransformType.Jvp: _C._jvp_decrement_nesting,
     _C.TransformType.Functionalize: _C._func_decrement_nesting,
 }
-"""One by one: torch 2.11 cannot take off several layers of different kinds."""
+"""The functions that pop a layer of each kind. torch 2.11 cannot pop layers of different kinds at once."""
 _UNRECORDED = frozenset({torch.ops.prim.device.default})
 _META = torch.device("meta")
 _ZEROS = torch.ops.aten._efficientzerotensor.default
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _TO_COPY = torch.ops.aten._to_copy.default
 _SCALAR_TENSOR = torch.ops.aten.scalar_tensor.default
-"""What torch's rules for batches convert is a tensor that stands for a number; if that is symbolic, the number arrives."""
+"""Replaces ``_to_copy`` of a number: torch's batching rules pass the symbolic number, not its tensor."""
 _LARGEST_LITERAL = 4096
-"""Elements of a tensor made from Python numbers inside of a transform, which the graph writes out."""
+"""The largest tensor of Python numbers, in elements, that the graph writes out as literals."""
 
 
 class Transforms:
-    """The layers that are on in one trace, and what the graph believes torch's global state to be below them."""
+    """The active layers of one trace, and the torch state that the graph has set below the layers."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
@@ -74,7 +76,7 @@ class Transforms:
         return self._used and (_C.get_dynamic_layer_stack_depth() > 0 or self._dual_levels > 0)
 
     def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether a call is to run below layers, or on what they left behind (``vjp`` is differentiated afterwards)."""
+        """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
         if not self._used:
             return False
         return self.inside or any(map(is_wrapped, tree_leaves((args, kwargs))))
@@ -83,7 +85,10 @@ class Transforms:
 
     @calls_program
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``fn`` for real; raises the program's exception, or GraphBreak: then plain Python finds the exact one."""
+        """Run ``fn`` for real.
+
+        Raise the program's exception, or GraphBreak if the exact exception is unknown.
+        """
         self._used = True
         if self._believed is None:
             self._believed = state.present()
@@ -105,16 +110,19 @@ class Transforms:
         return torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
 
     def _catch_up(self, wanted: list[tuple[Any, ...]]) -> None:
-        """Bring the state that the graph's next operator runs under to ``wanted``."""
+        """Record state changes until the graph's next operator runs under the state ``wanted``."""
         assert self._believed is not None
         for redo in state.in_graph(self._believed, wanted):
             self._tracer.record_effect(*redo)
         self._believed = wanted
 
-    # --- writing down ----------------------------------------------------------------------------
+    # --- recording -------------------------------------------------------------------------------
 
     def record(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator that arrived below all layers; its tensors are fakes."""
+        """Record an operator that reaches the mode below all layers.
+
+        The tensors of the operator are fakes.
+        """
         if func in _UNRECORDED:
             return func(*args, **kwargs)
         self._catch_up(state.seen_below())
@@ -149,7 +157,7 @@ class Transforms:
         self._tracer.all_bound()
 
     def _is_about_shapes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Torch works out the metadata of what it adds to zeros, or multiplies with them, on the meta device."""
+        """Whether torch only computes the metadata of an operation with zeros, on the meta device."""
         if kwargs.get("device") == _META:
             return True
         known = self._tracer.builder.is_known
@@ -157,7 +165,8 @@ class Transforms:
         return any(x.device == _META and not known(x) for x in tensors)
 
     def _write_zeros(self, values: object) -> None:
-        """Nodes for zeros that an operator of the graph reads; most are read by torch's rules for zeros alone."""
+        """Add nodes for zeros that an operator of the graph reads."""
+        # Only torch's own rules for zeros read most zeros, so most zeros need no node.
         known = self._tracer.builder.is_known
         for x in tree_leaves(values):
             if isinstance(x, FakeTensor) and x._is_zerotensor() and not known(x):
@@ -165,7 +174,7 @@ class Transforms:
                 self._write(_ZEROS, (list(x.shape),), made_as, x)
 
     def _literal(self, func: Callable[..., Any], real: torch.Tensor) -> Any:
-        """A tensor made of Python numbers."""
+        """Add a node for a tensor of Python numbers."""
         if real.numel() > _LARGEST_LITERAL:
             raise graph_break("unsupported-tensor", "a large tensor of Python numbers in torch.func")
         fake = func(real)
@@ -182,7 +191,7 @@ class Transforms:
                     self._tracer.note_mutated(tensor)
 
     def suspended(self) -> AbstractContextManager[object]:
-        """Torch calls inside do not pass the layers."""
+        """Disable the layers for torch calls inside the context."""
         return temporarily_clear_interpreter_stack() if self.inside else nullcontext()
 
     # --- levels ----------------------------------------------------------------------------------
@@ -197,7 +206,7 @@ class Transforms:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Take all layers off at the end, whatever has happened between."""
+        """Pop all layers at the end of the trace."""
         try:
             yield
         finally:
@@ -209,7 +218,9 @@ class Transforms:
 
 
 def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """A fake for zeros without memory, which are real meanwhile: torch views and compares them without asking a mode."""
+    """Return a fake for zeros without memory."""
+    # The zeros are real tensors until an operator of the graph reads them, because torch views and compares
+    # zeros without calling a mode.
     if isinstance(tensor, FakeTensor) or not tensor._is_zerotensor():
         return tensor
     return torch_compat.efficientzerotensor(tensor.shape, dtype=tensor.dtype, device=tensor.device)
@@ -218,7 +229,8 @@ def _faked_zeros(tensor: torch.Tensor) -> torch.Tensor:
 class _BelowTransforms(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
+        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
         return False
 
     def __init__(self, transforms: Transforms) -> None:

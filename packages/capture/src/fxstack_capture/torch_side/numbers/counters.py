@@ -1,8 +1,8 @@
-"""Numbers in small CPU tensors that the guards can read: step counts of optimizers, say.
+"""Numbers in small CPU tensors that guards can read, for example the step counts of optimizers.
 
-An optimizer adds one to a tensor, asks it for its number, and decides by it. The number is what the tensor
-held when the call began, which guards may look at, plus what the graph adds; so it is a number like any other
-argument, known while tracing, instead of one that only the running graph knows.
+An optimizer adds one to a tensor, reads the number of the tensor, and branches on the number. The number is
+the value of the tensor at the start of the call, which a guard may read, plus the additions of the graph.
+Therefore tracing knows the number, as it knows any other argument.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fxstack_capture.sources import Converted
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _EXACT = {torch.float32: 2.0**24, torch.float64: 2.0**53}
-"""Below which whole numbers of a dtype can be counted without rounding."""
+"""The limit for each dtype below which all integers are exact."""
 
 
 _IS_WHOLE: Callable[[Any], bool] = float.is_integer
 
 
 class Counters:
-    """What is known of storages of one number: what was added to them, or what they were made with."""
+    """Known numbers of one-number storages: the sum of the additions, or the number of the constructor."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
@@ -38,7 +38,7 @@ class Counters:
         self._read: dict[int, Any] = {}
 
     def note_made(self, target: object, args: tuple[Any, ...], result: Any) -> None:
-        """A call has been recorded that may have made a tensor of a known number."""
+        """Note a recorded call that may have made a tensor of a known number."""
         value_in = _MAKERS.get(target) if isinstance(result, torch.Tensor) else None
         if value_in is not None and _is_small(result) and not result.is_complex():
             value = value_in(args)
@@ -46,7 +46,10 @@ class Counters:
                 self._made[result.untyped_storage()._cdata] = float(value)
 
     def note_changed(self, tensor: torch.Tensor, added: float | None) -> None:
-        """``tensor`` was written to; ``added`` to its number where that is all."""
+        """Note a write to ``tensor``.
+
+        ``added`` is the number that the write adds, or ``None`` for another write.
+        """
         key = tensor.untyped_storage()._cdata
         known = self._added.get(key, 0.0)
         if added is None or not _is_small(tensor):
@@ -55,7 +58,7 @@ class Counters:
             self._added[key] = known + added
 
     def number(self, tensor: torch.Tensor) -> Any:
-        """The number in ``tensor``, now; None where it is not known."""
+        """Return the present number in ``tensor``, or ``None`` if tracing does not know the number."""
         if not _is_small(tensor) or tensor.dtype not in _EXACT:
             return None
         added = self._added.get(tensor.untyped_storage()._cdata, 0.0)
@@ -75,7 +78,7 @@ class Counters:
             if not real.is_integer() or abs(real) >= _EXACT[tensor.dtype] / 2:
                 return None
             self._tracer.trace.guard(Converted(source, _IS_WHOLE), Equals(True))
-            bool(value < _EXACT[tensor.dtype] / 2)  # a guard
+            bool(value < _EXACT[tensor.dtype] / 2)  # records a guard
             bool(value > -_EXACT[tensor.dtype] / 2)
         return value
 
@@ -96,7 +99,7 @@ class Counters:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is all that its storage holds: one number in the memory of the host."""
+    """Whether a tensor is a single number that fills its storage in host memory."""
     return (
         tensor.dim() == 0
         and tensor.device.type == "cpu"
@@ -106,7 +109,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
 
 
 def additions(target: object, args: tuple[Any, ...], kwargs: object) -> dict[int, float]:
-    """The tensors, by id, that a call adds a whole number to, and which number."""
+    """Return the integer that the call adds to each tensor, by the id of the tensor."""
     if target not in _ADDERS or kwargs or len(args) != 2 or not _is_whole(args[1]):
         return {}
     tensors = args[0] if isinstance(args[0], (list, tuple)) else (args[0],)

@@ -1,4 +1,4 @@
-"""Numbers from outside, and functions of them that have no form in symbols: constants, or inputs of the graph."""
+"""Input numbers, and functions of input numbers without a symbolic form: constants or graph inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 
 class InputNumbers:
-    """Those of one trace."""
+    """The input numbers of one trace."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._trace = tracer.trace
@@ -25,7 +25,7 @@ class InputNumbers:
         self._functions: dict[Source, Any] = {}
 
     def enter(self, value: float, source: Source) -> Any:
-        """See ``trace.TorchSide.enter_number``."""
+        """Implement ``trace.TorchSide.enter_number``."""
         trace, contract = self._trace, self._trace.contract
         kind = plan_number(value, source, self._history, trace.options, contract, choices=trace.choices)
         if kind is Kind.STATIC or not can_be_symbolic(value):
@@ -38,16 +38,17 @@ class InputNumbers:
         return self._symbol(value, source)
 
     def place_of(self, number: Any) -> Source | None:
-        """See ``trace.TorchSide.place_of``."""
+        """Implement ``trace.TorchSide.place_of``."""
         hint = number.node.hint
         return None if hint is None else self._formulas.source_of(number.node.expr, hint)
 
     @calls_program
     def function_of(self, fn: Callable[[Any], Any], number: Any) -> Any:
-        """``fn``, C code without effects, of a symbolic number that an input holds.
+        """Return the result of ``fn``, a C function without effects, for a symbolic number of an input.
 
-        The guards compute it, so it is exact; where it raises for the number of another call, they do not hold. None for
-        numbers that are drawn, computed of several or not known yet, and where the result cannot be symbolic.
+        A guard computes ``fn`` again, so the result is exact. If ``fn`` raises for the number of another
+        call, the guard fails. Return ``None`` for a number that is drawn, that depends on several inputs, or
+        that is not known yet. Return ``None`` if the result cannot be symbolic.
         """
         source = self.place_of(number)
         if source is None:
@@ -56,7 +57,7 @@ class InputNumbers:
         if found not in self._functions:
             try:
                 value = fn(number.node.hint)
-            except (ValueError, OverflowError):  # the program's error
+            except (ValueError, OverflowError):  # the program's own error
                 return None
             if type(value) is bool:
                 self._trace.guard(found, IdentityIs(value, id(value)))

@@ -1,7 +1,8 @@
-"""Values of tensors that the program computes from numbers of its own alone: ``torch.linspace(0, rate, depth)[2].item()``.
+"""Values of tensors that the program computes from constants: ``torch.linspace(0, rate, depth)[2].item()``.
 
-Where Python asks for the value of a tensor, the nodes that lead to it are followed back. If they are few, read no input
-and draw no random numbers, they are run for real: what comes out is what the graph would compute in every call.
+If Python needs the value of a tensor, the tracer collects the nodes that compute the tensor. If the nodes are
+few, read no input and draw no random numbers, the tracer really runs them. The result is the value that the
+graph would compute in every call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from fxstack_capture.torch_compat import FakeTensor, OpOverload, TorchDispatchMo
 from fxstack_capture.torch_compat import disable_current_modes as _disable_current_modes
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: up to 256 operators on 4,096 elements; nonzero and masks of such tensors end the graph.
+# Limits: at most 256 operators on at most 4,096 elements. ``nonzero`` and masks of such tensors break the
+# graph.
 
 _MOST_NODES = 256
 _MOST_ELEMENTS = 4096
@@ -28,11 +30,11 @@ _UNWRITTEN = frozenset(
 
 
 class _NotKnownError(Exception):
-    """The value depends on more than numbers of the program."""
+    """The value depends on more than the program's constants."""
 
 
 def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | None:
-    """A real tensor equal to ``tensor``, a fake; None where its value is not known while tracing."""
+    """Return a real tensor with the value of the fake ``tensor``, or ``None`` for an unknown value."""
     if type(tensor) is not FakeTensor or tracer.transforms.inside:
         return None
     node = tracer.builder.maker_of(tensor)
@@ -48,7 +50,7 @@ def value_of(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor | Non
 
 
 def _history(tracer: TracerProtocol, last: fx.Node) -> list[fx.Node]:
-    """``last`` and all that it is computed from, in the order of the graph."""
+    """Return ``last`` and all nodes that ``last`` depends on, in graph order."""
     found: set[fx.Node] = set()
     waiting = [last]
     while waiting:
@@ -98,7 +100,8 @@ def _call(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _demand_like(found: object, fake: object) -> None:
-    """The state that a node was made under (autocast, the default dtype) may have been another."""
+    """Raise ``_NotKnownError`` if the dtype or the shape of the real result differs from the fake."""
+    # The autocast state or the default dtype may have changed since the node was made.
     leaves = torch_compat.tree_leaves
     for mine, theirs in zip(leaves(found), leaves(fake), strict=True):
         if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
@@ -106,11 +109,12 @@ def _demand_like(found: object, fake: object) -> None:
 
 
 class _Checked(TorchDispatchMode):
-    """Lets operators of torch run that compute the same from the same."""
+    """Allows only deterministic torch operators without writes."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise wrap ``__torch_dispatch__`` to hide it from its own compiler."""
+        """Return False, so that torch does not wrap ``__torch_dispatch__``."""
+        # The wrapper would disable torch's own compiler in ``__torch_dispatch__``.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

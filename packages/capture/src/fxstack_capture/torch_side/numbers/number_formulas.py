@@ -1,7 +1,7 @@
-"""Numbers that are computed of one number of an input and constants, as sources: step by step by functions written in C.
+"""Sources for numbers that the program computes from one input number and constants, by C functions.
 
-Guards compute them like any other form of the input's number, so a function of ``0.5 * (step - warmup)`` is as good
-as one of ``step``.
+A guard computes such a number step by step. Therefore a function of ``0.5 * (step - warmup)`` can be guarded
+like a function of ``step``.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ _BY_INTEGER: Mapping[type, str] = MappingProxyType(
     {Mod: "__rmod__", PythonMod: "__rmod__", FloorDiv: "__rfloordiv__"}
 )
 _EXACT = 2**53
-"""Smaller integers are floats, too."""
+"""The limit up to which all integers are exact floats."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
 Placed = tuple["Source", Any]
-"""Where a number is found, and what it is now."""
+"""A source, and the present number of the source."""
 
 
 class NumberFormulas:
-    """Those of one trace; equal formulas are one source."""
+    """The formulas of one trace. Equal formulas have the same source."""
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         self._known: dict[tuple[Source, str, str], Source] = {}
 
     def source_of(self, expr: object, value: float) -> Source | None:
-        """Where ``expr``, which is ``value`` now, is found; None where it depends on more than one number of an input, or
-        on one that is drawn.
+        """Return the source of ``expr``, whose present value is ``value``.
+
+        Return ``None`` if ``expr`` depends on several input numbers or on a drawn number.
         """
         placed = self._place(expr)
         if placed is None or type(placed[1]) is not type(value) or placed[1] != value:

@@ -1,7 +1,8 @@
-"""Tensors of numbers that tracing does not know, alone or in (nested) lists: ``torch.tensor([rows, columns])``.
+"""Tensors of unknown numbers, alone or in (nested) lists: ``torch.tensor([rows, columns])``.
 
-A symbolic number becomes a tensor of its own and stays symbolic; so does a tensor of one element, which torch would ask for
-its number. Those of a list are stacked. A list of another kind is left to torch, which takes the plain numbers.
+A symbolic number becomes a tensor and stays symbolic. A tensor with one element, whose number torch would
+read, stays a tensor. The rule stacks the tensors of a list. torch itself handles other lists, with the plain
+numbers.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _REAL = (float, torch.SymFloat)
 _LISTS = (list, tuple, torch.Size)
 _LARGEST = 2**53
-"""Whole numbers up to here are themselves in every dtype that lists are made of."""
+"""The largest integer up to which a conversion to a dtype of such a list is exact."""
 
 
 SCALAR_ARGUMENTS = frozenset({"alpha", "beta", "value"})
-"""Keywords of operators that take numbers."""
+"""Keywords of operators that require numbers."""
 
 
 def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Tensors where an operator takes a number: torch calls ``item()``, whose value Python never sees."""
+    """Convert tensors to numbers where an operator requires a number."""
+    # Eager calls ``item()`` in C++, so Python never sees the number.
     names = {"alpha", "beta"} if "addc" not in name_of(fn) else {"value"}
     return {
         name: tracer.number_in(value)
@@ -41,7 +43,7 @@ def with_scalars(tracer: TracerProtocol, fn: object, kwargs: dict[str, Any]) -> 
 
 def takes(data: object, kwargs: dict[str, Any]) -> bool:
     dtype = kwargs.get("dtype")
-    if dtype is not None and not isinstance(dtype, torch.dtype):  # a class of Python, or a mistake
+    if dtype is not None and not isinstance(dtype, torch.dtype):  # a Python class, or an invalid argument
         return False
     if type(data) not in _LISTS:
         return type(data) in _SYMBOLIC
@@ -63,7 +65,7 @@ def _leaves(data: Any) -> Iterator[Any]:
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:
-    """The sizes of a nested list; None where its lists are not of one length."""
+    """Return the sizes of a nested list, or ``None`` if its lists have different lengths."""
     if type(data) not in _LISTS:
         return ()
     shapes = {_shape(item) for item in data}
@@ -72,7 +74,7 @@ def _shape(data: Any) -> tuple[int, ...] | None:
 
 
 def _dtype_of(leaves: list[Any], kwargs: dict[str, Any]) -> torch.dtype:
-    """What torch makes of all of them together."""
+    """Return the dtype that torch gives a tensor of all leaves."""
     given: torch.dtype | None = kwargs.get("dtype")
     return given or reduce(torch.promote_types, map(_own_dtype, leaves))
 
@@ -91,14 +93,14 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Whether torch would take it for a number without a word."""
+    """Whether torch converts the tensor to a number without a warning."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
     return sizes and tensor.device.type == "cpu" and not tensor.requires_grad
 
 
 def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether a number on its way through Python becomes what a conversion of tensors gives."""
+    """Whether a conversion through a Python number gives the same value as a conversion of the tensor."""
     if source == target or (source.is_floating_point and target.is_floating_point):
         return True
     small = (torch.int8, torch.int16, torch.int32)
@@ -107,7 +109,7 @@ def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
 
 def _plain(value: Any, real: bool) -> bool:
     kind = type(value)
-    if kind is torch.SymInt:  # where the program's own number is too large, torch is to say so
+    if kind is torch.SymInt:  # torch raises the error for a number that is too large
         value = 0 if value.node.hint is None else value.node.hint
     elif kind is not int:
         return real and kind in _REAL
@@ -116,7 +118,7 @@ def _plain(value: Any, real: bool) -> bool:
 
 
 def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
-    """``kwargs`` are those of ``torch.tensor``."""
+    """Make the tensor. ``kwargs`` are the keyword arguments of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
     options["dtype"] = _dtype_of(list(_leaves(data)), kwargs)
@@ -137,7 +139,7 @@ def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
 def new_tensor(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``Tensor.new_tensor``: as ``torch.tensor``, of the tensor's dtype and device if none are given."""
+    """Apply the rule for ``Tensor.new_tensor``, which has the defaults of the tensor's dtype and device."""
     if len(args) == 2 and kwargs.keys() <= {"dtype", "device", "requires_grad"}:
         like, data = args
         given = {name: value for name, value in kwargs.items() if value is not None}
@@ -148,14 +150,14 @@ def new_tensor(
 
 
 def _fits(number: object, dtype: torch.dtype) -> bool:
-    """A float alone is not asked for as a whole number."""
+    """Whether the dtype accepts the number. torch does not convert a single float to an integer dtype."""
     return type(number) is not torch.SymFloat or dtype.is_floating_point
 
 
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
     made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
     if dtype.is_floating_point and tensor.dtype != dtype:
-        made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # Python's float
+        made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # the type of Python's float
     return made if made.dtype == dtype else tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)
 
 
@@ -163,6 +165,6 @@ def _of_number(tracer: TracerProtocol, number: object, options: dict[str, Any]) 
     dtype = options["dtype"]
     if not dtype.is_floating_point:
         return tracer.record(torch.scalar_tensor, (number,), options)
-    # what is too large for it becomes infinite
+    # A number that is too large for the dtype becomes infinite.
     made = tracer.record(torch.scalar_tensor, (number,), {**options, "dtype": torch.float64})
     return tracer.record(torch.Tensor.to, (made, dtype), _NOTHING)

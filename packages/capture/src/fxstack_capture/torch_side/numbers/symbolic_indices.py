@@ -1,8 +1,8 @@
-"""``tensor[i]`` where ``i`` is a symbolic number: a ``select``, which takes one.
+"""``tensor[i]`` with a symbolic number ``i``, recorded as ``select``.
 
-torch's subscription asks an index for its value, which would compile anew for every value, and is impossible for a
-number that comes out of a tensor. It means ``select`` at the index's dimension, and what is left of the subscription
-after it, so that is what is written down.
+torch's ``__getitem__`` reads the value of an index. The value would be specialised, and the number of a
+tensor has no value while tracing. ``select`` accepts a symbolic number. So the rule records ``select`` at the
+dimension of the index, and then the rest of the subscription.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MASKS = frozenset({torch.bool, torch.uint8})
 def read(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``tensor[index]``."""
+    """Apply the rule for ``tensor[index]``."""
     if kwargs or len(args) != 2:
         return tracer.record(fn, args, kwargs)
     args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1]))
@@ -41,7 +41,7 @@ def read(
 def write(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``tensor[index] = value``."""
+    """Apply the rule for ``tensor[index] = value``."""
     if kwargs or len(args) != 3 or _is_refused(args[0]):
         return tracer.record(fn, args, kwargs)
     args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1])), args[2]
@@ -52,10 +52,9 @@ def write(
 
 
 def _with_numbers(tracer: TracerProtocol, index: object) -> Any:
-    """``index`` with the numbers of tensors that torch asks for theirs.
-
-    Those of slices make sizes that depend on data, so they are asked for only where the program allows that.
-    """
+    """Return ``index`` with numbers in place of the integer tensors whose numbers torch would read."""
+    # The numbers of slices determine sizes that depend on data, so the options must allow data-dependent
+    # numbers.
     if tracer.transforms.inside:
         return index
 
@@ -77,13 +76,13 @@ def _is_number(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def _is_refused(tensor: torch.Tensor) -> bool:
-    """Whether autograd raises for the store as a whole."""
+    """Whether autograd rejects the whole assignment."""
     may_be_leaf = tensor.requires_grad and writes.is_leaf(tensor) is not False
     return bool(may_be_leaf and torch.is_grad_enabled())
 
 
 def _has_symbol(index: object) -> bool:
-    """Whether an item is symbolic, and all items are such that their dimensions are known."""
+    """Whether an item is symbolic, and the dimensions of all items are known."""
     if type(index) is torch.SymInt:
         return True
     return (
@@ -94,7 +93,7 @@ def _has_symbol(index: object) -> bool:
 
 
 def _dimensions(item: object) -> int | None:
-    """How many of the tensor's dimensions an item of an index stands for; None if that depends on more than its kind."""
+    """Return the number of tensor dimensions that an item indexes, or ``None`` for an unknown number."""
     if item is None or isinstance(item, EllipsisType):
         return 0
     if isinstance(item, torch.Tensor):
@@ -105,7 +104,7 @@ def _dimensions(item: object) -> int | None:
 def _selected(
     tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """The tensor after its symbolic indices, and the index that is left."""
+    """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""
     items = index if type(index) is tuple else (index,)
     if not any(isinstance(item, EllipsisType) for item in items):
         items = (*items, ...)
@@ -115,14 +114,14 @@ def _selected(
     dim = 0
     for place, item in enumerate(items):
         if type(item) is torch.SymInt:
-            with tracer.geometry.env.scalar_outputs_allowed():  # where the element lies, too
+            with tracer.geometry.env.scalar_outputs_allowed():  # the storage offset depends on data, too
                 tensor = tracer.record(torch.select, (tensor, dim, item), {})
             continue
-        if item is None and place < last:  # its stride is that of what is still to be selected from
+        if item is None and place < last:  # the new dimension has the stride of the tensor before ``select``
             tensor = tracer.record(torch.unsqueeze, (tensor, dim), {})
             rest.append(_EVERYTHING)
             dim += 1
             continue
         rest.append(item)
         dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
-    return tensor, () if len(rest) == 1 else tuple(rest)  # the one is ``...``
+    return tensor, () if len(rest) == 1 else tuple(rest)  # a single rest item is ``...``

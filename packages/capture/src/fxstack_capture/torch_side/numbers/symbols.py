@@ -1,4 +1,4 @@
-"""Symbolic numbers as graph nodes: symbols are inputs, expressions are computed where they are used."""
+"""Symbolic numbers as graph nodes. A symbol is an input. An expression is computed at its first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from fxstack_capture.torch_compat import OptimizedPythonReferenceAnalysis, sympy
 
 
 class GraphAnalysis(OptimizedPythonReferenceAnalysis):
-    """How a sympy function is computed on nodes; what torch leaves to sympy itself is Python arithmetic."""
+    """Computes sympy functions on nodes.
+
+    Python arithmetic replaces the operations that torch leaves to sympy.
+    """
 
     @staticmethod
     def int_truediv(a: Any, b: Any) -> Any:
@@ -36,7 +39,7 @@ class GraphAnalysis(OptimizedPythonReferenceAnalysis):
 
 
 class NodeMaker(Protocol):
-    """What symbols use of the graph under construction."""
+    """The part of the graph builder that ``Symbols`` uses."""
 
     @property
     def graph(self) -> fx.Graph: ...
@@ -45,36 +48,36 @@ class NodeMaker(Protocol):
 
 
 class Symbols:
-    """From sympy symbols and expressions to nodes; every expression is computed once."""
+    """Maps sympy symbols and expressions to nodes. Each expression is computed once."""
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         self.sources: Mapping[sympy.Symbol, tuple[Source, Any]] = geometry.primary
-        """Where each input symbol is found, and the symbolic number made of it alone."""
+        """The source of each input symbol, and the symbolic number of the symbol alone."""
         self._nodes: dict[sympy.Basic, fx.Node] = {}
 
     def bind(self, value: Any, node: fx.Node) -> None:
-        """``node`` computes ``value`` (an unbacked symbol, say)."""
+        """Note that ``node`` computes ``value``, for example an unbacked symbol."""
         self._nodes.setdefault(value.node.expr, node)
 
     def can_compute(self, expr: sympy.Basic) -> bool:
-        """Whether every symbol of ``expr`` is an input or computed by a node."""
+        """Whether every symbol of ``expr`` is an input or has a node."""
         return all(map(self._is_known, expr.free_symbols))
 
     def _is_known(self, symbol: sympy.Symbol) -> bool:
         return symbol in self._nodes or symbol in self.sources or symbol in self._geometry.computed
 
     def is_after(self, symbol: sympy.Symbol, mark: fx.Node) -> bool:
-        """Whether a node behind ``mark`` computes ``symbol``."""
+        """Whether a node after ``mark`` computes ``symbol``."""
         node = self._nodes.get(symbol)
         return node is not None and mark < node
 
     def forget(self, gone: set[fx.Node]) -> None:
-        """These nodes were taken back."""
+        """Forget the nodes that ``roll_back`` has removed."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in gone}
 
     def is_new(self, result: Any) -> bool:
-        """Whether ``result`` holds a symbol that no node or input gives yet."""
+        """Whether ``result`` has a symbol without a node or an input."""
         if isinstance(result, (tuple, list)):
             return any(self.is_new(item) for item in result)
         if not symbolic_number(result):
@@ -82,7 +85,7 @@ class Symbols:
         return not self.can_compute(result.node.expr)
 
     def node_of(self, value: Any, builder: NodeMaker) -> Any:
-        """The node (or plain number, where the expression turned out constant) for a symbolic number."""
+        """Return the node of a symbolic number, or a plain number if the expression is constant."""
         expr = value.node.expr
         if expr.is_number or expr in (sympy.true, sympy.false):
             return value.node.pytype(expr)
@@ -91,18 +94,19 @@ class Symbols:
             if type(value) is torch.SymInt and not expr.is_Symbol:
                 if not value.node.shape_env.demand_words(expr, self._may_grow):
                     return int(value)
-                expr = value.node.expr  # guards may have decided it
+                expr = value.node.expr  # a guard may have simplified the expression
             node = self._compute(expr, value, builder)
         return node
 
     def _may_grow(self, symbol: sympy.Symbol) -> bool:
-        """Whether it is a number of the program; sizes are those of tensors that exist."""
+        """Whether the symbol is a number of the program. Sizes are limited, because their tensors exist."""
         return symbol in self.sources and not isinstance(
             self.sources[symbol][0], Size | Stride | StorageOffset
         )
 
     def assumed(self, expr: sympy.Basic, value: torch.SymBool, builder: NodeMaker) -> fx.Node:
-        """The node for an assumption: computed as it was made, since by now it is what ``value`` is simplified with."""
+        """Return the node of an assumption. The node computes the original expression."""
+        # The assumption already simplifies ``value`` itself.
         node = self._nodes.get(expr)
         return self._compute(expr, value, builder) if node is None else node
 
@@ -115,7 +119,7 @@ class Symbols:
         if expr in env:
             return env[expr].node
         last = next(iter(reversed(graph.nodes)))
-        with torch_compat.EnableTorchFunction():  # which proxies rely on
+        with torch_compat.EnableTorchFunction():  # proxies need ``__torch_function__``
             node = sympy_interp(GraphAnalysis, env, expr).node
         _annotate_after(last, graph)
         if value is not None:
@@ -124,7 +128,7 @@ class Symbols:
         return node
 
     def _float_node(self, symbol: sympy.Symbol, builder: NodeMaker) -> fx.Node:
-        """The very operation of the program whose result ``symbol`` stands for."""
+        """Add the program's own operation, whose result is ``symbol``."""
         computed = self._geometry.computed[symbol]
         operands = [self._operand(operand, builder) for operand in computed.operands]
         node = builder.graph.call_function(computed.operation.function, tuple(operands))
@@ -139,7 +143,7 @@ class Symbols:
         return self._compute(operand, None, builder) if node is None else node
 
     def bind_input(self, symbol: sympy.Symbol, builder: NodeMaker) -> None:
-        """Make ``symbol`` an input unless it is one."""
+        """Make ``symbol`` an input if the symbol has no node yet."""
         node = self._nodes.get(symbol)
         if node is None or node._erased:
             self._nodes.pop(symbol, None)
@@ -156,7 +160,7 @@ class Symbols:
 
 
 def _annotate_after(last: fx.Node, graph: fx.Graph) -> None:
-    """Give the nodes after ``last`` their values, by computing them on the values of their arguments."""
+    """Set the values of the nodes after ``last``, computed from the values of their arguments."""
     node = last.next
     while node is not graph._root:
         args = fx.map_arg(node.args, lambda n: n.meta["val"])

@@ -1,9 +1,9 @@
-"""Arguments that torch does not take as they are, and what the call is made with instead.
+"""Replacements for arguments that torch does not accept in a traced call.
 
-Tensors where torch wants a number: ends of slices, sizes, values to fill with (``x[: ends[0]]``, ``x.view(rows, -1)``).
-Torch asks such a tensor for its number and never looks at it again, so where tracing knows the number (``known_values``) it
-stands in for the tensor. Comparisons of changing numbers where torch wants a bool (``x.sum(0, keepdim=i > 3)``): they are
-decided, and so guarded.
+One case is a tensor where torch requires a number: ends of slices, sizes, fill values (``x[: ends[0]]``,
+``x.view(rows, -1)``). torch reads the number of such a tensor once. If tracing knows the number
+(``known_values``), the number replaces the tensor. The other case is a comparison of symbolic numbers where
+torch requires a bool (``x.sum(0, keepdim=i > 3)``). A guard decides the comparison.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: in-place operators between rows of one tensor at such indices (y[t] = y[0]) run their graph in
-# eager.
+# Limits: an in-place operator between two rows of one tensor at such indices (``y[t] = y[0]``) runs its graph
+# in eager.
 
 _CONTAINERS = (tuple, list, torch.Size)
 
@@ -28,7 +28,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 def accepted(
     tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
-    """What to make a call with that was refused for ``reason``; None if nothing else would do."""
+    """Return new arguments for a call that was rejected for ``reason``, or ``None``."""
     instead = _with_number(tracer, args, kwargs, reason)
     if instead is None and reason.record.reason.id == "internal-error":
         return with_decisions(args, kwargs)
@@ -38,10 +38,8 @@ def accepted(
 def _with_number(
     tracer: TracerProtocol, args: tuple[Any, ...], kwargs: dict[str, Any], reason: GraphBreak
 ) -> Arguments | None:
-    """The arguments with a number in place of the tensor that torch has asked for one, in vain; None if it is not known.
-
-    A tensor that occurs twice may be wanted for its number in one place and for itself in the other.
-    """
+    """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
+    # If a tensor occurs twice, torch may need the number in one place and the tensor in the other.
     asked, tracer.mode.asked = tracer.mode.asked, None
     if asked is None or reason.record.reason.id != "data-dependent-value":
         return None
@@ -55,7 +53,7 @@ def _with_number(
 
 
 def with_decisions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-    """The arguments with True or False in place of comparisons of symbolic numbers; None if there is none to decide."""
+    """Return the arguments with decided comparisons of symbolic numbers, or ``None`` if there are none."""
     if not any(map(_is_open, (*args, *kwargs.values()))):
         return None
     named = {name: _decided(value) for name, value in kwargs.items()}

@@ -1,4 +1,4 @@
-"""``min``, ``max`` and ``bool`` of numbers that only the running graph knows: no branch, a selection in the graph."""
+"""``min``, ``max`` and ``bool`` of unbacked numbers. The graph selects the result without a branch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
 
 
 def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
-    """Python's answer: the second where it compares as larger (smaller), else the first, NaN or not.
+    """Return ``min`` or ``max`` as Python does: the second number if ``<`` or ``>`` holds, else the first.
 
-    In double precision, which Python computes in. Numbers that are known while tracing are compared by Python.
+    The rule holds for NaN, too. The graph compares in float64, as Python does. If tracing knows the numbers,
+    Python compares them.
     """
     if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
         return _SYMBOLIC[fn](first, second)
@@ -40,7 +41,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _is_open(number: object) -> bool:
-    """Whether tracing does not know it."""
+    """Whether tracing does not know the number."""
     return isinstance(number, (torch.SymInt, torch.SymFloat)) and not number.node.has_hint()
 
 
@@ -53,7 +54,7 @@ def _as_tensor(tracer: TracerProtocol, number: object) -> torch.Tensor:
 
 
 def open_truth(tracer: TracerProtocol, value: Any) -> torch.SymBool | None:
-    """``bool(value)`` where numbers out of tensors are captured and this is one that tracing does not know."""
+    """Return ``bool(value)`` of an unbacked number as a symbol, or ``None`` for other values."""
     if not tracer.trace.options.capture_scalar_outputs:
         return None
     if type(value) is FakeTensor and all(type(n) is int and n == 1 for n in value.shape):
@@ -68,7 +69,7 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
-    """The bool that ``truth`` is now, guarded; ``truth`` itself where nobody knows it, or it differs from run to run."""
+    """Return the present bool of ``truth`` with a guard, or ``truth`` if no guard can decide the bool."""
     node = truth.node
     if not node.has_hint() or tracer.geometry.env.depends_on_drawn(node.expr):
         return truth
@@ -76,7 +77,7 @@ def decided(tracer: TracerProtocol, truth: torch.SymBool) -> Any:
 
 
 def specialized(tracer: TracerProtocol, value: Any) -> Any:
-    """The plain number that a symbolic one is now, which is guarded; other values as they are."""
+    """Return the present plain number of a symbolic number, with a guard. Return other values unchanged."""
     convert = _PLAIN.get(type(value))
     if convert is None:
         return value

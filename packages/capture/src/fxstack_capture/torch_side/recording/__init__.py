@@ -1,6 +1,6 @@
-"""The graph under construction and the tracer that owns it.
+"""The graph under construction, and the tracer that owns the graph.
 
-``tracer`` implements ``trace.seams.TorchSide``; ``graph`` makes nodes and placeholders, ``execution`` runs a
-call on fakes, ``finishing`` closes the graph, ``protocol`` says what the other folders use of the tracer.
-Begin with ``tracer``.
+``tracer`` implements ``trace.seams.TorchSide``. ``graph`` makes nodes and placeholders. ``execution`` runs a
+call on fakes. ``finishing`` closes the graph. ``protocol`` declares the members of the tracer that the other
+folders use. Begin with ``tracer``.
 """

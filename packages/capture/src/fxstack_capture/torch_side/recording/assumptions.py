@@ -1,8 +1,8 @@
-"""Truths of tensors that a trace has assumed (``interpreter.checks``), and whether its graph can be taken back.
+"""Truth values of tensors that a trace assumes (``interpreter.checks``), and fallback to eager.
 
-A frame whose assumption was wrong runs again in plain Python, from its beginning. So nothing may have happened by
-then: the graph must not have written to its inputs, changed torch's state or called operators of unknown effect.
-Random numbers, those of Python's generators too, are drawn again from the state before.
+If an assumption fails, the frame runs again in plain Python from its beginning. Therefore the graph must not
+have written to its inputs, changed torch's state or called operators with unknown effects. The second run
+draws its random numbers from the state before the first run. The same holds for Python's generators.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ _INDEXING = frozenset(
         *("_embedding_bag", "index_fill", "one_hot", "put", "_unsafe_index", "multinomial"),
     }
 )
-"""On a GPU a wrong index ends the process, which the check may be there to prevent."""
+"""Operators that index. On a GPU a wrong index ends the process. The check may be there to prevent that."""
 
 
 class RefusedError(Exception):
-    """The graph cannot be taken back: the frame is to be traced without assumptions."""
+    """The graph cannot fall back to eager. The frame must be traced again without assumptions."""
 
 
 class HandledError(RefusedError):
-    """Nor to a handler of the program: the frame is to end graphs at calls whose errors the program may handle."""
+    """A handler of the program may catch an error of the graph. Graphs must end at calls that may raise."""
 
 
 class Assumptions:
-    """``passed`` is a tensor of the trace that says whether all of them hold; None where there are none."""
+    """The assumptions of one trace. ``passed`` is a tensor, true if all assumptions hold, or ``None``."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.region: fx.Node | None = None
-        """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""
+        """The last node before code whose nodes do not stay in the graph. ``None`` outside of such code."""
         self.may_assert = False
-        """Whether these nodes become a nested graph, which can hold assertions."""
+        """Whether the nodes of the region become a nested graph, which can hold assertions."""
         self.allowed = True
         self.ends_at_handlers = False
-        """Whether graphs end at calls that may raise for their data where the program handles errors."""
+        """Whether graphs end at calls that may raise for their data where the program catches errors."""
         self.handled = False
         """Whether the graph has such a call."""
         self.passed: torch.Tensor | None = None
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
-        """Around code whose nodes do not stay in the graph; ``nested``: they become a graph of their own."""
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
+        graph.
+        """
         before = self.region, self.may_assert
         self.region, self.may_assert = self._tracer.builder.mark(), nested
         try:
@@ -63,7 +65,7 @@ class Assumptions:
             self.region, self.may_assert = before
 
     def add(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Whether ``bool(value) is truth`` could be assumed."""
+        """Assume that ``bool(value) is truth``. Return False if the assumption is not possible."""
         tracer = self._tracer
         trace = tracer.trace
         if (
@@ -81,7 +83,7 @@ class Assumptions:
         return True
 
     def note_data_checks(self, name: str) -> None:
-        """A call that may raise for the data of its tensors was written down. GraphBreak if graphs end there."""
+        """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
         if self._tracer.trace.interp.catches():
             if self.ends_at_handlers:
                 raise graph_break("handled-error", name)
@@ -89,18 +91,18 @@ class Assumptions:
 
     @property
     def draws(self) -> bool:
-        """Whether the graph draws random numbers. Known when the trace is done."""
+        """Whether the graph draws random numbers. Valid only after the trace."""
         operators = self._tracer.mode.operators
         return any(torch.Tag.nondeterministic_seeded in found.tags for found in operators)
 
     def demand_retractable(self) -> None:
-        """Raises ``RefusedError`` where running the graph leaves traces."""
+        """Raise ``RefusedError`` if running the graph has effects that nothing can undo."""
         if self._tracer.state_delta() or not self.retractable:
             raise RefusedError
 
     @property
     def retractable(self) -> bool:
-        """Whether a graph that has run or raised leaves no traces, torch's state being put back (``emit.endings.restore``)."""
+        """Whether running the graph has no effects except on torch's state (``emit.endings.restore``)."""
         tracer = self._tracer
         storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
         operators = tracer.mode.operators
@@ -118,7 +120,7 @@ class Assumptions:
 
 
 def _is_the_programs(target: object) -> bool:
-    """Whether a node calls code of the program's own (``allow_in_graph``)."""
+    """Whether a node calls the program's own code (``allow_in_graph``)."""
     return isinstance(target, FunctionType) and not str(target.__module__).startswith(_STABLE)
 
 

@@ -1,4 +1,4 @@
-"""Values that may stand in a graph as they are: immutable, and printable as code by torch.fx."""
+"""Values that a graph holds as constants: immutable values that torch.fx can print as code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fxstack_interchange.format.literals import LITERAL_TYPES
 
 
 def is_constant(value: object) -> bool:
-    """Whether ``value`` is one of the leaves that a graph argument may hold."""
+    """Whether a graph argument may hold ``value`` as a constant leaf."""
     return type(value) in LITERAL_TYPES or isinstance(value, (enum.Enum, torch_compat.SDPBackend))
 
 
 def is_plain(value: object) -> bool:
-    """Whether ``value`` holds no tensor and may be handed to the program as it is."""
+    """Whether ``value`` holds no tensor, so that the program may get ``value`` itself."""
     if is_constant(value) or isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if isinstance(value, (tuple, list)):

@@ -1,9 +1,9 @@
-"""Run an operator on fake tensors, and tell apart what can go wrong.
+"""Run an operator on fake tensors, and classify the errors.
 
-- The program is in error (shapes that do not fit, say): the exception is the program's own. Fake kernels
-  word some messages differently, so the call is repeated on zeros to get the exact exception.
-- The result depends on data: the graph must end here.
-- The operator has no fake implementation: likewise.
+- The program is wrong (for example shapes that do not fit): the exception is the program's own. Fake kernels
+  have different texts for some errors, so the call runs again on zeros to get the exact exception.
+- The result depends on data: the graph breaks.
+- The operator has no fake implementation: the graph breaks.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ _NO_FAKE = (
     NotImplementedError,
 )
 UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
-"""What fakes cannot do, and real tensors may."""
+"""Exceptions of operations that fakes do not support. Real tensors may support the operation."""
 
 _MISTAKES = (AttributeError, TypeError, LookupError, AssertionError, NameError)
-"""What code raises that has a defect. (torch words what it refuses as RuntimeError or ValueError.)"""
+"""Exceptions of code with a defect. torch raises RuntimeError or ValueError for invalid arguments."""
 
 _LARGEST_DRY_RUN = 1 << 26
-"""Bytes of one tensor up to which a failing call is repeated on real zeros."""
+"""The largest tensor, in bytes, for which a failing call runs again on real zeros."""
 
 
 _NOBODY = nullcontext()
 
-# Computed without data by other operators, so that the result is laid out like the argument; eager's is in order.
+# The fake result of ``one_hot`` has the layout of the argument, because other operators compute the result
+# without data. Eager's result is contiguous.
 _ONE_HOT = torch.nn.functional.one_hot
 
 
@@ -70,8 +71,8 @@ def run_fake(
     kwargs: dict[str, Any],
     listener: AbstractContextManager[object] | None = None,
 ) -> Any:
-    """``fn(*args, **kwargs)`` on fakes; raises the program's exception or GraphBreak. ``listener`` hears of the operators."""
-    # Some composite kernels take symbolic sizes only in their Python form.
+    """Run ``fn`` on fakes. Raise the program's exception or GraphBreak. ``listener`` sees the operators."""
+    # Some composite kernels accept symbolic sizes only in their Python implementation.
     symbolic = mode.shape_env is not None
     dispatcher = torch_compat.EnablePythonDispatcher() if symbolic else nullcontext()
     try:
@@ -88,7 +89,7 @@ def run_fake(
         raise
     except Exception as error:
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
-    raise exact  # here, where no error of ours becomes its context
+    raise exact  # outside of the handlers, so that the error of the fake kernel is not the context
 
 
 def first_line(error: BaseException) -> str:
@@ -96,7 +97,7 @@ def first_line(error: BaseException) -> str:
 
 
 def without_context(exact: BaseException, ours: BaseException) -> BaseException:
-    """``exact`` without the errors of fake kernels that it was raised after: the program never had them."""
+    """Remove errors of fake kernels from the context of ``exact``. The program never raised them."""
     link = exact
     while link.__context__ is not None and link.__context__ is not ours:
         link = link.__context__
@@ -124,7 +125,7 @@ def _exact_error(
             return graph_break("unsupported-call", f"{name_of(fn)}, which draws random numbers and raises")
         return exact
     else:
-        # torch makes a tensor of a number that is given as ``out``; its fake kernels do not.
+        # torch converts a number that is passed as ``out`` into a tensor. torch's fake kernels do not.
         if isinstance(error, _MISTAKES) and not isinstance(kwargs.get("out"), (int, float, complex)):
             text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
             return graph_break("internal-error", text)
@@ -134,19 +135,19 @@ def _exact_error(
 
 
 def _is_refused_arguments(error: Exception) -> bool:
-    """Whether torch's C code has found that the arguments are of other types than it takes."""
+    """Whether torch's C code raised a TypeError for the types of the arguments."""
     traceback = error.__traceback__
     if not isinstance(error, TypeError) or "FakeTensor" in str(error) or traceback is None:
         return False
-    return traceback.tb_next is None  # no Python has run below the call
+    return traceback.tb_next is None  # no Python frame ran below the call
 
 
 class _CannotRehearseError(Exception):
-    """The call cannot be repeated on real tensors."""
+    """Raised if the call cannot be repeated on real tensors."""
 
 
 def _real(leaf: object) -> Any:
-    """What the program would have: zeros for a fake tensor, the present value of a symbolic number."""
+    """Return zeros for a fake tensor, the hint for a symbolic number, or the leaf itself."""
     if isinstance(leaf, FakeTensor):
         return _zeros(leaf)
     return _hint(leaf) if symbolic_number(leaf) else leaf

@@ -1,4 +1,4 @@
-"""Close the graph: outputs, removal of what nothing needs, guards about how inputs relate."""
+"""Close the graph: write the outputs, remove unused nodes, and guard the relations between inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SET_GRAD = torch_compat.set_grad_enabled
 
 
 def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
-    """The captured code; ``outputs`` become one flat tuple in the order given."""
+    """Return the captured code. ``outputs`` become one flat tuple in the given order."""
     if tracer.transforms.inside:
         raise graph_break("unsupported-call", "a torch.func transform that the frame does not leave")
     builder = tracer.builder
@@ -62,7 +62,8 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
 
 
 def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -> None:
-    """Let the inputs' fakes look as the inputs do when the graph starts; ``t_()`` has changed what the trace worked on."""
+    """Give the placeholders fakes with the layout of the inputs at the start of the graph."""
+    # The trace works on one fake per input, and ``t_()`` may have changed the layout of the fake.
     values = [node.meta["val"] for node in placeholders]
     for node, value in zip(placeholders, tracer.faker.as_entered(values), strict=True):
         if value is not node.meta["val"]:
@@ -75,7 +76,7 @@ def _redefines(value: object) -> bool:
 
 
 def _root(tracer: TracerProtocol) -> torch.nn.Module:
-    """What holds the graphs that nodes refer to."""
+    """Return a module that holds the nested graphs that ``get_attr`` nodes refer to."""
     root = torch.nn.Module()
     for node in tracer.builder.graph.find_nodes(op="get_attr"):
         root.add_module(node.target, tracer.builder.modules[node.target])
@@ -91,10 +92,9 @@ def _output(tracer: TracerProtocol, value: object) -> Any:
 
 
 def _write_assertions(tracer: TracerProtocol) -> None:
-    """What was assumed of numbers that depend on data is checked when the graph runs, as soon as they are there.
-
-    Stages that trace the graph again then know it before they come to the operators that rely on it.
-    """
+    """Write assertions of the assumptions about data-dependent numbers, directly after the numbers."""
+    # A later stage that traces the graph again sees the assertion before the operators that rely on the
+    # assertion.
     if not tracer.geometry.is_used:
         return
     env = tracer.geometry.env
@@ -115,7 +115,7 @@ def _write_assertions(tracer: TracerProtocol) -> None:
 
 
 def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int]]) -> None:
-    """Put ``first`` and all nodes after it behind the last node that they need, ``start`` at the earliest."""
+    """Move ``first`` and all nodes after it behind the last node that they use, but not before ``start``."""
     new = []
     while first.op != "root":
         new.append(first)
@@ -131,7 +131,7 @@ def _move_up(first: fx.Node, start: fx.Node, order: dict[fx.Node, tuple[int, int
 
 
 def _bind_symbols(tracer: TracerProtocol) -> None:
-    """Every symbol in the size of an input is an input itself."""
+    """Make every symbol in the size of an input an input of the graph."""
     if not tracer.geometry.is_used:
         return
     builder = tracer.builder
@@ -149,11 +149,8 @@ def _bind_symbols(tracer: TracerProtocol) -> None:
 
 
 def _remove_unused(graph: fx.Graph) -> None:
-    """Drop inputs, elements of results and computed sizes that nothing uses.
-
-    Operators stay even if their result is unused: whether they may go is for a stage that knows which of
-    them draw random numbers or have effects.
-    """
+    """Remove unused inputs, unused elements of results and unused size computations."""
+    # Unused operators stay. A later stage knows which operators draw random numbers or have effects.
     for node in reversed(graph.nodes):
         if not node.users and (node.op == "placeholder" or _is_free(node)):
             graph.erase_node(node)
@@ -162,7 +159,7 @@ def _remove_unused(graph: fx.Graph) -> None:
 def _is_free(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
-    if node.target is torch.ops.aten.detach.default:  # of what autograd would have saved
+    if node.target is torch.ops.aten.detach.default:  # of a value that autograd would have saved
         return True
     if isinstance(node.meta.get("val"), SYMBOLIC):
         return getattr(node.target, "__module__", None) in ("_operator", "torch", "math")
@@ -170,7 +167,7 @@ def _is_free(node: fx.Node) -> bool:
 
 
 def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
-    """Drop changes of grad mode that are undone before any operator runs, or that change nothing."""
+    """Remove changes of grad mode that have no effect, or that the next node replaces."""
     nodes = [node for node in graph.nodes if node.op != "placeholder"]
     for node, following in pairwise(nodes):
         if node.target is _SET_GRAD and following.target is _SET_GRAD:
@@ -184,7 +181,7 @@ def _remove_idle_state_changes(graph: fx.Graph, *, grad_enabled: bool) -> None:
 
 
 def guard_relations(tracer: TracerProtocol) -> None:
-    """Inputs that are different objects stay different; where one is written to, storages stay apart."""
+    """Guard that different inputs stay different objects. Guard the aliasing of written inputs."""
     inputs = tracer.inputs()
     if len(inputs) < 2:
         return
@@ -192,20 +189,20 @@ def guard_relations(tracer: TracerProtocol) -> None:
     tracer.trace.guard(first, AllDistinct(tuple(others)))
     groups: dict[int, list[tuple[torch.Tensor, Source]]] = {}
     for fake, real, source in inputs:
-        if not is_wrapper(fake):  # what is inside of one has entered, too
+        if not is_wrapper(fake):  # the inner tensors of a wrapper are inputs, too
             groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
     written = tracer.mutated_storages & groups.keys()
     if not written:
         return
     for storage in sorted(written):
-        tracer.wrappers.demand_unshared(storage)  # one may have entered since
+        tracer.wrappers.demand_unshared(storage)  # a wrapper may have become an input after the write
         _guard_together(tracer, groups[storage])
     if len(groups) > 1:
         _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
 
 
 def _guard_together(tracer: TracerProtocol, group: list[tuple[torch.Tensor, Source]]) -> None:
-    """Inputs that share the memory of one that is written to go on sharing it, at the same places."""
+    """Guard that the inputs that share a written storage still share the storage, at the same offsets."""
     if len(group) < 2:
         return
     (_, first), *others = group
@@ -215,19 +212,21 @@ def _guard_together(tracer: TracerProtocol, group: list[tuple[torch.Tensor, Sour
 
 
 def _guard_apart(tracer: TracerProtocol, groups: dict[int, list[Source]], written: set[int]) -> None:
-    """What is written to shares memory with no input outside of its group. Those only read may share some."""
+    """Guard that a written input shares memory with no input outside of its group."""
+    # Two inputs that the graph only reads may share memory.
     _demand_apart(tracer, written)
     first, *others = (sources[0] for sources in groups.values())
     tracer.trace.guard(first, NoOverlap(tuple(others)))
     for storage in sorted(written):
         for key, sources in groups.items():
-            # Those of a group that is written to are guarded to stay together.
+            # ``_guard_together`` guards the inputs of a written group.
             for source in () if key in written else sources[1:]:
                 tracer.trace.guard(groups[storage][0], NoOverlap((source,)))
 
 
 def _demand_apart(tracer: TracerProtocol, written: set[int]) -> None:
-    """Different storages may be made over the same memory: fakes of them do not see each other's changes."""
+    """Break the graph if a written storage overlaps the memory of another storage."""
+    # Two storage objects may cover the same memory. Their fakes do not see each other's writes.
     memory = {
         fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())
         for fake, real, _ in tracer.inputs()

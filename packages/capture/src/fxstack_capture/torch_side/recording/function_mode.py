@@ -1,4 +1,4 @@
-"""While C code of the program runs: torch calls that it makes are recorded as well."""
+"""A torch-function mode that records the torch calls of C code of the program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fxstack_capture.torch_side.subclasses.overrides import is_accessor
 
 
 class RecordingMode(TorchFunctionMode):
-    """Routes torch calls to the tracer, unless the tracer itself is what makes them."""
+    """Passes torch calls to the tracer, unless the tracer itself makes the call."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class RecordingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if is_accessor(func):
             return accessed(tracer, func, args)
-        if getattr(func, "__name__", None) in _CONVERSIONS:  # C code wants a plain number
+        if getattr(func, "__name__", None) in _CONVERSIONS:  # C code needs a plain Python number
             known = known_values.value_of(tracer, args[0])
             if known is not None and known.numel() == 1:
                 return getattr(known, func.__name__)()

@@ -1,4 +1,4 @@
-"""The FX graph under construction: nodes, lazily made placeholders, lazily taken elements of results."""
+"""The FX graph under construction. The builder makes placeholders and elements of results on first use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-"""What torch takes Python's classes of numbers for."""
+"""The dtypes that torch uses for Python's number classes."""
 
 
 class GraphBuilder:
-    """Maps trace tensors to nodes. Every tensor that was ever bound is kept alive, so ids stay unique."""
+    """Maps the tensors of the trace to nodes. Bound tensors stay alive, so that their ids stay unique."""
 
     def __init__(self, symbols: Symbols) -> None:
         self.graph = fx.Graph()
@@ -37,25 +37,25 @@ class GraphBuilder:
         self._elements: dict[int, tuple[fx.Node, object]] = {}
         self._alive: list[object] = []
         self.replaced: set[int] = set()
-        """Inputs that get other contents when the graph has run, by id."""
+        """The ids of inputs whose data the replacement code replaces after the graph has run."""
         self._names: dict[Callable[..., Any] | str, str] = {}
         self.put_together: Callable[[torch.Tensor], fx.Node | None] = lambda _tensor: None
-        """Makes a node for a tensor that the program has put together of others."""
+        """Makes a node for a wrapper tensor that the program has constructed of other tensors."""
         self.holds_scalars = False
-        """Whether an argument was a scalar of NumPy, which is a plain number in the graph."""
+        """Whether an argument was a NumPy scalar. A NumPy scalar is a plain number in the graph."""
         self.modules: dict[str, fx.GraphModule] = {}
-        """Graphs that nodes of this one hold, by the name of their attribute."""
+        """The nested graphs that nodes of this graph hold, by attribute name."""
 
-    # --- what tensors are ------------------------------------------------------------------------
+    # --- tensors and nodes -----------------------------------------------------------------------
 
     def enter(self, fake: torch.Tensor, source: Source) -> None:
-        """Say that ``fake`` stands for an input; its placeholder is made when it is first used."""
+        """Register ``fake`` as an input. The first use of ``fake`` makes the placeholder."""
         self._alive.append(fake)
         self._entered[id(fake)] = source
 
     @property
     def last_placeholder(self) -> fx.Node:
-        """Where the inputs end; the graph's root while there are none."""
+        """Return the last placeholder, or the root of the graph if there are no placeholders."""
         return self._last_placeholder
 
     def is_known(self, fake: torch.Tensor) -> bool:
@@ -67,7 +67,7 @@ class GraphBuilder:
         return node if node is not None else self._make_node(fake)
 
     def maker_of(self, fake: torch.Tensor) -> fx.Node | None:
-        """The node that computes ``fake``; None for inputs."""
+        """Return the node that computes ``fake``, or ``None`` for an input."""
         key = id(fake)
         return self.node_of(fake) if key in self._nodes or key in self._elements else None
 
@@ -90,7 +90,7 @@ class GraphBuilder:
     def placeholder(self, source: Source, value: object) -> fx.Node:
         with self.graph.inserting_after(self._last_placeholder):
             node = self.graph.placeholder(placeholder_name(source))
-        # `x[0]` and `x_0` have the same name, and fx takes parameters' names from targets.
+        # ``x[0]`` and ``x_0`` have the same name. fx takes the names of parameters from the targets.
         node.target = node.name
         node.meta.update(val=value, example_value=value)
         self._last_placeholder = node
@@ -98,28 +98,28 @@ class GraphBuilder:
         return node
 
     def alias(self, fake: torch.Tensor, of: torch.Tensor) -> None:
-        """Let ``fake`` stand for the same node as ``of``."""
+        """Map ``fake`` to the node of ``of``."""
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
     def demand_present(self, fake: torch.Tensor) -> None:
-        """Break the graph where the program looks at contents that the graph does not have."""
+        """Break the graph if the program reads data that is replaced only after the graph has run."""
         if id(fake) in self.replaced:
             raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
     def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
-        """Whether no operator has used a tensor, but ``Tensor.data``."""
+        """Whether no operator other than ``Tensor.data`` has used the tensor."""
         node = self._nodes.get(id(fake))
         return node is None or all(user.args[1:] == ("data",) for user in node.users)
 
-    # --- going back ------------------------------------------------------------------------------
+    # --- rolling back ----------------------------------------------------------------------------
 
     def mark(self) -> fx.Node:
-        """The present end of the graph, for ``roll_back``."""
+        """Return the present end of the graph, for ``roll_back``."""
         return self.graph._root.prev
 
     def roll_back(self, mark: fx.Node) -> None:
-        """Take back all operators since ``mark``; placeholders stay."""
+        """Remove all operators after ``mark``. Placeholders stay."""
         gone = set()
         node = self.graph._root.prev
         while node is not mark and node.op != "placeholder" and node is not self.graph._root:
@@ -134,7 +134,7 @@ class GraphBuilder:
     # --- recording -------------------------------------------------------------------------------
 
     def argument(self, value: Any, tensors: list[torch.Tensor]) -> Any:
-        """``value`` with tensors and symbolic numbers replaced by nodes; the tensors are collected."""
+        """Return ``value`` with nodes for tensors and symbolic numbers. Append the tensors to ``tensors``."""
         kind = type(value)
         if isinstance(value, torch.Tensor):
             self.demand_present(value)
@@ -174,13 +174,15 @@ class GraphBuilder:
         return self.graph.create_node(op, target, args, kwargs, name)
 
     def module(self, prefix: str, module: fx.GraphModule) -> fx.Node:
-        """A node for ``module``, which becomes an attribute of the whole graph's module."""
+        """Return a node for ``module``, which becomes an attribute of the graph module."""
         name = f"{prefix}_{len(self.modules)}"
         self.modules[name] = module
         return self.graph.get_attr(name)
 
     def bind(self, result: object, node: fx.Node) -> None:
-        """Say that ``node`` computes ``result``: a tensor, or a container of tensors and plain values."""
+        """Register ``node`` as the node of ``result``, a tensor or a container of tensors and
+        plain values.
+        """
         node.meta.update(val=result, example_value=result)
         self._bind(result, node)
 
@@ -199,7 +201,7 @@ class GraphBuilder:
             self._bind_elements(result.items(), node)
 
     def _new_sizes(self, result: torch.Tensor) -> list[tuple[int, torch.SymInt]]:
-        """Sizes of a result that depend on data and that no node gives yet."""
+        """Return the dimensions and sizes of a result that depend on data and that have no node yet."""
         return [
             (dim, size)
             for dim, size in enumerate(result.size())

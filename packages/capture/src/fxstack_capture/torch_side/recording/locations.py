@@ -1,4 +1,4 @@
-"""The user's frames as text, in the format of a traceback, for node metadata."""
+"""Format the user's frames as traceback text, for the metadata of nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Frame = tuple[str, int, str]
 
 
 class Locations:
-    """Formats stacks; each frame is formatted once."""
+    """Formats stacks. The text of each frame is cached."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, str] = {}

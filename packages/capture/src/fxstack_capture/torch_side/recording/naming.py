@@ -1,4 +1,4 @@
-"""Readable names of placeholders: from where an input was found to a Python identifier."""
+"""Names of placeholders: a source as a readable Python identifier."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _REPEATED = re.compile(r"_{2,}")
 
 
 def placeholder_name(source: Source) -> str:
-    """``self._modules['fc']._parameters['weight']`` -> ``l_self_modules_fc_parameters_weight``."""
+    """Return ``l_self_modules_fc_parameters_weight`` for ``self._modules['fc']._parameters['weight']``."""
     words = _NOT_IDENTIFIER.sub("_", source.name)
     return "l_" + _REPEATED.sub("_", words).strip("_")

@@ -1,4 +1,4 @@
-"""What a node's metadata says of the program: the line, the modules, and tags of the region that it stands in."""
+"""The metadata of nodes: the stack trace, the module stack, and the tags of the enclosing region."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Annotations:
 
     @contextmanager
     def tagged(self, key: str, tag: object) -> Iterator[None]:
-        """Give every node that is added inside a tag."""
+        """Tag every node that is added inside the context."""
         before = self._tags
         self._tags = {**before, key: tag}
         try:

@@ -1,4 +1,4 @@
-"""``TracerProtocol``: what the parts of ``torch_side`` use of the tracer that they are parts of."""
+"""``TracerProtocol``: the members of the tracer that the parts of ``torch_side`` use."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from fxstack_capture.trace.state import Trace
 
 class OverridesProtocol(Protocol):
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
-        """``tensor.as_subclass(cls)``: a view of everything, of another class."""
+        """Return ``tensor.as_subclass(cls)``: a view of the whole tensor, as a tensor of class ``cls``."""
 
     def at(self, level: Level) -> AbstractContextManager[None]:
-        """Inside, less is on."""
+        """Suspend the overrides that ``level`` turns off, inside the context."""
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that ``concern``s somebody."""
+        """Run a call for which ``concern`` is true."""
 
     def concern(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether somebody may want to see this call."""
+        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
 
     def handle(
         self, func: Callable[..., Any], relevant: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """``torch.overrides.handle_torch_function``."""
+        """Implement ``torch.overrides.handle_torch_function``."""
 
     @property
     def has_classes(self) -> bool:
-        """Whether there are tensors of users' classes in the trace."""
+        """Whether the trace has tensors of users' classes."""
 
     @property
     def level(self) -> Level: ...
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
-        """``torch.Tensor._make_subclass(cls, data)``: detached, of another class."""
+        """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
 
     @property
     def modes(self) -> list[Any]:
-        """The program's modes in terms of the trace, innermost last."""
+        """Return the proxies of the program's modes, innermost last."""
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """``torch.overrides.has_torch_function``."""
+        """Implement ``torch.overrides.has_torch_function``."""
 
 
 class TransformsProtocol(Protocol):
     def concern(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether a call is to run below layers, or on what they left behind (``vjp`` is differentiated afterwards)."""
+        """Whether a call must run below transforms, or uses results of a finished transform (``vjp``)."""
 
     def enter_dual(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
@@ -68,44 +68,48 @@ class TransformsProtocol(Protocol):
     def inside(self) -> bool: ...
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``fn`` for real; raises the program's exception, or GraphBreak: then plain Python finds the exact one."""
+        """Run ``fn`` for real. Raise the program's exception, or GraphBreak if the exact exception is
+        unknown.
+        """
 
 
 class WrappersProtocol(Protocol):
     def asks(self, value: object) -> bool:
-        """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
+        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
 
     def construct(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """``torch.Tensor._make_wrapper_subclass``."""
+        """Implement ``torch.Tensor._make_wrapper_subclass``."""
 
     @property
     def count(self) -> int:
-        """How many the program has made."""
+        """The number of wrappers that the program has made."""
 
     def demand_unshared(self, storage: int) -> None:
-        """Break the graph where a wrapper from outside, or what is inside of one, is written to."""
+        """Break the graph if the program writes to an input wrapper or to its inner tensors."""
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
-        """Break the graph where an attribute of a wrapper changes that an operator of the graph has seen."""
+        """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""
 
     @property
     def used(self) -> bool:
-        """Whether there are any in the trace."""
+        """Whether the trace has wrappers."""
 
 
 class AssumptionsProtocol(AssumedTruths, Protocol):
     @property
     def may_assert(self) -> bool:
-        """Whether these nodes become a nested graph, which can hold assertions."""
+        """Whether the nodes of the region become a nested graph, which can hold assertions."""
 
     def none_inside(self, *, nested: bool) -> AbstractContextManager[None]:
-        """Around code whose nodes do not stay in the graph; ``nested``: they become a graph of their own."""
+        """Disallow assumptions in code whose nodes leave the graph. ``nested``: the nodes form a nested
+        graph.
+        """
 
     @property
     def region(self) -> torch.fx.Node | None:
-        """The node behind which the code begins whose nodes do not stay in the graph; None outside of such code."""
+        """The last node before code whose nodes do not stay in the graph. ``None`` outside of such code."""
 
 
 class ArraysProtocol(Arrays, Protocol):
@@ -114,7 +118,7 @@ class ArraysProtocol(Arrays, Protocol):
         """Whether a function of ``torch._numpy`` is running, under which torch has other defaults."""
 
     def to_tensor(self, array: Any) -> torch.Tensor:
-        """``torch.from_numpy``: another tensor over the same memory."""
+        """Implement ``torch.from_numpy``: return a new tensor on the same memory."""
 
 
 class RegionsProtocol(Protocol):
@@ -133,17 +137,17 @@ class HooksProtocol(Protocol):
     def add(self, node: torch.fx.Node, tensor: torch.Tensor) -> Any: ...
 
     def close(self, outputs: Sequence[object]) -> None:
-        """Drop the nodes of hooks that were removed; GraphBreak where a tensor with a hook leaves the graph."""
+        """Remove the nodes of removed hooks. Raise GraphBreak if a tensor with a hook leaves the graph."""
 
 
 class CopiesProtocol(Protocol):
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
-        """Whether the copy has not met this memory yet; it has from now on."""
+        """Whether the deep copy has not met this memory before. Add the memory to the memo's set."""
 
 
 class SelectionProtocol(AbstractContextManager[object], Protocol):
     def tag(self, node: torch.fx.Node) -> None:
-        """Tag a node with what the policy says about the operators of its call."""
+        """Tag a node with the decision of the policy about the operators of the node's call."""
 
 
 class TracerProtocol(TorchSide, Protocol):
@@ -199,40 +203,40 @@ class TracerProtocol(TorchSide, Protocol):
     steps: dict[torch.fx.Node, int]
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
+        """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
 
     def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that no ``__torch_function__`` of the program sees."""
+        """Run a call that no ``__torch_function__`` of the program handles."""
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """The real tensor that a fake stands for, and where it was found."""
+        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """What the program assigned to a fake, by name."""
+        """Return the attributes that the program has assigned to a fake, by name."""
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Say where in the program a node comes from."""
+        """Add the location in the program to the metadata of a node."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
-        """(fake, real tensor, source) of everything that entered."""
+        """Return (fake, real tensor, source) of every input tensor."""
 
     def guard_offsets(self) -> None:
-        """From now on the trace depends on the storage offsets of its inputs."""
+        """Guard the storage offsets of all inputs, including later inputs."""
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """The trace depends on the storage offset of this input."""
+        """Guard the storage offset of this input."""
 
     def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Write down a call that has been carried out already and gives nothing."""
+        """Add a node for a call that has already run and that returns nothing."""
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """What plain code has to do to a tensor when it leaves the graph."""
+        """Set the function that the replacement code applies to a tensor that leaves the graph."""
 
     def all_bound(self) -> None:
-        """The symbols that the last operator made have nodes."""
+        """Note that the symbols of the last operator have nodes."""
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
-        """``tensor`` was written to; ``added``: to each of its numbers, where that is all."""
+        """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""
 
     def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
-        """The fake of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        """Return an unguarded fake of a tensor like ``example``, which the replacement code draws."""

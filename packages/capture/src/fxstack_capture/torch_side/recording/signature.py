@@ -1,4 +1,4 @@
-"""A captured graph with the signature of the interchange format."""
+"""Make the signature of a captured graph, in the interchange format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTAINERS = frozenset({"_modules", "_parameters", "_buffers"})
 
 
 def stage_graph(code: CapturedCode) -> StageGraph:
-    """The graph as stage CAPTURED: who each input and output is, and which symbols there are."""
+    """Return the graph as stage CAPTURED, with the kinds of inputs and outputs, and the symbols."""
     graph = code.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     inputs = tuple(map(_input, placeholders, code.inputs, code.example_inputs))
@@ -73,7 +73,7 @@ def _symbol(value: Any, source: Source) -> SymbolSpec:
 
 
 def qualified_name(source: Source) -> str | None:
-    """``layers.0.weight`` for ``self._modules['layers']._modules['0']._parameters['weight']``."""
+    """Return ``layers.0.weight`` for ``self._modules['layers']._modules['0']._parameters['weight']``."""
     names: list[str] = []
     step: Source | None = source
     while isinstance(step, Key) and _holder(step) in _CONTAINERS:
@@ -85,7 +85,7 @@ def qualified_name(source: Source) -> str | None:
 
 
 def _holder(source: Source) -> str | None:
-    """The attribute of a module whose item ``source`` is."""
+    """Return the name of the module's dictionary that ``source`` is an item of."""
     holder = source.base
     if isinstance(holder, InstanceAttr):
         return holder.attr

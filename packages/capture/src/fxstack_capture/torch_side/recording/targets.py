@@ -1,4 +1,4 @@
-"""How a callable is written in a graph: a function under its importable name, or a tensor method by name."""
+"""The node of a call: a function with an importable name, or a tensor method by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fxstack_capture.operator_protocol import COMPARISON_NAMES, OUT_OF_PLACE, fu
 from fxstack_capture.torch_compat import CustomOpDef
 from fxstack_capture.torch_side.global_state.import_snapshot import torchs_own
 
-# Special methods whose meaning is an operator: torch.fx and its passes know these by function.
+# Special methods that become operators, because torch.fx and its passes know the operators as functions.
 _OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{name}__": function_of(name)
     for name in (
@@ -34,12 +34,12 @@ _RENAMED: dict[FunctionType, str] = {
     for name, value in vars(torch.Tensor).items()
     if isinstance(value, FunctionType) and value.__name__ != name
 }
-"""Methods of tensors that go by another name than they have: ``Tensor.__pow__.__name__`` is ``pow``."""
+"""Methods of ``torch.Tensor`` whose ``__name__`` differs: ``Tensor.__pow__.__name__`` is ``pow``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``op`` and ``target`` of the node, and the positional arguments with a bound ``self`` put in front."""
+    """``op`` and ``target`` of the node, and the positional arguments, which begin with a bound ``self``."""
 
     op: str
     target: Callable[..., Any] | str
@@ -47,7 +47,7 @@ class Target:
 
 
 def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
-    """The node that a call ``fn(*args)`` becomes."""
+    """Return the target of the node for a call ``fn(*args)``."""
     kind = type(fn)
     if kind is MethodType and isinstance(fn.__self__, torch.Tensor):
         return _method(fn.__func__.__name__, (fn.__self__, *args))
@@ -61,7 +61,7 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
     if getattr(torch.Tensor, name, None) is fn:
         return _method(name, args)
     if kind is BuiltinFunctionType and fn in OUT_OF_PLACE and not isinstance(args[0], torch.Tensor):
-        # ``number += tensor`` is ``number + tensor``: nothing is changed in place, and a literal has no place.
+        # ``number += tensor`` computes ``number + tensor``, because a number cannot change in place.
         return Target("call_function", OUT_OF_PLACE[fn], args)
     if kind is BuiltinFunctionType and fn.__module__ == "torch":
         return Target("call_function", _printable(fn), args)
@@ -71,24 +71,25 @@ def target_of(fn: Any, args: tuple[Any, ...]) -> Target:
 
 
 def without_from(target: Target, kwargs: dict[str, Any]) -> tuple[Target, dict[str, Any]]:
-    """``x.random_(from=0, to=9)``: the first parameter behind the tensor, whose name cannot be written in a graph's code."""
+    """Pass the argument ``from`` by position: ``x.random_(from=0, to=9)`` becomes ``x.random_(0, to=9)``."""
+    # ``from`` is a keyword of Python, so the code of the graph cannot contain ``from=0``.
     rest = {name: value for name, value in kwargs.items() if name != "from"}
     return replace(target, args=(*target.args, kwargs["from"])), rest
 
 
 def _method(name: str, args: tuple[Any, ...]) -> Target:
     if name == "new" and len(args) > 1 and isinstance(args[1], torch.Size):
-        # A node holds a size as a plain tuple, which ``new`` takes for data.
+        # A node holds a size as a plain tuple. ``new`` takes a plain tuple as data.
         return Target("call_method", "new_empty", args)
     function = _OPERATORS.get(name)
-    # A special method may return NotImplemented where the operator goes on to the reflected one, so the
-    # two agree only between tensors and numbers.
+    # A special method may return NotImplemented. The operator then calls the reflected method. So both are
+    # equal only between tensors and numbers.
     if function is not None and all(isinstance(a, (torch.Tensor, int, float)) for a in args[1:2]):
         return Target("call_function", function, args)
     return Target("call_method", name, args)
 
 
 def _printable(fn: BuiltinFunctionType) -> Any:
-    """The operator packet, where ``torch.<name>`` is a function written in Python around this one."""
+    """Return ``fn``, or the operator packet if ``torch.<name>`` is a Python function around ``fn``."""
     name = fn.__name__
     return fn if torchs_own(name, fn) is fn else getattr(torch.ops.aten, name, fn)

@@ -60,7 +60,7 @@ from fxstack_capture.trace.state import Trace
 
 
 class TorchTracer:
-    """Implements ``trace.seams.TorchSide``, which says what its parts are. One per attempt to trace a frame."""
+    """Implements ``trace.seams.TorchSide``. Each attempt to trace a frame has a tracer of its own."""
 
     def __init__(self, trace: Trace, history: FrameHistory | None = None) -> None:
         self.trace = trace
@@ -77,14 +77,14 @@ class TorchTracer:
         self.transforms = Transforms(self)
         self.counters = Counters(self)
         self.steps: dict[torch.fx.Node, int] = {}
-        """The step of the root frame at which a node was made."""
+        """For each node, the step of the root frame that made the node."""
         with put_back():
             self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
         self.unwritable: set[int] = set()
         self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
-        """What stands in for a function while an operator gives it another meaning."""
+        """Replacements of functions, while a higher-order operator gives a function another meaning."""
         self.arrays = ArrayTracer(self)
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
@@ -111,7 +111,7 @@ class TorchTracer:
         self._attributes: dict[int, dict[str, Any]] = {}
         options = trace.options
         if options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops:
-            assert self.geometry.env is self.mode.shape_env  # data-dependent sizes need one
+            assert self.geometry.env is self.mode.shape_env  # data-dependent sizes need a shape environment
 
     def _make_shape_env(self) -> CaptureShapeEnv:
         options = self.trace.options
@@ -125,14 +125,14 @@ class TorchTracer:
         return env
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:
-        """Go on as if ``bool(value)`` were ``truth``; False where that cannot be taken back (``assumptions``)."""
+        """Continue as if ``bool(value)`` were ``truth``. Return False if no fallback to eager is possible."""
         return self.assumptions.add(value, truth=truth)
 
     # --- inputs ----------------------------------------------------------------------------------
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Torch calls inside are the tracer's own, though C code of the program may be running."""
+        """Mark the torch calls inside as the tracer's own. ``RecordingMode`` ignores these calls."""
         busy, self.busy = self.busy, True
         try:
             yield
@@ -140,7 +140,7 @@ class TorchTracer:
             self.busy = busy
 
     def enter_tensor(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        # A callback from C code may bring tensors in while the program's torch calls are recorded.
+        # A callback of C code may bring in a tensor while ``RecordingMode`` records torch calls.
         with self.unrecorded(), self.transforms.suspended():
             fake = self._enter_tensor(real, source)
         self.wrappers.guard_entered()
@@ -159,7 +159,7 @@ class TorchTracer:
         return fake
 
     def enter_drawn(self, example: torch.Tensor, source: Source) -> torch.Tensor:
-        """The fake of a tensor like ``example`` that the frame makes before everything else: no guard speaks of it."""
+        """Return an unguarded fake of a tensor like ``example``, which the replacement code draws."""
         with self.unrecorded():
             fake = self.faker.fake(example, example.size(), example.stride(), 0)
             self.builder.enter(fake, source)
@@ -184,14 +184,14 @@ class TorchTracer:
         return self.numbers.place_of(number)
 
     def guard_offsets(self) -> None:
-        """From now on the trace depends on the storage offsets of its inputs."""
+        """Guard the storage offsets of all inputs, including later inputs."""
         if not self._offsets_guarded:
             self._offsets_guarded = True
             for _, real, source in self.inputs():
                 self.guard_offset(real, source)
 
     def guard_offset(self, real: torch.Tensor, source: Source) -> None:
-        """The trace depends on the storage offset of this input."""
+        """Guard the storage offset of this input."""
         offset = real.storage_offset()
         self.history.observe(offset_of(source), offset)
         if self.geometry.is_symbolic(StorageOffset(source)):
@@ -202,12 +202,12 @@ class TorchTracer:
         return self.original_of(tensor)[1]
 
     def original_of(self, tensor: torch.Tensor) -> tuple[torch.Tensor | None, Source | None]:
-        """The real tensor that a fake stands for, and where it was found."""
+        """Return the real tensor of a fake and the tensor's source, or two ``None``."""
         found = self._originals.get(id(tensor)) or self.wrappers.original_of(tensor)
         return (None, None) if found is None else found
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
-        """(fake, real tensor, source) of everything that entered."""
+        """Return (fake, real tensor, source) of every input tensor."""
         return list(self._inputs)
 
     def python_type(self, tensor: torch.Tensor) -> type:
@@ -220,7 +220,7 @@ class TorchTracer:
         return cls
 
     def attributes_of(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """What the program assigned to a fake, by name."""
+        """Return the attributes that the program has assigned to a fake, by name."""
         return self._attributes.setdefault(id(tensor), {})
 
     # --- calls -----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class TorchTracer:
         return self.call_plainly(fn, args, kwargs)
 
     def call_plainly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that no ``__torch_function__`` of the program sees."""
+        """Run a call that no ``__torch_function__`` of the program handles."""
         if self.overriding and fn in self.overriding:
             return self.overriding[fn](*args, **kwargs)
         rule = rules.rule_of(fn)
@@ -255,21 +255,21 @@ class TorchTracer:
         return self.record(fn, args, kwargs)
 
     def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """One node; or what it does, where it looks at data, which may be but a check of its arguments."""
+        """Record the call as one node. If the call reads tensor data, interpret the body instead."""
         seen = len(self.mutated_storages)
         try:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
+            # The body may read data only to validate its arguments.
             looks = reason.record.reason.id == "data-dependent-value"
             if not looks or not self.trace.may_fall_back or len(self.mutated_storages) != seen:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 
     def _guard_state(self) -> None:
-        """Whatever torch does depends on its global state as it was when the trace began.
-
-        Modes that are set aside have entered like other objects, so it is not those very ones that are demanded.
-        """
+        """Guard the global state of torch at the start of the trace."""
+        # Suspended modes are wrapped with guards of their own, so this guard does not compare the mode
+        # objects.
         if self.outer_modes and self._entry_state is not None:
             self._entry_state = replace(self._entry_state, function_modes=())
         self.trace.guard(pinned(torch, "torch"), TorchStateIs(self._entry_state))
@@ -277,14 +277,14 @@ class TorchTracer:
         self.names.guard_operators()
 
     def guard_flag(self, getter: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-        """Guard what ``getter`` gives; called before the trace changes it."""
+        """Guard the result of ``getter``. The caller calls this method before the trace changes the state."""
         if (getter, args) not in self._flags:
             self._flags.add((getter, args))
             source = pinned(state.Flag(getter, *args), getter.__name__)
             self.trace.guard(BuiltinAttr(source, "value"), Equals(getter(*args)))
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``fn`` on fakes and write it down, unless its result is plain data that tracing knows."""
+        """Run ``fn`` on fakes and add a node. A result of known plain data needs no node."""
         if self.transforms.concern(args, kwargs):
             return self.transforms.run(fn, args, kwargs)
         busy, self.busy = self.busy, True
@@ -346,16 +346,16 @@ class TorchTracer:
         return result
 
     def all_bound(self) -> None:
-        """The symbols that the last operator made have nodes."""
+        """Note that the symbols of the last operator have nodes."""
         if self.geometry.is_used:
             self.geometry.env.pending_fresh_unbacked_symbols.clear()
 
     def record_effect(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Write down a call that has been carried out already and gives nothing."""
+        """Add a node for a call that has already run and that returns nothing."""
         self.annotate(self.builder.add("call_function", fn, args, {}))
 
     def annotate(self, node: torch.fx.Node) -> None:
-        """Say where in the program a node comes from."""
+        """Add the location in the program to the metadata of a node."""
         interp = self.trace.interp
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())
@@ -369,7 +369,7 @@ class TorchTracer:
                 self.builder.node_of(value).meta.pop(key, None)
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
-        """``tensor`` was written to; ``added``: to each of its numbers, where that is all."""
+        """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""
         self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
@@ -382,7 +382,7 @@ class TorchTracer:
         return is_plain(result) and not self.symbols.is_new(result)
 
     def leave_as(self, tensor: torch.Tensor, finish: Callable[..., torch.Tensor]) -> None:
-        """What plain code has to do to a tensor when it leaves the graph."""
+        """Set the function that the replacement code applies to a tensor that leaves the graph."""
         self._finishes[id(tensor)] = finish
 
     def leaving(
@@ -418,10 +418,10 @@ class TorchTracer:
     # --- numbers ---------------------------------------------------------------------------------
 
     def is_symbolic(self, value: object) -> bool:
-        return issubclass(type(value), SYMBOLIC)  # a dead weak proxy has no class to look at
+        return issubclass(type(value), SYMBOLIC)  # isinstance would read ``__class__`` of a dead weak proxy
 
     def counted(self, tensor: torch.Tensor) -> Any:
-        """The number in a tensor: one that guards read where they can, else an unbacked symbol."""
+        """Return the number in a tensor as a symbol that a guard can read, else as an unbacked symbol."""
         known = self.counters.number(tensor)
         return self.number_in(tensor) if known is None else known
 
@@ -450,10 +450,12 @@ class TorchTracer:
     def _user_stack(self) -> tuple[tuple[str, int, str], ...]:
         return self.trace.interp.user_stack()
 
-    # --- the whole -------------------------------------------------------------------------------
+    # --- the whole trace -------------------------------------------------------------------------
 
     def function_mode(self) -> AbstractContextManager[object]:
-        """Records torch's calls by C code; GraphBreak where the program has switched off what tells us of them."""
+        """Return a mode that records torch calls of C code. Break the graph if torch functions
+        are disabled.
+        """
         if torch_compat.is_torch_function_all_disabled():
             detail = "C code that may call torch, while torch functions are disabled"
             raise graph_break("unsupported-call", detail)
@@ -461,7 +463,7 @@ class TorchTracer:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Around the whole trace: global torch state that the program changes is put back at the end."""
+        """Run the whole trace. At the end, restore the global torch state that the program has changed."""
         self._set_memo(active=True)
         try:
             aside = self.overrides.session(self.outer_modes)
@@ -479,7 +481,7 @@ class TorchTracer:
             self.geometry.env.memo.active = active
 
     def state_delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Calls that bring torch's state from what it was when the trace began to what it is now."""
+        """Return the calls that change torch's state from the start of the trace to the present state."""
         wrapping, begin = self.regions.delta(self.state.entry)
         return wrapping + self.state.delta(begin) + self.overrides.delta()
 

@@ -1,5 +1,5 @@
-"""Calls of torch that are more than one node of the graph.
+"""Rules for calls of torch that need more than one node of the graph.
 
-``table`` maps functions to rules, ``leaves`` says which callables are recorded without being interpreted,
-``attributes`` follows the attribute protocol of tensors. Begin with ``table``.
+``table`` maps functions to rules. ``leaves`` decides which callables become one node instead of being
+interpreted. ``attributes`` implements the attribute protocol of tensors. Begin with ``table``.
 """

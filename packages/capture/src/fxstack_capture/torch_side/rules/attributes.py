@@ -1,7 +1,8 @@
-"""Attributes of trace tensors: metadata is read off the fake, views are recorded, methods are bound.
+"""Attributes of tensors of the trace.
 
-Names are resolved on the class that the *user* sees: what ``FakeTensor`` adds is invisible. Attributes that
-the program puts on tensors live in a table beside the fakes.
+Metadata is read from the fake. A view becomes a node. A method is bound to the fake. Names are looked up on
+the class that the user sees, so attributes of ``FakeTensor`` are invisible. A table beside the fakes holds
+the attributes that the program assigns to tensors.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ _MISSING = object()
 _OUTSIDE_OF_THE_GRAPH = frozenset(
     {"_version", "_cdata", "_base", "volatile", "__cuda_array_interface__", "__array_interface__", "__dict__"}
 )
-"""Attributes that a fake cannot answer truthfully."""
+"""Attributes for which the value of a fake differs from the value of the real tensor."""
 
 
 def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """CPython's attribute protocol on a fake; raises the AttributeError of a real tensor."""
+    """Load an attribute of a fake by CPython's attribute protocol.
+
+    Raise the AttributeError of a real tensor.
+    """
     objects: Any = tracer.trace.objects
     objects.classes.note(tracer.python_type(tensor), (name,))
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
@@ -52,7 +56,7 @@ def load(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """An attribute that no ``__torch_function__`` is asked about."""
+    """Load an attribute without calling any ``__torch_function__``."""
     special = _LOADERS.get(name)
     if special is not None:
         return special(tracer, tensor)
@@ -79,7 +83,8 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
 
 
 def _is_collective_result(name: str) -> bool:
-    """Whether the class of the results of functional collectives, which are plain tensors here, has the attribute."""
+    """Whether ``AsyncCollectiveTensor`` has the attribute."""
+    # The results of functional collectives are plain tensors while tracing.
     functional = sys.modules.get("torch.distributed._functional_collectives")
     return hasattr(getattr(functional, "AsyncCollectiveTensor", None), name)
 
@@ -101,7 +106,7 @@ def _of_user_class(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
 
 
 def _slot(tracer: TracerProtocol, tensor: torch.Tensor, slot: MemberDescriptorType) -> Any:
-    """A ``__slots__`` member of a wrapper; other classes that have such are not followed."""
+    """Load a ``__slots__`` member of a wrapper. Other tensor classes with slots break the graph."""
     real, source = tracer.original_of(tensor)
     owner, name = slot.__objclass__, slot.__name__
     if real is None or source is None:
@@ -115,14 +120,14 @@ def _slot(tracer: TracerProtocol, tensor: torch.Tensor, slot: MemberDescriptorTy
 
 
 def _hook(tracer: TracerProtocol, cls: type) -> Any:
-    """The ``__getattr__`` of a user's class."""
+    """Return the ``__getattr__`` of a user's class, or ``None``."""
     if not is_users(cls, "__getattr__"):
         return None
     return plan_of(tracer.trace.objects, cls, "__getattr__")[0]
 
 
 def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
-    """``Tensor.attr.__get__``, ``__set__`` or ``__delete__``: how torch reports attribute access."""
+    """Run the call by which torch reports attribute access: ``Tensor.attr.__get__`` and relatives."""
     name = func.__self__.__name__
     match func.__name__:
         case "__get__":
@@ -134,14 +139,14 @@ def access(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def accessed(tracer: TracerProtocol, func: Any, args: tuple[Any, ...]) -> Any:
-    """As ``access``, for a program that makes this call itself."""
+    """Run ``access`` for a call that the program itself makes."""
     if tracer.overrides.concern(None, args, {}):
         return tracer.overrides.call(func, args, {})
     return access(tracer, func, args)
 
 
 def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
-    """``tensor.name = value``; listed in ``attribute_writes`` for what is outside of the trace."""
+    """Set ``tensor.name = value``. ``attribute_writes`` records the write for the replacement code."""
     if is_wrapper(tensor):
         tracer.wrappers.demand_unused(tensor, name)
     if _has_user_class(tensor) and is_users(tracer.python_type(tensor), name):
@@ -169,12 +174,12 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
-    if name == "data" and value is tensor:  # as ``Module.to`` stores what is where it should be
+    if name == "data" and value is tensor:  # ``Module.to`` stores a parameter that needs no move
         return
     if name == "data":
         _replace_data(tracer, tensor, value)
     elif name in HOOKS:
-        hooks_of(tracer, tensor, name)  # those of a result are not in the graph
+        hooks_of(tracer, tensor, name)  # breaks the graph for a result, whose hooks are not in the graph
     elif name != "grad":
         descriptor = _on_class(tracer.python_type(tensor), name)
         if isinstance(descriptor, (GetSetDescriptorType, property)):
@@ -182,15 +187,16 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if name == "grad":
         demand_unobserved(tracer, tensor, name)
     tracer.attributes_of(tensor)[name] = value
-    if is_wrapper(tensor):  # its ``__torch_dispatch__`` reads it
+    if is_wrapper(tensor):  # the ``__torch_dispatch__`` of the wrapper reads the attribute
         vars(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
 def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:
-    """``tensor.data = value`` happens when the graph has run, so nothing in the graph may look at the tensor any more.
+    """Set ``tensor.data = value`` after the graph has run.
 
-    Nor may an operator have, but through ``data``: a backward reads the new contents of a leaf that it saved.
+    The graph must not read the tensor after the assignment. Before the assignment only ``Tensor.data`` may
+    read the tensor, because a backward reads the new data of a leaf that an operator saved.
     """
     source, replaced = tracer.source_of(tensor), tracer.builder.replaced
     fits = isinstance(value, FakeTensor) and source is not None and id(value) not in replaced
@@ -245,7 +251,7 @@ def _own_attribute(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> A
 
 
 def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> Any:
-    """An attribute of a wrapper that the program made, or that a ``__torch_dispatch__`` did: inner tensors are in the graph."""
+    """Return, as a graph value, an attribute of a wrapper that was made in the trace."""
     if value is None or is_plain(value) or tracer.construction_of(tensor) is not None:
         return value
     if isinstance(value, torch.Tensor):
@@ -256,7 +262,7 @@ def _made_inside(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value:
 
 
 def _computed(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """A property computed by torch: metadata, or a view that becomes a node."""
+    """Read a property that torch computes: metadata, or a view that becomes a node."""
     tracer.builder.demand_present(tensor)
     value = getattr(tensor, name)
     if is_plain(value):
@@ -282,7 +288,7 @@ def _grad(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
 
 
 def demand_unobserved(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> None:
-    """What guards read and plain code writes must not run a user's ``__torch_function__``."""
+    """Break the graph if a user's ``__torch_function__`` would see an access to the attribute."""
     cls = shown_class(tensor)
     if cls is not None and overrides(cls):
         raise graph_break("unsupported-object", f"{name} of a {cls.__qualname__}")
@@ -291,7 +297,7 @@ def demand_unobserved(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -
 
 
 def hooks_of(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
-    """The table of hooks of a leaf from outside; None while there is none."""
+    """Return the dictionary of hooks of an input leaf, or ``None`` if the leaf has no dictionary."""
     written = tracer.attributes_of(tensor)
     if name in written:
         return written[name]
@@ -316,7 +322,7 @@ def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
 
 def _data(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
     found = tracer.record(getattr, (tensor, "data"), {})
-    if found.is_inference() is not tensor.is_inference():  # a fake differs from a tensor there
+    if found.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
         raise graph_break("unsupported-call", "Tensor.data in inference mode")
     return found
 

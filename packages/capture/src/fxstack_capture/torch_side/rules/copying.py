@@ -1,6 +1,7 @@
-"""``copy.deepcopy`` of tensors: a copy of the memory, which is what ``clone`` makes of tensors that fill theirs.
+"""``copy.deepcopy`` of tensors: ``clone`` copies a tensor that fills its storage.
 
-Tensors that share memory share it after one deep copy, too, and a copied leaf is a new leaf; those are made outside of the graph.
+Tensors that share memory must share memory after one deep copy, too. The copy of a leaf must be a new leaf.
+Both cases break the graph.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from fxstack_capture.sources import InstanceDict
 from fxstack_capture.torch_side.autograd.gradients import is_dense
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: a memo that the program passes to deepcopy does not get the entries that torch makes for memory.
+# Limits: a memo that the program passes to deepcopy does not get the entries that torch adds for storages.
 
 
 class Copies:
-    """The memory that each deep copy of a trace has met, by the memo of the copy."""
+    """The storages that each deep copy of a trace has copied, by the memo of the deep copy."""
 
     def __init__(self) -> None:
         self._met: dict[int, tuple[dict[Any, Any], set[int]]] = {}
 
     def is_first(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> bool:
-        """Whether the copy has not met this memory yet; it has from now on."""
+        """Whether the deep copy has not met this storage before. Add the storage to the memo's set."""
         _, met = self._met.setdefault(id(memo), (memo, set()))
         storage = tensor.untyped_storage()._cdata
         is_new = storage not in met
@@ -34,7 +35,10 @@ class Copies:
 
 
 def deepcopy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """``Tensor.__deepcopy__(memo)``. Raises GraphBreak where the copy is more than new memory."""
+    """Apply the rule for ``Tensor.__deepcopy__(memo)``.
+
+    Break the graph if ``clone`` cannot express the copy.
+    """
     arguments = (fn.__self__, *args) if isinstance(getattr(fn, "__self__", None), torch.Tensor) else args
     if len(arguments) == 2 and not kwargs and type(arguments[1]) is dict:
         tensor, memo = arguments
@@ -48,7 +52,7 @@ def deepcopy(tracer: TracerProtocol, fn: Any, args: tuple[Any, ...], kwargs: dic
 
 
 def _fills_its_memory(tensor: torch.Tensor) -> bool:
-    """A plain tensor without history or attributes, all of whose memory is its own, in some order of dimensions."""
+    """Whether a tensor without history is dense and covers its whole storage, in any order of dimensions."""
     if tensor.requires_grad or tensor.layout is not torch.strided:
         return False
     if tensor.is_conj() or tensor.is_neg() or tensor.is_inference() or tensor.is_quantized:
@@ -62,7 +66,10 @@ def _fills_its_memory(tensor: torch.Tensor) -> bool:
 
 
 def _has_attributes(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    """Whether the program has put attributes on the tensor, which the copy would have, too."""
+    """Whether the program has assigned attributes to the tensor.
+
+    The deep copy would need the attributes, too.
+    """
     real, source = tracer.original_of(tensor)
     if source is not None and real is not None and not real.__dict__:
         tracer.trace.guard(InstanceDict(source), LengthIs(0))

@@ -1,6 +1,7 @@
-"""``Tensor.fill_diagonal_`` of symbolic sizes: torch's composite kernel asks for plain ones.
+"""``Tensor.fill_diagonal_`` of symbolic sizes, because torch's composite kernel requires plain sizes.
 
-The diagonal is a view, which is filled. A diagonal that wraps around (``wrap`` in a tall matrix) is left to torch.
+The rule fills a view of the diagonal. torch's kernel handles a diagonal that wraps around (``wrap`` in a tall
+matrix).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
-# Limits: fill_diagonal_(wrap=True) of tall matrices with symbolic sizes ends the graph.
+# Limits: ``fill_diagonal_(wrap=True)`` of a tall matrix with symbolic sizes breaks the graph.
 
 _NOTHING: dict[str, Any] = {}
 
@@ -21,7 +22,7 @@ _NOTHING: dict[str, Any] = {}
 def fill(
     tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The rule for ``Tensor.fill_diagonal_``."""
+    """Apply the rule for ``Tensor.fill_diagonal_``."""
     owner = getattr(fn, "__self__", None)
     given = (owner, *args) if isinstance(owner, torch.Tensor) else args
     plain = _plain(*given, **kwargs) if len(given) <= 3 and kwargs.keys() <= _NAMES else None
@@ -41,7 +42,7 @@ _NAMES = frozenset({"fill_value", "wrap"})
 def _plain(
     tensor: torch.Tensor, fill_value: object = None, wrap: object = False
 ) -> tuple[torch.Tensor, Any] | None:
-    """The tensor and the number, where a view is the whole diagonal; None where torch is to do, or refuse, the call."""
+    """Return the tensor and the number if a view covers the whole diagonal, else ``None``."""
     numbers = (int, float, bool, torch.SymInt, torch.SymFloat)
     if not tensor._has_symbolic_sizes_strides or type(fill_value) not in numbers:
         return None

@@ -1,9 +1,9 @@
-"""Which callables are recorded as one graph node instead of being inlined.
+"""The callables that become one graph node instead of being inlined.
 
-Leaves are torch's operators, however they are spelled: builtin functions, tensor methods (also those
-written in Python), the functions of ``torch.nn.functional``, operator overloads and custom operators.
-Everything else of torch written in Python (modules, context managers, initialisers) is inlined like a user's
-code. Tables hold the functions themselves, so a replaced function is not mistaken for the original.
+Leaves are torch's operators: builtin functions, tensor methods (also methods written in Python), the
+functions of ``torch.nn.functional``, operator overloads and custom operators. The interpreter inlines all
+other Python code of torch (modules, context managers, initialisers) like user code. The tables hold the
+function objects, so a replaced function does not match.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _builtin_ops() -> frozenset[object]:
 
 
 def is_operator(fn: object) -> bool:
-    """Whether a call of ``fn`` is one node of the graph."""
+    """Whether a call of ``fn`` becomes one node of the graph."""
     rule = _RULES.get(type(fn))
     if rule is not None:
         return rule(fn)

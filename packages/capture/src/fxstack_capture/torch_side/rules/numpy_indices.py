@@ -1,7 +1,8 @@
-"""NumPy's arrays and scalars as indices of tensors: what torch makes of them.
+"""Convert NumPy arrays and scalars that index a tensor, as torch converts them.
 
-An array of integers or fractions becomes a tensor of int64, masks (``bool`` and ``uint8``) keep their dtype. A scalar, and an
-array of one number without dimensions, is the number. In a list, scalars are the numbers that they are.
+An array of integers or fractions becomes an int64 tensor. A mask (``bool`` or ``uint8``) keeps its dtype. A
+scalar, and an integer array without dimensions, becomes a Python number. A scalar in a list becomes a Python
+number, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MASKS = frozenset({torch.bool, torch.uint8})
 
 
 def plain(tracer: TracerProtocol, index: object) -> Any:
-    """``index`` without objects of NumPy, where torch takes them."""
+    """Return ``index`` without NumPy objects, if torch accepts the objects as indices."""
     if type(index) is tuple:
         return tuple([_item(tracer, item) for item in index])
     return _item(tracer, index)
@@ -40,7 +41,7 @@ def _number(value: object) -> Any:
 
 
 def _tensor(tracer: TracerProtocol, array: Array) -> Any:
-    """The elements of an array as torch indexes by them; the array itself where torch has an error for it."""
+    """Return the index tensor of an array, or the array itself if torch raises an error for the array."""
     dtype = array.example.dtype
     if dtype.kind == "c" or (array.example.ndim == 0 and dtype.kind not in "iu"):
         return array

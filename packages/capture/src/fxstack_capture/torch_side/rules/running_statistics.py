@@ -1,7 +1,9 @@
-"""``batch_norm`` whose momentum is a number out of a tensor, as of ``BatchNorm2d(momentum=None)``: one over the batches seen.
+"""``batch_norm`` with an unbacked symbol as momentum.
 
-The operator takes no symbolic number. It is called with statistics of its own, which become those of the batch, and they
-are blended with the running ones by arithmetic.
+``BatchNorm2d(momentum=None)`` computes such a momentum: one divided by the number of batches. The operator
+accepts no symbolic momentum. The rule passes new statistics to the operator, with momentum 1, so that the
+operator writes the statistics of the batch into them. Arithmetic operators then blend the batch statistics
+into the running statistics.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import torch
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _MOMENTUM = 6
-"""Its position: input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled."""
+"""The position of ``momentum``: input, weight, bias, running_mean, running_var, training,
+momentum, eps, ...
+"""
 
 
 def batch_norm(
@@ -24,7 +28,7 @@ def batch_norm(
     if type(momentum) is not torch.SymFloat or momentum.node.has_hint():
         return tracer.record(fn, args, kwargs)
     data, weight, bias, *running, training = args[:_MOMENTUM]
-    if not training or None in running:  # then nothing is blended
+    if not training or None in running:  # the operator does not use the momentum
         return tracer.record(fn, (*args[:_MOMENTUM], 0.0, *args[_MOMENTUM + 1 :]), kwargs)
     batch = [tracer.record(torch.zeros_like, (statistic,), {}) for statistic in running]
     given = (data, weight, bias, *batch, training, 1.0, *args[_MOMENTUM + 1 :])

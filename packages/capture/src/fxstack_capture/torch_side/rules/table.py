@@ -1,4 +1,4 @@
-"""Calls that are not simply recorded: a table from function to rule.
+"""The table of rules: the functions of torch whose calls need more than a node.
 
 A rule takes the tracer, the function, and the arguments of the call.
 """
@@ -40,13 +40,14 @@ Rule = Callable[[TracerProtocol, Callable[..., Any], Args, Kwargs], Any]
 
 @calls_program
 def query(_tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Answered while tracing; the answer is guarded with torch's state or follows from the arguments."""
+    """Call the function while tracing. Other guards cover the result."""
+    # The guard on torch's state covers the result, or the result depends on the arguments only.
     return fn(*args, **kwargs)
 
 
 @calls_program
 def guarded_query(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """State that no other guard covers: what it was when the trace began is guarded once it matters."""
+    """Guard the result of a getter whose state no other guard covers, and call the getter."""
     tracer.guard_flag(fn, args)
     return fn(*args, **kwargs)
 
@@ -58,10 +59,10 @@ def set_attention(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 @calls_program
 def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """Carried out now, and once more whenever the graph runs."""
+    """Set the state while tracing, and add a node that sets the state when the graph runs."""
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     result = fn(*args, **kwargs)
-    if tracer.transforms.inside:  # which see to it that the graph's operators get what matters to them
+    if tracer.transforms.inside:  # the transforms pass the relevant state to the operators of the graph
         return result
     node = tracer.builder.add("call_function", fn, args, kwargs)
     tracer.annotate(node)
@@ -70,7 +71,9 @@ def set_state(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs
 
 @calls_program
 def deeper_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """No operator sees the depth. ``state_delta`` redoes it, which on top of a graph that does counts twice."""
+    """Increment the nesting of autocast. No operator reads the nesting."""
+    # ``state_delta`` increments the nesting for the replacement code. A node would increment the nesting
+    # twice.
     tracer.state.nesting += 1
     return fn(*args, **kwargs)
 
@@ -82,7 +85,7 @@ def shallower_autocast(tracer: TracerProtocol, fn: Callable[..., Any], args: Arg
 
 
 def ignored(_tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> None:
-    """Usage statistics of torch itself."""
+    """Skip a call that only collects usage statistics of torch."""
 
 
 def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwargs) -> Any:
@@ -91,7 +94,10 @@ def data_leaves(_tracer: TracerProtocol, fn: object, _args: Args, _kwargs: Kwarg
 
 @calls_program
 def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``item()`` and conversions to a number: an unbacked symbol if these are asked for."""
+    """Record ``item()`` or a conversion to a number.
+
+    The result is an unbacked symbol if the options allow it.
+    """
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if not kwargs and fn.__name__ in _FOR_ARITHMETIC.get(_caller(tracer), ()):
         return _CONVERSIONS.get(fn.__name__, _same)(tracer.counted(tensor))
@@ -99,7 +105,7 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     if known is not None and known.numel() == 1:
         return getattr(known, fn.__name__)()
     if not tracer.trace.options.capture_scalar_outputs:
-        return tracer.record(fn, args, kwargs)  # a known constant, or the end of the graph
+        return tracer.record(fn, args, kwargs)  # returns a known constant, or breaks the graph
     number = tracer.record(torch.Tensor.item, (tensor,), {})
     return _CONVERSIONS.get(fn.__name__, _same)(number)
 
@@ -112,7 +118,7 @@ def truth(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _caller(tracer: TracerProtocol) -> str:
-    """The file of torch, or the folder of optimizers, that asks; empty for none of interest."""
+    """Return the file of the calling code, or the folder of ``torch.optim``, or an empty string."""
     stack = tracer.trace.interp.user_stack()
     asking = stack[-1][0] if stack else ""
     return _OPTIMIZERS if asking.startswith(_OPTIMIZERS) else asking
@@ -124,7 +130,7 @@ def _same(number: object) -> Any:
 
 _OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 _FOR_ARITHMETIC = {_OPTIMIZERS: ("item",), torch.nn.modules.batchnorm.__file__: ("__float__",)}
-"""Code of torch that reads step counts, norms, batches: numbers for arithmetic, and rarely for a branch."""
+"""Code of torch that reads step counts, norms and numbers of batches for arithmetic, seldom for a branch."""
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
@@ -142,15 +148,18 @@ def to_list(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def recurrent(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """A recurrent layer of torch; given a packed sequence, it reads the sizes of its batches."""
-    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # data, batch_sizes, hx, params
+    """Record a recurrent layer.
+
+    Break the graph for a packed sequence, because the layer reads the batch sizes.
+    """
+    packed = len(args) > 3 and isinstance(args[3], (list, tuple))  # args: data, batch_sizes, hx, params
     if packed and isinstance(args[1], FakeTensor):
         data_leaves(tracer, fn, args, kwargs)
     return tracer.record(fn, args, kwargs)
 
 
 def convert(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """``Tensor.type``: old tensor classes go by their names, which a graph can hold."""
+    """Record ``Tensor.type``. A legacy tensor class becomes its name, because a graph can hold a name."""
     by_name = [f"{arg.__module__}.{arg.__name__}" if type(arg) is _TENSOR_TYPE else arg for arg in args]
     return tracer.record(fn, tuple(by_name), kwargs)
 
@@ -163,18 +172,19 @@ def outside_of_graph(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Arg
 
 
 def acts_outside(_tracer: TracerProtocol, fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> Any:
-    """State that operators of the graph use as they run: it changes between two graphs."""
+    """Break the graph at a change of state that operators of the graph read when they run."""
     raise graph_break("side-effect-call", f"torch.{fn.__name__}")
 
 
 def reads_offset(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """The result may depend on where in their storages the inputs start."""
+    """Record a call whose result may depend on the storage offsets of the inputs."""
     tracer.guard_offsets()
     return tracer.record(fn, args, kwargs)
 
 
 def is_set_to(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``Tensor.is_set_to``: the same memory, start, sizes and strides. Fake tensors say no to themselves."""
+    """Apply the rule for ``Tensor.is_set_to``: compare storage, offset, sizes and strides."""
+    # ``is_set_to`` of a fake tensor and itself is False.
     tensors = (fn.__self__, *args) if is_bound(fn) else args
     plain = len(tensors) == 2 and not kwargs
     if not plain or not all(type(tensor) is FakeTensor for tensor in tensors):
@@ -185,7 +195,7 @@ def is_set_to(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> An
         first, second = (
             (t.untyped_storage()._cdata, t.storage_offset(), t.size(), t.stride()) for t in tensors
         )
-        # Which of two inputs share memory is not guarded.
+        # No guard covers whether two inputs share memory.
         counts = outside.count(first[0]), outside.count(second[0])
         if tensors[0] is not tensors[1] and (max(counts) > 1 if first[0] == second[0] else min(counts) > 0):
             raise graph_break("unsupported-call", "Tensor.is_set_to of two tensors from outside")
@@ -193,7 +203,10 @@ def is_set_to(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> An
 
 
 def changes_input_metadata(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Fine for tensors made in the graph; for an input the caller would have to see it."""
+    """Record a change of a tensor that the graph made.
+
+    Break the graph for an input, whose caller sees the change.
+    """
     tensor = fn.__self__ if is_bound(fn) else args[0]
     if tracer.source_of(tensor) is not None:
         raise graph_break("unsupported-call", f"Tensor.{fn.__name__} of a tensor from outside")
@@ -201,7 +214,10 @@ def changes_input_metadata(tracer: TracerProtocol, fn: Any, args: Args, kwargs: 
 
 
 def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
-    """``requires_grad_`` and ``detach_``: of an input where it has one history before, and at most another after."""
+    """Record ``requires_grad_`` or ``detach_``.
+
+    Break the graph if an input gets a second autograd history.
+    """
     args, kwargs = tensor_to_int_arguments.with_decisions(args, kwargs) or (args, kwargs)
     tensor = fn.__self__ if is_bound(fn) else args[0]
     real, source = tracer.original_of(tensor)
@@ -213,7 +229,7 @@ def changes_history(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs)
 def _keeps_one_leaf(
     tensor: torch.Tensor, real: torch.Tensor, fn: Callable[..., Any], args: Args, kwargs: Kwargs
 ) -> bool:
-    """Whether gradients are taken for the input as it was, or as it is now, and not for both."""
+    """Whether the graph uses only one autograd history of the input: the history before or after the call."""
     if type(real) not in (torch.Tensor, torch.nn.Parameter) or real.is_inference():
         return False
     unchanged = tensor.requires_grad is real.requires_grad and tensor.is_leaf is real.is_leaf
@@ -244,14 +260,14 @@ def is_bound(fn: object) -> bool:
 
 
 def rule_of(fn: Any) -> Rule | None:
-    """The rule for a function or for a bound or unbound tensor method; None where there is none."""
+    """Return the rule for a function or for a bound or unbound tensor method, or ``None``."""
     if is_bound(fn):
         return _METHOD_RULES.get(fn.__name__)
-    if type(fn) not in _KINDS:  # objects of the program may have a ``__hash__`` of its own
+    if type(fn) not in _KINDS:  # an object of the program may define ``__hash__``
         return None
     try:
         rule = _FUNCTION_RULES.get(fn)
-    except TypeError:  # not hashable: certainly not one of ours
+    except TypeError:  # the callable is not hashable, so no rule exists
         return None
     return rule
 
@@ -363,7 +379,7 @@ _READS_DATA = (
     torch.fbgemm_linear_quantize_weight,
     torch.is_nonzero,
 )
-"""Operators that give plain numbers computed from data; on fakes some would make them up."""
+"""Operators that return plain numbers computed from data. Some of them return arbitrary numbers for fakes."""
 
 _GETTER_OF: dict[Any, Callable[[], Any]] = {
     getattr(torch_compat.C, f"_set_sdp_use_{name}"): getter for name, getter in state.ATTENTION_FLAGS.items()
@@ -416,4 +432,4 @@ _FUNCTION_RULES: dict[Any, Rule] = {
 }
 
 _KINDS = frozenset(map(type, _FUNCTION_RULES))
-"""Exact classes of the callables that have rules."""
+"""The exact classes of the callables that have rules."""

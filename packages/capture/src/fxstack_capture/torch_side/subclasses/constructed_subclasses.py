@@ -1,9 +1,10 @@
-"""Wrapper subclasses that the program makes while it is traced.
+"""Wrapper subclasses that the program constructs while it is traced.
 
-``torch.Tensor._make_wrapper_subclass`` gives a tensor without data, to which ``__new__`` and ``__init__`` of the program then add
-inner tensors and other attributes: all of that is interpreted. Where the program takes the inner tensors out again, the
-graph never sees the wrapper. An operator on one gets it from a node that puts it together by ``__tensor_unflatten__``;
-one that leaves the graph is made by plain code, as the program made it.
+``torch.Tensor._make_wrapper_subclass`` returns a tensor without data. The program's ``__new__`` and
+``__init__`` then add inner tensors and other attributes. The interpreter runs both. If the program only reads
+the inner tensors, the graph never has the wrapper. If an operator uses the wrapper, a node constructs the
+wrapper with ``__tensor_unflatten__``. If the wrapper leaves the graph, the replacement code constructs the
+wrapper with the program's own call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fxstack_capture.trace.records import Construction
 
 
 class PutTogether:
-    """The target of a node: a wrapper of class ``cls`` from its inner tensors, size and strides."""
+    """The target of a node that constructs a wrapper of class ``cls`` from its inner tensors."""
 
     __slots__ = ("__name__", "cls", "context", "names")
 
@@ -39,7 +40,8 @@ class PutTogether:
 
 @calls_program
 def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Construction:
-    """Run ``torch.Tensor._make_wrapper_subclass``. GraphBreak where the result requires a gradient: it is a new leaf."""
+    """Run ``torch.Tensor._make_wrapper_subclass``. Break the graph if the result requires a gradient."""
+    # A wrapper that requires a gradient is a new leaf.
     made = function(*args, **kwargs)
     if made.requires_grad:
         name = type(made).__qualname__
@@ -48,7 +50,7 @@ def made_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) ->
 
 
 def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
-    """How a wrapper is put together again, and of which tensors. GraphBreak where it comes out as another."""
+    """Return the target that constructs the wrapper, and the inner tensors."""
     names, context = made.__tensor_flatten__()
     inner = tuple(getattr(made, name) for name in names)
     target = PutTogether(type(made), tuple(names), context)
@@ -57,7 +59,7 @@ def target_for(made: Any) -> tuple[PutTogether, tuple[torch.Tensor, ...]]:
 
 
 def demand_kept(made: object, names: Iterable[str], inner: Iterable[torch.Tensor]) -> None:
-    """``__tensor_unflatten__`` has to undo ``__tensor_flatten__``: tensors that it is given are those inside."""
+    """Break the graph if ``__tensor_unflatten__`` does not use the given inner tensors."""
     for name, given in zip(names, inner, strict=True):
         found = getattr(made, name)
         if type(found) is not type(given) or (

@@ -1,8 +1,9 @@
-"""The class of a fake for a tensor of a user's class: a fake that torch's C code takes for one of that class.
+"""Classes of fakes for tensors of a user's class, which torch treats as instances of the user's class.
 
-``isinstance`` and ``super()`` in C see the user's class through ``__class__``, and torch finds a ``__torch_function__``
-to call, ordered as among the user's classes, wherever the user's class has one that is not disabled. It comes back
-to the tracer that is at work, which interprets the user's.
+``isinstance`` and ``super()`` in C find the user's class through ``__class__``. If the user's class has a
+``__torch_function__`` that is not disabled, the fake class has one, too. The fake classes have the order of
+the user's classes. The ``__torch_function__`` of the fake class calls the current tracer, which interprets
+the user's ``__torch_function__``.
 """
 
 from __future__ import annotations
@@ -20,38 +21,38 @@ from fxstack_capture.torch_compat import FakeTensor
 
 
 class AskedByTorch(Protocol):
-    """Who answers torch's own calls of ``__torch_function__`` of a fake class."""
+    """Handles torch's calls of ``__torch_function__`` of a fake class."""
 
     def asked_by_torch(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 CURRENT: ContextVar[AskedByTorch] = ContextVar("CURRENT")
-"""Who interprets the user's ``__torch_function__``: set while torch's C code is asked for one."""
+"""The object that interprets the user's ``__torch_function__`` during a trace."""
 
 TORCH_CLASSES: frozenset[type] = frozenset(
     {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch_compat.TensorBase, object}
 )
-"""Classes whose attributes are torch's own."""
+"""The classes whose attributes are torch's own."""
 
 _DISABLED = torch_compat.disabled_torch_function_impl
 _NOT_FOLLOWED = ("__setattr__", "__delattr__", "__getattribute__", "__del__")
 _set_class = object.__dict__["__class__"].__set__
 _made: WeakKeyDictionary[type, dict[bool, type[FakeTensor]]] = WeakKeyDictionary()
-"""By the user's class and by whether it overrides, which may change."""
+"""Fake classes by the user's class and by ``overrides`` of the user's class, which may change."""
 
 
 def shown_class(tensor: torch.Tensor) -> type | None:
-    """The user's class that a fake is of; None for a plain tensor."""
+    """Return the user's class of a fake, or ``None`` for a plain tensor."""
     return getattr(type(tensor), "_fxstack_shown", None)
 
 
 def overrides(cls: type) -> bool:
-    """Whether torch calls a ``__torch_function__`` for tensors of this class."""
+    """Whether torch calls a ``__torch_function__`` for tensors of the class."""
     return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def is_users(cls: type, name: str) -> bool:
-    """Whether a class written by a user is the first along the MRO to have ``name``."""
+    """Whether the first class in the MRO that defines ``name`` is a user's class."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base not in TORCH_CLASSES
@@ -59,7 +60,7 @@ def is_users(cls: type, name: str) -> bool:
 
 
 def redefines(cls: type) -> bool:
-    """Whether a user's class has methods in place of torch's, which operators of a graph would call."""
+    """Whether a user's class replaces methods of ``torch.Tensor`` that operators of a graph would call."""
     return any(
         name in _TENSOR_NAMES and name not in _CALLED_BY_NO_GRAPH
         for base in cls.__mro__
@@ -83,14 +84,14 @@ _CALLED_BY_NO_GRAPH = frozenset(dir(object)) - {
 
 
 def is_tensor_getset(raw: object) -> bool:
-    """Whether torch reports access to this attribute of a class to ``__torch_function__``."""
+    """Whether torch reports access to the attribute to ``__torch_function__``."""
     return isinstance(raw, types.GetSetDescriptorType) and issubclass(
         raw.__objclass__, torch_compat.TensorBase
     )
 
 
 def why_not_followed(cls: Any) -> str | None:
-    """What about a class of tensors tracing has no exact model of; None if it can be followed."""
+    """Return the reason why a trace does not support a tensor class, or ``None`` for a supported class."""
     for base in cls.__mro__:
         if base in TORCH_CLASSES:
             continue
@@ -116,12 +117,15 @@ _METACLASSES = (type(torch.Tensor), type(torch.nn.Parameter))
 
 
 def show(fake: torch.Tensor, cls: type) -> None:
-    """Let a fake be of the user's class ``cls``."""
+    """Change the class of a fake to the fake class of the user's class ``cls``."""
     _set_class(fake, _fake_class(cls))
 
 
 def disguise(wrapper: torch.Tensor, cls: type) -> None:
-    """Let a wrapper subclass of class ``cls`` be of a class that asks us, and that ``become`` can undo."""
+    """Change the class of a wrapper to a class whose ``__torch_function__`` calls the tracer.
+
+    ``become`` undoes the change.
+    """
     if any("__slots__" in vars(base) for base in cls.__mro__ if base not in TORCH_CLASSES):
         _set_class(wrapper, _with_slots(cls))
     else:
@@ -129,7 +133,7 @@ def disguise(wrapper: torch.Tensor, cls: type) -> None:
 
 
 class _Unannounced:
-    """``__init_subclass__`` of the program does not hear of a class that has this among its bases."""
+    """A base class that keeps ``__init_subclass__`` of the program from running for a new class."""
 
     __slots__ = ()
 
@@ -139,7 +143,8 @@ class _Unannounced:
 
 @cache
 def _with_slots(cls: type) -> type:
-    """A class of the memory layout of ``cls``, which lets tensors of that class change to it."""
+    """Return a subclass of ``cls`` with the memory layout of ``cls``."""
+    # CPython allows an assignment to ``__class__`` only between classes of the same memory layout.
     result: type = type(cls)(cls.__name__, (_Unannounced, cls), {"__slots__": (), **_namespace(cls)})
     return result
 
@@ -155,12 +160,12 @@ def _namespace(cls: type, *, asks: bool = True) -> dict[str, Any]:
 
 
 def become(tensor: torch.Tensor, cls: type) -> None:
-    """Let a tensor be of class ``cls`` itself."""
+    """Change the class of a tensor to ``cls`` itself."""
     _set_class(tensor, cls)
 
 
 def hide(fake: FakeTensor) -> None:
-    """Make a fake an ordinary fake again."""
+    """Change the class of a fake back to ``FakeTensor``."""
     _set_class(fake, FakeTensor)
 
 
@@ -180,6 +185,9 @@ def _fake_class(cls: type) -> type[FakeTensor]:
 
 
 def _ask(cls: Any, func: Any, kinds: Any, *call: Any) -> Any:
-    """What torch calls; ``call`` is what it passes of the arguments and keywords."""
+    """Implement ``__torch_function__`` of a fake class.
+
+    ``call`` has the arguments and keywords that torch passes.
+    """
     shown = tuple(getattr(kind, "_fxstack_shown", kind) for kind in kinds)
     return CURRENT.get().asked_by_torch(cls._fxstack_shown, func, shown, call)

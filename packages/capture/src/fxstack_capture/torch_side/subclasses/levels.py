@@ -1,4 +1,4 @@
-"""Which overriding of torch functions the program has turned off."""
+"""The level to which the program has turned ``__torch_function__`` off."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """What the program has turned off."""
+    """The ``__torch_function__`` methods that the program has turned off."""
 
     ALL_ON = 0
     CLASSES_OFF = 1

@@ -1,4 +1,4 @@
-"""Torch's functions about overriding: the stack of modes, what is on, tensors of users' classes."""
+"""Rules for the mode stack, for the level of overrides, and for subclass construction."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _is_all_off(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwarg
 
 
 def _overridden(tracer: TracerProtocol, fn: object, args: Args, _kwargs: Kwargs) -> bool:
-    """``has_torch_function(iterable)``, ``..._unary(value)``, ``..._variadic(*values)``."""
+    """Apply the rule for ``has_torch_function(iterable)`` and its variants for separate values."""
     return tracer.overrides.overriding(args[0] if fn is torch_compat.has_torch_function else args)
 
 
@@ -88,7 +88,7 @@ def _make_wrapper(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kw
 
 
 def _new(tracer: TracerProtocol, _fn: object, args: Args, kwargs: Kwargs) -> Any:
-    """``torch.Tensor.__new__(cls, tensor)``: a view of the tensor."""
+    """Apply the rule for ``torch.Tensor.__new__(cls, tensor)``, which returns a view of the tensor."""
     if kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         raise graph_break("unsupported-call", f"the constructor of {args[0].__qualname__}")
     return tracer.overrides.as_subclass(args[1], args[0])

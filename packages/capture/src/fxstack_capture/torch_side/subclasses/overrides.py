@@ -1,10 +1,12 @@
-"""``__torch_function__`` of user classes and modes: torch finds out who is asked, the tracer interprets them.
+"""``__torch_function__`` of user classes and modes: torch finds the methods, the tracer interprets them.
 
-Which function a call is reported as, which arguments count and who comes first are decided by torch's C code, for
-real: the call is made on fakes under a mode of ours (``_Probe``), which sees just what a mode of the program would.
-What it gives back is the answer of the program's innermost mode; without one, torch goes on to the classes
-of the fakes (``fake_classes``). The program's modes themselves are never on while tracing: ``modes`` stands
-for them. Torch functions of classes are off during a trace but for that moment, so the tracer may use fakes freely.
+torch's C code decides under which function a call is reported, which arguments count, and which class comes
+first. The tracer makes the call on fakes under its own mode (``_Probe``), which sees exactly the calls that a
+mode of the program would see. The probe returns the answer of the program's innermost mode. Without a mode,
+torch goes on to the classes of the fakes (``fake_classes``).
+
+The program's modes are never on while tracing: ``modes`` represents them. Torch functions of classes are off
+during a trace, except in such a call. Therefore the tracer may use fakes freely.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.state import Args, Kwargs
 
-# Limits: the graph ends if __torch_function__ is no classmethod, if a gradient of such a tensor is taken
-# inside, or if it becomes a nn.Parameter.
+# Limits: three cases break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of
+# the graph of a tensor with ``__torch_function__``, and the conversion of such a tensor into a nn.Parameter.
 
 PUSH = torch_compat.push_on_torch_function_stack
 POP = torch_compat.pop_torch_function_stack
@@ -46,7 +48,7 @@ _SEEN_BY_MODES = frozenset(
         *(torch_compat.set_grad_enabled, abs),
     }
 )
-"""Functions that ask for overrides though they are no operators."""
+"""Functions that call ``__torch_function__`` although they are not operators."""
 
 _NEVER_ASKED = frozenset(
     {
@@ -58,38 +60,38 @@ _NEVER_ASKED = frozenset(
 
 
 class Overrides:
-    """The state of torch's overriding as the program sees it. One per trace."""
+    """The state of torch's overrides as the program sees the state. Each trace has one."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
         self.modes: list[Any] = []
-        """The program's modes in terms of the trace, innermost last."""
+        """The proxies of the program's modes, innermost last."""
         self.outer: tuple[Any, ...] = ()
-        """Those that were on when the frame began."""
+        """The modes that were on when the frame began."""
         self.level = Level.ALL_ON
         self._shown: list[FakeTensor] = []
         self._disguised: list[tuple[torch.Tensor, type]] = []
-        """Wrappers that torch is to ask us about, instead of their class."""
+        """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
         self._regions: dict[int, tuple[object, Level]] = {}
         self.made_of: dict[int, tuple[torch.Tensor, _Finish]] = {}
-        """How a tensor of a user's class was made: of which tensor, and how plain code does it."""
+        """For a tensor of a user's class: the original tensor, and the function that makes the tensor."""
 
     @property
     def has_classes(self) -> bool:
-        """Whether there are tensors of users' classes in the trace."""
+        """Whether the trace has tensors of users' classes."""
         return bool(self._shown)
 
     # --- fakes -------------------------------------------------------------------------------
 
     def show(self, fake: FakeTensor, cls: type) -> None:
-        """Let a fake be of a user's class."""
-        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
+        """Change the class of a fake to a user's class."""
+        self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         fake_classes.show(fake, cls)
         self._shown.append(fake)
 
     @contextmanager
     def session(self, outer: Sequence[Any]) -> Iterator[None]:
-        """Around a trace; ``outer`` are the modes that are on outside, which the caller has taken off."""
+        """Run a trace. ``outer`` are the modes of the program, which the caller has suspended."""
         enter = self._tracer.trace.objects.enter
         self.outer = tuple(
             enter(mode, Converted(pinned(place, str(place)), MODE_AT)) for place, mode in enumerate(outer)
@@ -105,7 +107,7 @@ class Overrides:
                 fake_classes.hide(fake)
 
     def delta(self) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Calls that bring torch's stack of modes from what it was to what it is now."""
+        """Return the calls that change torch's mode stack from its start to its present state."""
         kept = 0
         while kept < min(len(self.outer), len(self.modes)) and self.outer[kept] is self.modes[kept]:
             kept += 1
@@ -115,7 +117,7 @@ class Overrides:
     # --- calls -----------------------------------------------------------------------------------
 
     def concern(self, fn: object, args: Sequence[Any], kwargs: Kwargs) -> bool:
-        """Whether somebody may want to see this call."""
+        """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
         wrappers = self._tracer.wrappers
@@ -125,17 +127,18 @@ class Overrides:
         return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
 
     def overriding(self, values: Sequence[Any]) -> bool:
-        """``torch.overrides.has_torch_function``."""
+        """Implement ``torch.overrides.has_torch_function``."""
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._is_duck, values))
 
     def _is_duck(self, value: object) -> bool:
-        """Whether torch asks an object that is no tensor. GraphBreak where not its class decides, by a class method."""
+        """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
+        # An attribute that is no classmethod, or a ``__getattr__`` of the class, breaks the graph.
         cls = type(value)
         if cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
             return False
-        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # guards it
+        found = self._tracer.trace.objects.classes.lookup(cls, "__torch_function__")  # records a guard
         if type(found) is classmethod:
             return True
         if found is not ABSENT or raw_lookup(cls, "__getattr__") is not NOT_FOUND:
@@ -144,17 +147,17 @@ class Overrides:
 
     @calls_program
     def call(self, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """A call that ``concern``s somebody."""
+        """Run a call for which ``concern`` is true."""
         if not _asks(fn):
             return self._tracer.call_plainly(fn, args, kwargs)
-        if type(fn) is FunctionType:  # asks itself, in Python
+        if type(fn) is FunctionType:  # Python code that calls ``handle_torch_function`` itself
             return self._tracer.trace.interp.call_function(fn, args, kwargs)
         probe = _Probe(self)
         try:
             with self._disguise(_leaves(fn, args, kwargs)), self._probing(probe):
                 result = fn(*args, **kwargs)
         except TypeError as error:
-            if "Multiple dispatch failed" in str(error):  # names objects of ours
+            if "Multiple dispatch failed" in str(error):  # the text names the fake classes
                 raise graph_break("unsupported-call", str(error).split(";", 1)[0]) from error
             raise
         if not probe.asked:
@@ -172,7 +175,7 @@ class Overrides:
 
     @contextmanager
     def _disguise(self, values: Sequence[Any]) -> Iterator[None]:
-        """While torch's C code looks for whom to ask, wrappers are of classes that ask us."""
+        """Give wrappers a class that calls the tracer while torch's C code runs."""
         before = self._disguised
         self._disguised = [(v, type(v)) for v in values if self._tracer.wrappers.asks(v)]
         for value, cls in self._disguised:
@@ -197,7 +200,7 @@ class Overrides:
             self._disguised = found
 
     def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
-        """The answer of the innermost mode, or NotImplemented where torch is to ask the classes; else the call is made."""
+        """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
         if kinds and not self.modes:
             return NotImplemented
         with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
@@ -208,7 +211,8 @@ class Overrides:
             return self._tracer.call_plainly(func, args, kwargs)
 
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
-        """The classes that are reported: what asks in Python, or for an attribute, names plain tensors, too."""
+        """Return the classes that torch reports to ``__torch_function__``."""
+        # A reflected operator, and an attribute access, report the classes of plain tensors, too.
         if _is_python(func):
             return tuple(self._class(arg) for arg in self._overloaded(args))
         shown = [getattr(kind, "_fxstack_shown", kind) for kind in kinds]
@@ -218,7 +222,7 @@ class Overrides:
         return self._tracer.python_type(value) if isinstance(value, torch.Tensor) else type(value)
 
     def _overloaded(self, values: Sequence[Any]) -> list[Any]:
-        """What ``torch.overrides._get_overloaded_args`` gives."""
+        """Implement ``torch.overrides._get_overloaded_args``."""
         found: list[Any] = []
         if self.level:
             return found
@@ -232,7 +236,7 @@ class Overrides:
         return found
 
     def handle(self, func: Callable[..., Any], relevant: Sequence[Any], args: Args, kwargs: Kwargs) -> Any:
-        """``torch.overrides.handle_torch_function``."""
+        """Implement ``torch.overrides.handle_torch_function``."""
         overloaded = self._overloaded(relevant)
         kinds = tuple(self._class(value) for value in overloaded)
         result = NotImplemented
@@ -256,26 +260,26 @@ class Overrides:
             self.modes.append(mode)
 
     def _entered(self, func: object) -> Any:
-        """A function that torch reports, as one that was there before."""
+        """Return a function that torch reports as an object that existed before the frame."""
         if type(func) is not FunctionType:
             return func
         return self._tracer.trace.objects.enter_as_itself(func, pinned(func, func.__qualname__))
 
     def ask_class(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """The answer of a user's class."""
+        """Return the answer of the ``__torch_function__`` of a user's class."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(cls, "__torch_function__")
         return trace.calls.call(method, (self._entered(func), kinds, *call), {})
 
     def asked_by_torch(self, cls: type, func: object, kinds: tuple[type, ...], call: Args) -> Any:
-        """The same, where torch's C code asks: the probe is still on."""
+        """Run ``ask_class`` for a call by torch's C code, during which the probe is still on."""
         off = torch_compat.DisableTorchFunctionSubclass
         with off(), _pop_mode_temporarily(), self._undisguised():
             return self.ask_class(cls, func, self._kinds(func, kinds, call[0]), call)
 
     @contextmanager
     def at(self, level: Level) -> Iterator[None]:
-        """Inside, less is on."""
+        """Suspend the overrides that ``level`` turns off, inside the context."""
         before, self.level = self.level, max(self.level, level)
         try:
             yield
@@ -283,18 +287,18 @@ class Overrides:
             self.level = before
 
     def enter(self, region: object, level: Level) -> None:
-        """The program enters a region in which less is on."""
+        """Note that the program enters a region in which ``level`` turns overrides off."""
         self._regions[id(region)] = region, self.level
         self.level = max(self.level, level)
 
     def leave(self, region: object) -> None:
-        """The program leaves it."""
+        """Note that the program leaves the region."""
         _, self.level = self._regions.pop(id(region))
 
     def default(
         self, cls: type, func: Any, types: Sequence[type], args: Args = (), kwargs: Any = None
     ) -> Any:
-        """``torch.Tensor.__torch_function__``."""
+        """Implement ``torch.Tensor.__torch_function__``."""
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented
         with self.at(Level.CLASSES_OFF):
@@ -304,7 +308,7 @@ class Overrides:
             return self.converted(result, cls)
 
     def converted(self, result: object, cls: type) -> Any:
-        """What ``torch._tensor._convert`` does."""
+        """Implement ``torch._tensor._convert``."""
         if cls is torch.Tensor:
             return result
         if isinstance(result, torch.Tensor):
@@ -314,14 +318,14 @@ class Overrides:
             return type(result)([self.converted(item, cls) for item in result])
         return result
 
-    # --- making ----------------------------------------------------------------------------------
+    # --- construction ----------------------------------------------------------------------------
 
     def as_subclass(self, tensor: torch.Tensor, cls: type) -> torch.Tensor:
-        """``tensor.as_subclass(cls)``: a view of everything, of another class."""
+        """Implement ``tensor.as_subclass(cls)``: return a view of the whole tensor, of class ``cls``."""
         return self._made(tensor, torch.ops.aten.alias.default, cls, as_subclass)
 
     def make_subclass(self, cls: type, data: torch.Tensor) -> torch.Tensor:
-        """``torch.Tensor._make_subclass(cls, data)``: detached, of another class."""
+        """Implement ``torch.Tensor._make_subclass(cls, data)``: detach the tensor and change the class."""
         return self._made(data, torch.ops.aten.detach.default, cls, make_subclass)
 
     def _made(
@@ -339,7 +343,7 @@ class Overrides:
         return made
 
     def leaving(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[..., Any]] | None:
-        """Of which tensor plain code makes one of a user's class that leaves the graph, and how."""
+        """Return the tensor and the function that make a tensor of a user's class outside of the graph."""
         cls = shown_class(tensor)
         if cls is None or self._tracer.source_of(tensor) is not None:
             return None
@@ -360,7 +364,7 @@ def make_subclass(tensor: torch.Tensor, cls: type) -> torch.Tensor:
 
 
 class _Finish:
-    """What plain code calls on a result of the graph to give it the user's class."""
+    """The function that the replacement code calls on a graph result to give the result the user's class."""
 
     __slots__ = ("__name__", "cls", "grad", "how", "layout")
 
@@ -379,7 +383,7 @@ class _Finish:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What a change of metadata changes."""
+    """Return the metadata that a metadata mutation would change."""
     return tuple(tensor.size()), tensor.stride(), tensor.storage_offset(), tensor.requires_grad
 
 
@@ -388,13 +392,13 @@ def _has_function(cls: type) -> bool:
 
 
 def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
-    """All that is given to a call: methods of tensors are given their tensor."""
+    """Return all leaves of a call's arguments, including the tensor of a bound method."""
     found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
     return found
 
 
 def _is_python(func: object) -> bool:
-    """Whether ``func`` asks in Python, and for all of its arguments: reflected operators do."""
+    """Whether ``func`` passes all arguments to ``handle_torch_function``, as reflected operators do."""
     return type(func) is FunctionType and func.__code__ is _ASKING_FOR_ALL
 
 
@@ -407,7 +411,7 @@ def _is_overriding(value: object) -> bool:
 
 
 def _asks(fn: object) -> bool:
-    """Whether torch asks for overrides when ``fn`` is called."""
+    """Whether torch calls ``__torch_function__`` for a call of ``fn``."""
     if fn in _SEEN_BY_MODES or is_accessor(fn):
         return True
     return fn not in _NEVER_ASK and _name_of(fn) not in _NEVER_ASK_NAMES and _is_tensor_function(fn)
@@ -427,12 +431,12 @@ _NEVER_ASK = frozenset({torch.Tensor.as_subclass, torch_compat.make_subclass})
 
 
 def is_accessor(fn: object) -> bool:
-    """``Tensor.attr.__get__`` and relatives: how torch reports access to an attribute."""
+    """Whether ``fn`` is ``Tensor.attr.__get__`` or a relative, by which torch reports attribute access."""
     return type(fn) is MethodWrapperType and fake_classes.is_tensor_getset(fn.__self__)
 
 
 class _Probe(TorchFunctionMode):
-    """Sees what a mode of the program would see."""
+    """Sees the calls that a mode of the program would see."""
 
     def __init__(self, overrides: Overrides) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Torch-function modes of the program that are on around a compiled call: off while we trace, compile and run graphs."""
+"""Suspended modes: torch-function modes of the program that are off while tracing and running graphs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _COUNT = torch_compat.len_torch_function_stack
 
 
 def present() -> tuple[Any, ...]:
-    """The modes that are on, outermost first; none if all of them are default devices, which may stay on."""
+    """Return the modes that are on, outermost first, or no modes if all of them set a default device."""
+    # A default device mode may stay on.
     count = _COUNT()
     modes = tuple(function_mode_at(i) for i in range(count))
     return () if all(type(mode) is DeviceContext for mode in modes) else modes
 
 
 def can_be_followed(mode: object) -> bool:
-    """Whether a mode's ``__torch_function__`` is a user's Python, or that of a default device."""
+    """Whether the mode has a user's Python ``__torch_function__``, or sets a default device."""
     cls = type(mode)
     if cls is DeviceContext:
         return True
@@ -39,7 +40,10 @@ def can_be_followed(mode: object) -> bool:
 
 @contextmanager
 def set_aside() -> Iterator[tuple[Any, ...]]:
-    """Inside, modes of the program are off; gives them (also where they were off before)."""
+    """Turn the program's modes off inside the context, and return the modes.
+
+    Modes that are off already count, too.
+    """
     modes = present()
     if not modes:
         yield _ASIDE.get()
@@ -57,7 +61,8 @@ def set_aside() -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def no_modes_left() -> Iterator[None]:
-    """Take off what was put on inside and is still there: a signal's exception may come before a mode has been left."""
+    """Pop the modes that were pushed inside the context and are still on."""
+    # A signal handler may raise before a ``with`` block has popped its mode.
     before = _COUNT()
     try:
         yield
@@ -68,7 +73,7 @@ def no_modes_left() -> Iterator[None]:
 
 @contextmanager
 def put_back() -> Iterator[None]:
-    """Inside of ``set_aside``: torch's state is the program's again, for guards to look at."""
+    """Turn the program's modes on again inside ``set_aside``, so that guards see the program's state."""
     modes = _ASIDE.get()
     for mode in modes:
         _PUSH(mode)
@@ -82,13 +87,13 @@ def put_back() -> Iterator[None]:
 
 
 def mode_at(place: int) -> Any:
-    """The mode that the program has at a place of torch's stack, also while it is aside."""
+    """Return the mode at a position of the program's mode stack, even if the mode is suspended."""
     aside = _ASIDE.get()
     return aside[place] if aside else function_mode_at(place)
 
 
 def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn`` with the modes of the program off."""
+    """Return ``fn`` with the program's modes off."""
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:
@@ -99,7 +104,7 @@ def without_modes(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_classes(fn: Callable[..., Any], redefined: tuple[int, ...]) -> Callable[..., Any]:
-    """``fn`` with ``__torch_function__`` of classes off, and some arguments as plain views."""
+    """Return ``fn`` with overrides of classes off, and plain views for the arguments at ``redefined``."""
 
     @functools.wraps(fn)
     def call(*args: object) -> Any:

@@ -1,4 +1,4 @@
-"""Which tensors are wrapper subclasses, and which classes of them tracing can follow."""
+"""Classification of wrapper subclasses: which tensors are wrappers, and which wrappers a trace supports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_DISPATCH = torch_compat.disabled_torch_dispatch_impl
 
 
 def is_wrapper(value: object) -> bool:
-    """Whether a value is a tensor of a class that torch can take apart, and no fake of one tensor."""
+    """Whether a value is a traceable wrapper subclass, and not a ``FakeTensor``."""
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, FakeTensor)
@@ -26,13 +26,13 @@ def is_wrapper(value: object) -> bool:
 
 
 def asks(cls: Any) -> bool:
-    """Whether a class of wrappers has a ``__torch_function__`` of its own."""
+    """Whether a wrapper class defines its own ``__torch_function__``."""
     function = cls.__torch_function__
     return getattr(function, "__func__", function) not in (_DEFAULT, _DISABLED)
 
 
 def why_not_followed(cls: type, real: torch.Tensor) -> str | None:
-    """What about a wrapper tracing has no model of; None if it can be followed."""
+    """Return the reason why a trace does not support the wrapper, or ``None`` for a supported wrapper."""
     if cls.__module__.startswith(("torch.nested", "torch.distributed", "torch.masked", "torch.sparse")):
         return "is torch's own"
     if asks(cls) and type(raw_lookup(cls, "__torch_function__")) is not classmethod:

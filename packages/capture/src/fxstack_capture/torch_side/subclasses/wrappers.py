@@ -1,8 +1,9 @@
-"""Wrapper subclasses with ``__torch_dispatch__``: fakes of their own class over fakes, with guarded metadata.
+"""Wrapper subclasses with ``__torch_dispatch__``: fakes of the wrapper's class over inner fakes.
 
-Such a tensor is what its ``__tensor_flatten__`` says: inner tensors, by attribute, and a context. Its fake is made of
-fakes by ``__tensor_unflatten__``; operators on it run the class's own ``__torch_dispatch__`` over fakes, and are one node
-of the graph. Stages behind this one take the class apart.
+``__tensor_flatten__`` describes a wrapper: inner tensors by attribute, and a context.
+``__tensor_unflatten__`` constructs the fake of the wrapper from inner fakes. An operator on the wrapper is
+one node of the graph. On fakes the operator runs the class's own ``__torch_dispatch__``. Later stages take
+the wrapper apart.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.records import Construction
 
-# Limits: the graph ends if a wrapper from outside or an inner tensor of it is written to, if a wrapper under
-# a torch-function mode is used, if a class does not return the symbolic sizes that it was given, or if
-# __tensor_unflatten__ makes other inner tensors than it was given.
+# Limits: four cases break the graph: a write to an input wrapper or to an inner tensor of an input wrapper,
+# the use of a wrapper under a torch-function mode, a class that does not return the symbolic sizes that it
+# was given, and a ``__tensor_unflatten__`` that does not use the given inner tensors.
 
 
 class Wrappers:
@@ -45,23 +46,23 @@ class Wrappers:
         self._constructed: dict[int, Construction] = {}
         self._storages: set[int] = set()
         self.used = False
-        """Whether there are any in the trace."""
+        """Whether the trace has wrappers."""
 
     @property
     def count(self) -> int:
-        """How many the program has made."""
+        """The number of wrappers that the program has made."""
         return len(self._constructed)
 
     def asks(self, value: object) -> bool:
-        """Whether torch would call a ``__torch_function__`` of the program for a value: a wrapper that is asked."""
+        """Whether ``value`` is a wrapper whose ``__torch_function__`` torch would call."""
         return self.used and is_wrapper(value) and asks(type(value))
 
     def original_of(self, fake: torch.Tensor) -> tuple[torch.Tensor, Source] | None:
-        """The wrapper (one inside of another, too) that a fake stands for, and where it is."""
+        """Return the real wrapper (also an inner wrapper) and the source of a fake, or ``None``."""
         return self._originals.get(id(fake))
 
     def fake_of(self, real: torch.Tensor, source: Source) -> torch.Tensor:
-        """The fake of a wrapper, with guards for the tensors that it is made of; sizes are those of now."""
+        """Return the fake of a wrapper, with the present sizes, and with guards on the inner tensors."""
         if id(real) not in self._made:
             self.used = True
             made = self._fake_of(real, source)
@@ -102,7 +103,7 @@ class Wrappers:
             text = f"class {cls.__module__}.{cls.__qualname__}, which {why},"
             raise graph_break("unsupported-tensor", text)
         for name in ("__torch_function__", "__torch_dispatch__", "__tensor_unflatten__"):
-            self._tracer.trace.objects.classes.lookup(cls, name)  # guards it
+            self._tracer.trace.objects.classes.lookup(cls, name)  # records a guard
 
     def _inner(
         self, real: torch.Tensor, name: str, of: Source, outer: Sequence[int | torch.SymInt]
@@ -122,7 +123,10 @@ class Wrappers:
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
     ) -> FakeTensor:
-        """The fake of an inner tensor: one that is as large as its wrapper has the same symbolic sizes."""
+        """Return the fake of an inner tensor.
+
+        A tensor of the wrapper's size gets the wrapper's symbolic sizes.
+        """
         tracer = self._tracer
         known = fake_inputs.known(tracer, value, source)
         if known is not None:
@@ -136,12 +140,12 @@ class Wrappers:
         geometry = tracer.geometry.tensor(value, source, plan, like)
         return fake_inputs.symbolic(tracer, value, source, geometry)
 
-    # --- made in the trace -----------------------------------------------------------------------
+    # --- constructed in the trace ----------------------------------------------------------------
 
     def construct(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """``torch.Tensor._make_wrapper_subclass``."""
+        """Implement ``torch.Tensor._make_wrapper_subclass``."""
         self.used = True
         with self._tracer.unrecorded():
             construction = constructed_subclasses.made_by(fn, args, kwargs)
@@ -150,11 +154,11 @@ class Wrappers:
         return construction.made
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
-        """How the program made a wrapper in this trace; None for others."""
+        """Return the program's construction of a wrapper in this trace, or ``None`` for other tensors."""
         return self._constructed.get(id(tensor))
 
     def put_together(self, made: torch.Tensor) -> torch.fx.Node | None:
-        """A node that gives operators a wrapper that was made in the trace; None for other tensors."""
+        """Add a node that constructs a new wrapper. Return ``None`` for other tensors."""
         if id(made) not in self._constructed:
             return None
         tracer = self._tracer
@@ -168,33 +172,34 @@ class Wrappers:
         return node
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
-        """Break the graph where an attribute of a wrapper changes that an operator of the graph has seen."""
+        """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""
         if id(tensor) not in self._constructed or self._tracer.builder.is_known(tensor):
             cls = type(tensor).__qualname__
             raise graph_break("unsupported-object", f"assignment to {name} of a {cls}")
 
     def guard_entered(self) -> None:
-        """Enter inner tensors by themselves, so that it is guarded which are the same, and guard what else they are made of."""
+        """Wrap the inner tensors as inputs, and guard the other parts of the wrappers."""
+        # Inner tensors that are inputs get the guards on the identity of inputs.
         while self._inside:
             self._tracer.trace.objects.enter(*self._inside.pop())
         while self._unguarded:
             self._guard(self._unguarded.pop())
 
     def guard_made(self, args: object, kwargs: object) -> None:
-        """The same for arguments that were made in the trace, before an operator sees them."""
+        """Guard the parts of new wrappers before an operator uses the wrappers."""
         for leaf in tree_leaves((args, kwargs)):
             if id(leaf) in self._constructed and not self._tracer.builder.is_known(leaf):
                 self._guard(leaf)
 
     def _guard(self, fake: torch.Tensor) -> None:
-        """Interpret ``__tensor_flatten__``: what it reads, and all that the context holds, is guarded by value."""
+        """Interpret ``__tensor_flatten__`` for its guards, and guard the whole context by value."""
         trace = self._tracer.trace
         method = trace.objects.load_attr(fake, "__tensor_flatten__")
         _, context = trace.calls.call(method, (), {})
         _guard_all(self._tracer, context, set())
 
     def demand_followed(self, fn: Callable[..., Any], args: object, kwargs: object) -> bool:
-        """Whether torch turns results of a call into wrappers; breaks the graph where modes would see the call."""
+        """Whether torch wraps the results of the call. Break the graph if a mode would see the call."""
         if not self.used:
             return False
         found = [leaf for leaf in tree_leaves((args, kwargs)) if is_wrapper(leaf)]
@@ -205,19 +210,20 @@ class Wrappers:
         return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
 
     def demand_unshared(self, storage: int) -> None:
-        """Break the graph where a wrapper from outside, or what is inside of one, is written to."""
+        """Break the graph if the program writes to an input wrapper or to its inner tensors."""
         if storage in self._storages:
             raise graph_break("unsupported-tensor", "a wrapper subclass that is written to")
 
     def demand_writable(self, tensor: torch.Tensor) -> None:
-        """The same, and where one is that was made in the trace of tensors that may be anything."""
+        """Break the graph if the program writes to a wrapper, or to an inner tensor of an input wrapper."""
+        # The inner tensors of a new wrapper may be any tensors of the trace.
         if id(tensor) in self._constructed:
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
         self.demand_unshared(tensor.untyped_storage()._cdata)
 
 
 def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
-    """An inner tensor and where it is kept: in the instance dictionary or in a slot."""
+    """Return an inner tensor and its source: the instance dictionary or a slot."""
     if name in vars(real):
         return vars(real)[name], InstanceAttr(source, name)
     slot = raw_lookup(type(real), name)
@@ -228,7 +234,10 @@ def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, 
 
 
 def _demand_same(made: Sequence[Any], wanted: Sequence[Any], cls: type) -> None:
-    """A class says what the size of its tensors is; that it is the one seen is guarded."""
+    """Break the graph if the class returns other sizes than the given sizes.
+
+    The comparison records guards.
+    """
     if len(made) != len(wanted) or any(a != b for a, b in zip(made, wanted, strict=True)):
         text = f"a {cls.__qualname__} of symbolic size, which comes back with another size"
         raise graph_break("unsupported-tensor", text)
@@ -255,6 +264,8 @@ def _guard_all(tracer: TracerProtocol, value: object, seen: set[int]) -> None:
 
 
 def demand_wrapped(result: object) -> None:
-    """Torch would make what is a plain tensor one of the class, without what it wraps."""
+    """Break the graph if an operator returns a plain tensor."""
+    # torch would change the class of the plain tensor to the wrapper class. Such a wrapper has no inner
+    # tensors.
     if any(isinstance(value, FakeTensor) for value in tree_leaves(result)):
         raise graph_break("unsupported-tensor", "an operator of a wrapper that gives a plain tensor")

@@ -1,4 +1,4 @@
-"""Tensors that ``torch.func``'s layers have wrapped, and whether any layer is on."""
+"""Tensors that the layers of ``torch.func`` have wrapped, and whether a layer is active."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _C = torch_compat.functorch
 
 
 def is_wrapped(value: object) -> bool:
-    """Also for what is left of a wrapper when its layer has gone."""
+    """Whether a layer has wrapped the tensor. A wrapper whose layer has ended counts, too."""
     return isinstance(value, torch.Tensor) and bool(
         _C.is_functorch_wrapped_tensor(value) or _C.is_dead_tensor_wrapper(value)
     )
 
 
 def plain_below(value: torch.Tensor) -> torch.Tensor:
-    """The tensor under all wrappers."""
+    """Return the tensor below all wrappers."""
     while is_wrapped(value):
         value = _C.get_unwrapped(value)
     return value
 
 
 def are_active() -> bool:
-    """Whether any layer is on in this thread."""
+    """Whether a layer is active in this thread."""
     return bool(_C.get_dynamic_layer_stack_depth()) or torch_compat.dual_level() >= 0
