@@ -126,7 +126,8 @@ def libraries(session: nox.Session) -> None:
     """Programs of libraries that call torch.compile, unedited on fxstack, in a process each."""
     session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS, *LIBRARIES)
     install(session, *STAGES, "integration")
-    session.run("python", "-m", "pytest", "integration/tests/test_libraries.py", *session.posargs)
+    tests = "integration/tests/test_libraries.py"
+    session.run("python", "-m", "pytest", tests, *session.posargs, env={"FXSTACK_LIBRARIES": "1"})
 
 
 @nox.session(python=PYTHONS)

@@ -1,14 +1,22 @@
 """Programs of the libraries around torch, unedited, with fxstack in the place of torch's compiler.
 
-A program is skipped where its library is not installed. ``benchmarks/libraries.py`` has the table of all programs beside
+Each program takes up to a minute, so ``python -m nox -s libraries`` runs them, and the other sessions skip them. A program is
+skipped where its library is not installed. ``benchmarks/libraries.py`` has the table of all programs beside
 torch's compiler.
 """
 
 import functools
 import importlib.util
+import os
 
 import pytest
 from libraries.run import LIBRARIES, run
+
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("FXSTACK_LIBRARIES") != "1",
+    reason="python -m nox -s libraries runs the programs of libraries",
+)
 
 
 @functools.cache
