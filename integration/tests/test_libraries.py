@@ -12,7 +12,6 @@ import os
 import pytest
 from libraries.run import LIBRARIES, run
 
-
 pytestmark = pytest.mark.skipif(
     os.environ.get("FXSTACK_LIBRARIES") != "1",
     reason="python -m nox -s libraries runs the programs of libraries",
