@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from fxstack_capture import comptime, native, optimize
+from fxstack_capture import Uncompiled, comptime, native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -37,6 +37,7 @@ def calls(beside):
         thread.start()
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", Uncompiled)
         compiled = program(state, graphs)
         found = [compiled(torch.zeros(1)) for _ in range(3)]
     done.set()

@@ -139,6 +139,11 @@ class FrameCompiler:
         """The options in force: those given, with the settings of torch and the changes of ``patch_options``."""
         return with_fullgraph(with_changes(with_settings(self._options)))
 
+    @property
+    def has_warned(self) -> bool:
+        """Whether a warning has said why something runs in plain Python."""
+        return bool(self._mistakes.said)
+
     def with_backend(self, backend: Backend) -> FrameCompiler:
         """A copy of this compiler with another backend and its own entries."""
         made = FrameCompiler(backend, self._options, native.Owner(), self.observer, self.records)
@@ -464,7 +469,7 @@ class FrameCompiler:
         user = self.resumptions.user_of(code)
         if self.root is None or not is_module_call(user):
             return user
-        return getattr(type(self.root).forward, "__code__", user)
+        return getattr(getattr(type(self.root), "forward", None), "__code__", user)
 
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
         """The frame runs in plain Python, after a warning."""

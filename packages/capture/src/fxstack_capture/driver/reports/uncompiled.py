@@ -48,6 +48,9 @@ class Reported(Protocol):
     @property
     def options(self) -> CaptureOptions: ...
 
+    @property
+    def has_warned(self) -> bool: ...
+
 
 @dataclass(slots=True)
 class FirstCall:
@@ -74,7 +77,7 @@ class FirstCall:
             found.texts.clear()
             return
         optimized.trial = self.then
-        if self.compiler.tally.graphs:
+        if self.compiler.tally.graphs or self.compiler.has_warned:
             return
         reasons = found.texts or ["the call ran no function of Python that can be compiled"]
         listed = "".join(f"\n  {text}" for text in reasons)
