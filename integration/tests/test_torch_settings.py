@@ -10,14 +10,21 @@ import torch._inductor.config as inductor
 import fxstack
 from fxstack.settings import make_options
 from fxstack.torch_interop.torch_settings import FUNCTORCH, INDUCTOR, with_torch_settings
-from fxstack_interchange.torch_settings import meaning
+from fxstack_interchange.torch_settings import TABLES, meaning
 
 X = torch.randn(8, 8)
+RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 @pytest.mark.parametrize(("module", "config"), [(INDUCTOR, inductor), (FUNCTORCH, functorch)])
-def test_every_setting_has_a_row(module, config):
+def test_every_setting_has_a_row_and_every_row_a_setting(module, config):
     assert [name for name in config._config if meaning(module, name) is None] == []
+    if RELEASE < (2, 13):
+        pytest.skip("older releases lack some of the settings")
+    names, groups = set(TABLES[module]), {name for name in TABLES[module] if name.endswith("*")}
+    assert names - groups - config._config.keys() == set()
+    members = {group: [name for name in config._config if name.startswith(group[:-1])] for group in groups}
+    assert [group for group, found in members.items() if not found] == []
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
     "torch": {"compile": _by(entrances.compile)},
     "torch.compiler": {
         "reset": _by(entrances.reset),
-        "list_backends": partial(partial, entrances.list_backends),
+        "list_backends": lambda original: partial(entrances.list_backends, original),
         "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
         "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
     },

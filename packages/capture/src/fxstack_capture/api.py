@@ -66,8 +66,9 @@ def optimize(
     """Return a decorator that captures and compiles the torch operations of a function, method or module.
 
     Args:
-        backend: ``(GraphModule, example_inputs) -> callable``; ``example_inputs`` are fake tensors and
-            ``SymInt``s. The default runs the captured graph unchanged.
+        backend: ``(GraphModule, example_inputs) -> callable``. ``example_inputs`` are the tensors of the call,
+            and a ``SymInt`` for each symbolic size. A backend with the attribute ``wants_fake_inputs`` gets fake
+            tensors. The default runs the captured graph unchanged.
         fullgraph: Raise ``Unsupported`` at a graph break, or if the call would run in plain Python for any
             reason.
         dynamic: True: sizes and numbers are symbolic from the start; False: never; None: when they change.

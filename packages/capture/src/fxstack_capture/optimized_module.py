@@ -11,9 +11,11 @@ import copy
 import pickle
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 _PREFIX = "_orig_mod."
@@ -46,11 +48,13 @@ class OptimizedModule:
             return
         other = self._fxstack_again(module)
         object.__setattr__(self, "__dict__", module.__dict__)
-        for slot in _SLOTS:
+        for slot in filter(partial(hasattr, other), _SLOTS):
             object.__setattr__(self, slot, getattr(other, slot))
 
     def __getattr__(self, name: str) -> Any:
         """Return what the original's class gives, or, after an assignment of ``_orig_mod``, the other module's."""
+        if name in _SLOTS:  # not set yet
+            raise AttributeError(name)
         inherited: Any = super()
         try:
             return inherited.__getattr__(name)
@@ -80,9 +84,8 @@ class OptimizedModule:
         return self._fxstack_original
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if (
-            torch.compiler.is_dynamo_compiling()
-        ):  # torch's compiler, which torch.export uses, inlines the original
+        # Torch's compiler, which torch.export uses, inlines the original.
+        if is_dynamo_compiling():
             return self._fxstack_original(*args, **kwargs)
         return self._fxstack_call(*args, **kwargs)
 

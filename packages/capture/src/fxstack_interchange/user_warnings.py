@@ -10,10 +10,14 @@ from typing import Final
 
 import torch
 
-_PACKAGES: Final = frozenset(
+OWN_PACKAGES: Final = frozenset(
     {
-        *("fxstack", "fxstack_capture", "fxstack_functionalize", "fxstack_inductor"),
-        *("fxstack_interchange", "fxstack_partition", "torch"),
+        "fxstack",
+        "fxstack_capture",
+        "fxstack_functionalize",
+        "fxstack_inductor",
+        "fxstack_interchange",
+        "fxstack_partition",
     }
 )
 _TORCH: Final = str(Path(torch.__file__).parent)
@@ -38,4 +42,4 @@ def user_frame() -> FrameType:
 def _is_inside(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__")
     package = name.partition(".")[0] if isinstance(name, str) else ""
-    return package in _PACKAGES or frame.f_code.co_filename.startswith(_TORCH)
+    return package in OWN_PACKAGES or frame.f_code.co_filename.startswith(_TORCH)

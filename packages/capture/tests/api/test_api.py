@@ -503,3 +503,15 @@ def test_functions_that_libraries_make_are_compiled(fn):
     for _ in range(2):
         torch.testing.assert_close(optimised(X), fn(X))
     assert len(backend.graphs) == 1
+
+
+def test_a_compiled_module_takes_another_original():
+    inner = torch.nn.Linear(3, 3)
+    compiled = fx.optimize(fullgraph=True)(torch.nn.Sequential(inner))
+    x = torch.ones(2, 3)
+    compiled(x)
+    compiled._orig_mod = inner
+    assert torch.equal(compiled(x), inner(x))
+    assert compiled.in_features == 3
+    assert list(compiled.state_dict()) == ["weight", "bias"]
+    assert list(inner.children()) == []

@@ -137,6 +137,23 @@ def test_suppressed_errors_are_warned_of():
         fx.optimize(refusing)(lambda x: x * 3)(X)
 
 
+def test_a_method_of_another_object_keeps_its_rule(caplog):
+    other = logging.getLogger("fxstack.other")
+
+    def fn(x):
+        if LOG.isEnabledFor(logging.INFO):
+            x = x + 1
+        return x * 2 if other.isEnabledFor(logging.CRITICAL) else x
+
+    settings = {"ignore_logging_functions": {LOG.isEnabledFor}}
+    caplog.set_level(logging.DEBUG)
+    found = []
+    compiled = fx.optimize(lambda graph, _: (found.append(graph), graph.forward)[1])(fn)
+    with dynamo.patch(**settings):
+        torch.testing.assert_close(compiled(X), X * 2)
+    assert len(found) == 1
+
+
 def test_an_option_precedes_the_setting():
     options = CaptureOptions(recompile_limit=2, specialize_int=True)
     assert graphs(lambda x, n: x * n, *NUMBERS, settings={"recompile_limit": 1}, options=options) == 2

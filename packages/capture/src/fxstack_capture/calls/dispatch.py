@@ -19,7 +19,7 @@ from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
 from fxstack_capture.calls.marks.marked import call_marked, is_marked, substitute_by_torch
-from fxstack_capture.calls.marks.optional import rules_of_options
+from fxstack_capture.calls.marks.optional import with_options
 from fxstack_capture.calls.marks.registered import registered
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
@@ -50,7 +50,8 @@ class CallDispatcher:
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
-        self.rules = {**rules.by_id(), **launch_rules(), **registered(), **rules_of_options(trace.options)}
+        known = {**rules.by_id(), **launch_rules(), **registered()}
+        self.rules = with_options(known, trace.options)
         self.forwards = rules.forwards_by_id()
         self.codes = rules.codes_by_id()
         self.guarded: set[int] = set()

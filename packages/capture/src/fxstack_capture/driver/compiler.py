@@ -108,7 +108,7 @@ class FrameCompiler:
         With None, the compiler keeps no traced object alive.
         """
         self.backend = backend
-        self._options = with_environment(options)
+        self._options = with_fullgraph(with_environment(options))
         self.owner = owner
         self.observer = observer
         self.root: Any = None

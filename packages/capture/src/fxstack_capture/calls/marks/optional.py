@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any
 
@@ -16,17 +16,17 @@ from fxstack_capture.trace.state import Trace
 # between the call and the end of the frame is seen changed, as under torch.compile.
 
 
-def rules_of_options(options: CaptureOptions) -> dict[int, Rule]:
-    """Return the rules for ``reorderable_functions`` and ``ignored_functions``, by the id of the callable."""
-    return {
-        **_by_id(options.reorderable_functions, _reordered),
-        **_by_id(options.ignored_functions, lambda _fn: _ignored),
-    }
+def with_options(rules: Mapping[int, Rule], options: CaptureOptions) -> dict[int, Rule]:
+    """Return ``rules``, by the id of the callable, with those of ``reorderable_functions`` and ``ignored_functions``."""
+    reordered = _added(rules, options.reorderable_functions, _reordered)
+    return _added(reordered, options.ignored_functions, lambda _fn: _ignored)
 
 
-def _by_id(functions: Iterable[Any], rule_of: Callable[[Any], Rule]) -> dict[int, Rule]:
-    """A method of one object has the rule if it is called for this object."""
-    found: dict[int, Rule] = {}
+def _added(
+    rules: Mapping[int, Rule], functions: Iterable[Any], rule_of: Callable[[Any], Rule]
+) -> dict[int, Rule]:
+    """A method of one object has the new rule if it is called for this object, and the old one otherwise."""
+    found = dict(rules)
     for fn in functions:
         rule = rule_of(fn)
         if type(fn) is MethodType:

@@ -163,6 +163,7 @@ _DEFAULTS: Final = CaptureOptions()
 
 def with_fullgraph(options: CaptureOptions) -> CaptureOptions:
     """Return ``options``; one whole graph takes numbers and sizes that depend on data, as torch's does."""
-    if not options.fullgraph:
+    takes_data = options.capture_scalar_outputs and options.capture_dynamic_output_shape_ops
+    if takes_data or not options.fullgraph:
         return options
     return dataclasses.replace(options, capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)

@@ -24,6 +24,7 @@ from fxstack_capture.torch_compat import get_dispatch_mode_pre_dispatch as _get_
 from fxstack_capture.torch_side.subclasses import suspended_modes
 from fxstack_capture.torch_side.subclasses.suspended_modes import can_be_followed
 from fxstack_capture.torch_side.subclasses.wrapping import are_active
+from fxstack_interchange.user_warnings import OWN_PACKAGES
 
 _OWN = str(Path(__file__).parents[2]) + "/"
 
@@ -43,18 +44,6 @@ _AUDITING = _directory_of("filelock")
 # Parts of torch that are programs over tensors, written like a user's program.
 _TORCH_PROGRAMS = tuple(_TORCH + part for part in ("nn/", "optim/", "distributions/", "ao/", "functional.py"))
 _NEVER = tuple(_TORCH + part for part in ("nn/parallel/", "nn/utils/"))
-
-# The layers below capture. A lazily compiled backward runs them in the middle of the user's program.
-_OWN_PACKAGES = frozenset(
-    {
-        "fxstack",
-        "fxstack_capture",
-        "fxstack_functionalize",
-        "fxstack_inductor",
-        "fxstack_interchange",
-        "fxstack_partition",
-    }
-)
 
 # Code without a file that no program has written. Code from a prompt, a notebook or ``exec`` (``<stdin>``)
 # belongs to the program.
@@ -89,9 +78,12 @@ def is_foreign(code: CodeType) -> bool:
 
 
 def is_own(function: FunctionType) -> bool:
-    """Whether the compiler's own packages define this function."""
+    """Whether the compiler's own packages define this function.
+
+    A lazily compiled backward runs the packages below capture in the middle of the user's program.
+    """
     name = function.__globals__.get("__name__")
-    return type(name) is str and name.partition(".")[0] in _OWN_PACKAGES
+    return type(name) is str and name.partition(".")[0] in OWN_PACKAGES
 
 
 _IS_OFF = torch_compat.dispatch_tls_is_dispatch_key_excluded
