@@ -25,15 +25,15 @@ from fxstack_functionalize.tracing.engine import version_of
 
 
 class Held:
-    """The saved tensors of one call."""
+    """The saved tensors of one call. ``watched``: for some places the tensor whose version shows changes."""
 
-    __slots__ = ("done", "tensors", "watched")
+    __slots__ = ("done", "tensors", "versions", "watched")
 
-    def __init__(self, tensors: list[Any], watched: list[Any]) -> None:
-        """``watched``: for each saved tensor the tensor whose version shows changes, or None."""
-        self.tensors: list[Any] = tensors
-        self.watched = [None if seen is None else (seen, version_of(seen)) for seen in watched]
-        self.done: set[int] = set()
+    def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
+        self.tensors = tensors
+        self.watched = watched
+        self.versions = {place: version_of(tensor) for place, tensor in watched.items()}
+        self.done: frozenset[int] = frozenset()
         """The atoms (see ``Runs.atoms``) that have run."""
 
 
@@ -43,10 +43,13 @@ class Holding:
     def __init__(self, info: GraphInfo, plan: TrainingPlan) -> None:
         self._positions = info.differentiable
         self._atoms = {
-            position: {number for number, group in enumerate(info.sequential) if position in group}
+            position: frozenset(number for number, group in enumerate(info.sequential) if position in group)
             for position in info.differentiable
         }
         self._needs = plan.needs
+        # A program asks for few sets of results, in every call the same.
+        self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
+        self._unused_after: dict[frozenset[int], tuple[int, ...]] = {}
 
     def take(self, held: Held, missing: tuple[bool, ...], wanted: Collection[int] | None) -> list[Any]:
         """Start a backward. Return the saved tensors that its arguments ``wanted`` are, and None for others.
@@ -56,49 +59,57 @@ class Holding:
         Raises:
             RuntimeError: if an earlier backward freed one of them, or one was changed in place.
         """
-        present = [p for p, gone in zip(self._positions, missing, strict=True) if not gone]
-        atoms = set[int]().union(*(self._atoms[position] for position in present))
+        atoms = self._atoms_without.get(missing)
+        if atoms is None:
+            atoms = self._atoms_without[missing] = self._atoms_of(missing)
         if not atoms.isdisjoint(held.done):
             raise RuntimeError(SAVED_ARE_FREED)
-        count = len(held.tensors)
+        tensors, watched, versions = held.tensors, held.watched, held.versions
+        count = len(tensors)
         taken: list[Any] = [None] * count
-        for number in range(count) if wanted is None else wanted:
-            if number < count:
-                taken[number] = _unchanged(held, number)
+        for place in range(count) if wanted is None else wanted:
+            if place < count:
+                if tensors[place] is None:
+                    raise RuntimeError(SAVED_ARE_FREED)
+                seen = watched.get(place)
+                if seen is not None and version_of(seen) != versions[place]:
+                    raise RuntimeError(saved_changed(seen, versions[place]))
+                taken[place] = tensors[place]
         if not KEEPS_GRAPH():
             held.done |= atoms
             self._free(held)
         return taken
 
+    def _atoms_of(self, missing: tuple[bool, ...]) -> frozenset[int]:
+        present = (p for p, gone in zip(self._positions, missing, strict=True) if not gone)
+        return frozenset[int]().union(*(self._atoms[position] for position in present))
+
     def _free(self, held: Held) -> None:
-        alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
-        for number, positions in enumerate(self._needs):
-            if alive.isdisjoint(positions):
-                held.tensors[number] = held.watched[number] = None
-
-
-def _unchanged(held: Held, number: int) -> torch.Tensor:
-    tensor: torch.Tensor | None = held.tensors[number]
-    if tensor is None:
-        raise RuntimeError(SAVED_ARE_FREED)
-    watched = held.watched[number]
-    if watched is not None and version_of(watched[0]) != watched[1]:
-        raise RuntimeError(saved_changed(*watched))
-    return tensor
+        places = self._unused_after.get(held.done)
+        if places is None:
+            alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
+            unused = (n for n, positions in enumerate(self._needs) if alive.isdisjoint(positions))
+            places = self._unused_after[held.done] = tuple(unused)
+        for place in places:
+            held.tensors[place] = None
+            held.watched.pop(place, None)
 
 
 def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:
-    """Add the statement that keeps saved tensors.
+    """Add the statements that keep saved tensors.
 
     Results are detached: with history a result would keep itself alive. Inputs are kept as they are: the
     graph may run again on them.
     """
-    tensors = ", ".join(_kept(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
-    watched = ", ".join(
-        str(_kept(saved.guard or saved.expression) if saved.guard or saved.by_autograd else None)
-        for saved in plan
-    )
-    source.add(f"ctx.held = Held([{tensors}], [{watched}])", Held=Held)
+    tensors = (_kept(saved.expression) if saved.by_autograd else saved.expression for saved in plan)
+    source.add(f"held = [{', '.join(tensors)}]")
+    watched = []
+    for place, saved in enumerate(plan):
+        if saved.guard:
+            watched.append(f"{place}: {_kept(saved.guard)}")
+        elif saved.by_autograd:  # what is kept shares its version
+            watched.append(f"{place}: held[{place}]")
+    source.add(f"ctx.held = Held(held, {{{', '.join(watched)}}})", Held=Held)
 
 
 def _kept(expression: str) -> str:
