@@ -18,7 +18,6 @@ from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, KeptTensor
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.tracing.engine import version_of
 
 # Limits: eager raises for each changed saved tensor. A compiled graph raises only for tensors that its
 # backward reads. Version numbers in the message are those of the compiled code.
@@ -31,8 +30,10 @@ class Held:
 
     def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
         self.tensors = tensors
+        if any(map(torch.is_inference, watched.values())):  # they have no version
+            watched = {place: tensor for place, tensor in watched.items() if not tensor.is_inference()}
         self.watched = watched
-        self.versions = {place: version_of(tensor) for place, tensor in watched.items()}
+        self.versions = {place: tensor._version for place, tensor in watched.items()}
         self.done: frozenset[int] = frozenset()
         """The atoms (see ``Runs.atoms``) that have run."""
 
@@ -72,7 +73,7 @@ class Holding:
                 if tensors[place] is None:
                     raise RuntimeError(SAVED_ARE_FREED)
                 seen = watched.get(place)
-                if seen is not None and version_of(seen) != versions[place]:
+                if seen is not None and seen._version != versions[place]:
                     raise RuntimeError(saved_changed(seen, versions[place]))
                 taken[place] = tensors[place]
         if not KEEPS_GRAPH():
