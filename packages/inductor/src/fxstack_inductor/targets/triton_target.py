@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule
@@ -17,7 +17,6 @@ from fxstack_inductor.codegen.host.triton_host import device_program, interprete
 from fxstack_inductor.codegen.triton.module import TritonSource, triton_source
 from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 from fxstack_inductor.cost.devices import Gpu, gpu_of
-from fxstack_inductor.cost.model import Cost
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.graph import lower_graph
@@ -30,6 +29,9 @@ from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.split import split_reductions
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
+
+if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
+    from fxstack_inductor.cost.model import Cost
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
@@ -27,6 +26,9 @@ from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 from fxstack_partition.optional import networkx
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import Decision, Policy, Rule, Verdict
+
+if TYPE_CHECKING:  # its import takes 80 ms, see optional.py
+    import networkx as nx
 
 # Limits: time is an estimate from rough device figures, unless PartitionOptions.seconds supplies
 # measurements. Recomputation is bounded by rules, not weighed.

@@ -5,14 +5,16 @@ They need matplotlib: ``pip install fxstack-partition[plots]``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 from torch.fx import Node
 
 from fxstack_interchange import OutputKind, Partition
 from fxstack_partition.optional import matplotlib_figure, networkx
 from fxstack_partition.report.compare import Comparison, Row
+
+if TYPE_CHECKING:  # its import takes 80 ms, see optional.py
+    import networkx as nx
 
 _MB = 1e6
 
