@@ -3,7 +3,16 @@
 import subprocess
 import sys
 
-SLOW = ("networkx", "triton", "matplotlib", "jinja2", "scipy", "torch._dynamo", "torch._inductor", "torch.utils.flop_counter")
+SLOW = (
+    "networkx",
+    "triton",
+    "matplotlib",
+    "jinja2",
+    "scipy",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.utils.flop_counter",
+)
 
 
 def test_slow_packages_are_imported_where_they_are_used():
