@@ -176,11 +176,11 @@ class FrameCompiler:
         if self.options.disable:
             return native.RUN
         if builtins_in_use.are_replaced():
-            return self._forbidden(code, _REPLACED)
+            return self._forbidden(code, code, _REPLACED)
         if is_traced_by_others():
             return native.RUN
         if self._replaced.are_there():
-            return self._forbidden(code, _REPLACED)
+            return self._forbidden(code, self._named(code), _REPLACED)
         replaced = builtins_in_use.replaced_in_libraries()
         if replaced is not None and not self.options.fullgraph:
             builtins_in_use.say_once(replaced)
@@ -244,15 +244,18 @@ class FrameCompiler:
                 native.install(code, made)
             return made
 
-    def _forbidden(self, code: CodeType, why: str) -> Any:
+    def _forbidden(self, code: CodeType, named: CodeType, why: str) -> Any:
         """Run the frame in plain Python. Under ``fullgraph``, raise if it is the first frame of a call.
+
+        ``named`` is the function that messages name. This method calls no builtin otherwise: the program may
+        have replaced it.
 
         Torch's exporter also replaces functions such as ``max``. The exporter traces the operators of a plain
         call, so there this method does not raise.
         """
         if code is self.first and self.options.fullgraph and not is_traced_by_others():
-            raise plain(f"{self._named(code).co_qualname}, {why},")
-        self.reasons.add(self._named(code), why)
+            raise plain(f"{named.co_qualname}, {why},")
+        self.reasons.add(named, why)
         return native.RUN
 
     def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str) -> Any:
@@ -368,7 +371,7 @@ class FrameCompiler:
             failure = first_failure(tree, frame.function, frame.arguments)
         if failure is not None and (is_demand_of_unbacked(failure.guard) or state.may_have_changed()):
             self._record(code, Verdict.PLAIN, why=failure.message)
-            return self._forbidden(code, failure.message)
+            return self._forbidden(code, self._named(code), failure.message)
         if failure is not None:
             return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
         graph = None

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.policy import is_traced_by_others
 from fxstack_capture.driver.reports.records import Tally
 from fxstack_capture.options import CaptureOptions
@@ -31,9 +32,11 @@ class Reasons:
     """Whether a later call is to be compiled."""
 
     def add(self, code: CodeType, why: str) -> None:
+        """Keep a reason. This method calls no builtin, because the program may have replaced it."""
         text = f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}): {why}"
-        if len(self.texts) < _MOST and text not in self.texts:
+        if text not in self.texts:
             self.texts.append(text)
+            del self.texts[_MOST:]
 
 
 class Reported(Protocol):
@@ -71,6 +74,8 @@ class FirstCall:
 
     def end(self, optimized: Any, _plain: bool, _nanoseconds: int, _result: object) -> None:
         """Report a call that made no graph, and watch no more calls."""
+        if builtins_in_use.are_replaced():  # the report would call what the program has put there
+            return
         found = self.compiler.reasons
         if found.postponed:
             found.postponed = False
