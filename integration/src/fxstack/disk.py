@@ -22,7 +22,7 @@ import fxstack_inductor
 import fxstack_interchange
 import fxstack_partition
 from fxstack import torch_compat
-from fxstack.log import CompileLog
+from fxstack.log import LISTENERS, CompileLog
 from fxstack.refusals import repeatable
 from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
@@ -59,7 +59,10 @@ class ProgramStore:
     """Gets for each graph from disk whether it may run twice."""
 
     def read(self, key: str) -> Any:
-        return self.cache.read(key)
+        document = self.cache.read(key)
+        for listener in LISTENERS:
+            listener.on_stored(found=document is not None)
+        return document
 
     def write(self, key: str, document: object) -> None:
         self.cache.write(key, document)

@@ -7,12 +7,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fxstack.safe import Choice
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
+from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_inductor import Failure
 from fxstack_interchange import StageGraph
+
+
+class Listener(Protocol):
+    """Gets the events of every compilation in the process."""
+
+    def on_frame(self, record: FrameRecord) -> None:
+        """Capture has looked at a frame."""
+
+    def on_break(self, record: BreakRecord) -> None:
+        """A graph break ended a graph."""
+
+    def on_backend(self) -> None:
+        """A backend of fxstack got a captured graph."""
+
+    def on_stored(self, *, found: bool) -> None:
+        """A program was looked up on disk."""
+
+
+LISTENERS: list[Listener] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,8 @@ class CompileLog:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def next_graph(self) -> int:
+        for listener in LISTENERS:
+            listener.on_backend()
         with self._lock:
             self._count += 1
             return self._count - 1
@@ -105,7 +128,14 @@ class CompileLog:
         with self._lock:
             self.choices.append(choice)
 
+    def on_frame(self, record: FrameRecord) -> None:
+        """Tell the listeners. The log keeps no frames: they hold the graphs and the code."""
+        for listener in LISTENERS:
+            listener.on_frame(record)
+
     def on_break(self, record: BreakRecord) -> None:
+        for listener in LISTENERS:
+            listener.on_break(record)
         with self._lock:
             self.breaks.append(record)
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
+from fxstack.log import LISTENERS
+from fxstack.torch_interop.counters import TorchCounters
 from fxstack_startup import AfterImport, Change
 
 _MISSING: Final = object()
@@ -77,6 +79,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""
 
 _INSTALLED: list[_Installation] = []
+_COUNTERS = TorchCounters()
 
 
 def install() -> None:
@@ -88,12 +91,14 @@ def install() -> None:
         made = _Installation()
         made.start()
         _INSTALLED.append(made)
+        LISTENERS.append(_COUNTERS)
 
 
 def uninstall() -> None:
     """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
     if _INSTALLED:
         _INSTALLED.pop().undo()
+        LISTENERS.remove(_COUNTERS)
 
 
 def is_installed() -> bool:

@@ -89,6 +89,7 @@ _TRACING: Final = threading.RLock()
 # graph breaks, before the function stays in plain Python.
 _PATIENCE = 2
 
+_REGION = "Torch-Compiled Region: "  # tools that read torch's profiles look for these words
 _REPLACED = "while the program replaces functions that a compiler needs"
 
 
@@ -375,9 +376,8 @@ class FrameCompiler:
         if failure is not None:
             return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
         graph = None
+        where = self._place(code)
         if draft is not None and draft.captured is not None:
-            named = self._named(code)
-            where = f"{named.co_qualname} ({named.co_filename}:{named.co_firstlineno})"
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
@@ -405,11 +405,13 @@ class FrameCompiler:
             return told.entered(native.Entry(self.owner, tree, emitted.code))
         emitted = draft.complete(graph)
         self._note(code, written, emitted, again)
+        state.entries += 1
+        entry = native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
         if has_tensors(draft):
             self.tally.graphs += 1
             self.states.of(self.resumptions.user_of(code)).computes = True
-        state.entries += 1
-        return native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
+            entry.region = _REGION + where
+        return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
         """Whether the function of a resume function has graphs in other calls.
@@ -474,6 +476,11 @@ class FrameCompiler:
             return user
         return getattr(getattr(type(self.root), "forward", None), "__code__", user)
 
+    def _place(self, code: CodeType) -> str:
+        """The name that messages and profiles use for a frame, with its file and line."""
+        named = self._named(code)
+        return f"{named.co_qualname} ({named.co_filename}:{named.co_firstlineno})"
+
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
         """The frame runs in plain Python, after a warning."""
         self._mistakes.warn_of_suppressed(self._named(code), error)
@@ -483,7 +490,12 @@ class FrameCompiler:
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
         if verdict is Verdict.PLAIN:
             self.reasons.add(self._named(of), why)
-        if self.records is None:
+        told = getattr(self.observer, "on_frame", None)  # the method is optional
+        if self.records is None and told is None:
             return
         name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
-        self.records.append(FrameRecord(name, file, line, verdict, why, **facts))
+        record = FrameRecord(name, file, line, verdict, why, **facts)
+        if self.records is not None:
+            self.records.append(record)
+        if told is not None:
+            told(record)

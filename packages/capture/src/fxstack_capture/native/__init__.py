@@ -46,6 +46,7 @@ An exception of the callback becomes an exception of the frame.
                               # .owner .tree .code .installed .hits (settable)
     install(code, entry)      # code: the original code object; tree None: no guards
     remove(code, entry)
+    Entry.region                     # None, or a str: the name of its runs in a profile of torch.profiler
     entries(code, owner=None) -> list[Entry]   # in the order in which the hook tries them
     skip(code, owner=None)                     # like the answer SKIP; owner None: for all owners
     is_skipped(code, owner=None) -> bool

@@ -230,6 +230,7 @@ static void entry_dealloc(Entry *e) {
     Py_XDECREF((PyObject *)e->tree);
     Py_XDECREF((PyObject *)e->code);
     Py_XDECREF((PyObject *)e->flat);
+    Py_XDECREF(e->region);
     Py_TYPE(e)->tp_free(e);
 }
 
@@ -257,6 +258,7 @@ static PyGetSetDef entry_getset[] = {
 static PyMemberDef entry_members[] = {
     {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the replacement code"},
     {"hits", T_PYSSIZET, offsetof(Entry, hits), 0, "how often it ran"},
+    {"region", T_OBJECT, offsetof(Entry, region), 0, "the name of its runs in profiles, or None"},
     {NULL, 0, 0, 0, NULL},
 };
 PyTypeObject Entry_Type = {

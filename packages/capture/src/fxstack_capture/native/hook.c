@@ -7,6 +7,7 @@
  * Limits: while a compiled call is active in any thread, CPython does not inline calls, so a caller keeps
  * arguments alive during a call. sys.settrace and sys.setprofile do not see inlined frames. */
 #include "native.h"
+#include "tree.h"
 #include <pthread.h>
 
 static __thread Scope thread_scope;
@@ -127,6 +128,13 @@ static PyObject *go_on(PyObject *result) {
     return result;
 }
 
+/* Torch's profiler shows the run of an entry as a region. */
+static COLD void *begin_region(Entry *e) {
+    if (e->region == NULL || !PyUnicode_Check(e->region)) return NULL;
+    const char *name = PyUnicode_AsUTF8(e->region);
+    return name != NULL ? tensors->begin_region(name) : (PyErr_Clear(), NULL);
+}
+
 static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs) {
     if (e->takes_inputs) f->localsplus[code_argument_slots(e->code)] = slot_taking(inputs);
     return chained(ts, f, 0);
@@ -135,8 +143,11 @@ static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entr
 /* `inputs`: the tuple that accepts() collected. run_entry steals the reference. */
 static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs, int continued) {
     e->hits++;
+    int is_profiled = tensors->is_profiled != NULL && unlikely(tensors->is_profiled());
+    void *region = is_profiled ? begin_region(e) : NULL;
     int fits = likely(frame_swap_code(ts, f, e->code));
     PyObject *result = fits ? run_swapped(ts, f, e, inputs) : run_shadow(ts, f, e, inputs);
+    if (unlikely(region != NULL)) tensors->end_region(region);
     if (likely(continued || !goes_on(result))) return result;
     frame_let_go(f);
     return go_on(result);

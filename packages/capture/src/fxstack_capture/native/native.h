@@ -45,6 +45,7 @@ struct Entry {
     /* The first local variable after the arguments receives the values that the tree collects. */
     int takes_inputs;
     Py_ssize_t hits;
+    PyObject *region; /* NULL, or the str that names a run of the entry in torch's profiler */
 };
 
 /* The entries of one owner for one code object. Owner and code object both link to the group. When either

@@ -9,7 +9,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-#define TENSOR_API_VERSION 2
+#define TENSOR_API_VERSION 3
 #define TENSOR_API_CAPSULE "fxstack_capture.tensor_api"
 #define ANY_NUMBER INT64_MIN /* A size, stride or offset that the guard does not check. */
 
@@ -47,5 +47,10 @@ typedef struct {
     int (*memory)(PyObject *tensor, uintptr_t *begin, uintptr_t *end);
     /* NULL: the check calls the Python getters. */
     void (*state)(TorchNumbers *out);
+    /* A region of torch's profiler. begin_region returns NULL if nothing observes this thread; end_region takes
+     * what begin_region returned. NULL: the profiler does not see compiled code. */
+    int (*is_profiled)(void);
+    void *(*begin_region)(const char *name);
+    void (*end_region)(void *region);
 } TensorApi;
 #endif

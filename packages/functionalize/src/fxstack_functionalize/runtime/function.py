@@ -82,16 +82,16 @@ def make_function(
     later = info.components[1:] if parted else ()
     case = _Case(shell, plan, saving, saved, replay, linked, holding, later)
 
-    class Compiled(torch.autograd.Function):
+    class CompiledFunction(torch.autograd.Function):
         pass
 
-    Compiled.forward = staticmethod(_forward(case, forward))
+    CompiledFunction.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
-    Compiled.backward = staticmethod(differentiate)
+    CompiledFunction.backward = staticmethod(differentiate)
     if linked is not None:
-        watch_hooks(Compiled)
+        watch_hooks(CompiledFunction)
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
-    apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
+    apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parted:
         apply = in_components(apply, info, differentiate, replay)
     return _cutting(apply, info.cut) if info.cut else apply

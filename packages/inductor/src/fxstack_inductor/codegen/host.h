@@ -40,6 +40,9 @@ typedef struct fx_object {
   X(fx_object*, PyErr_Format, (fx_object*, const char*, ...))                                       \
   X(fx_object*, wrap_tensor, (const void*))                                                         \
   X(const char*, torch_exception_get_what_without_backtrace, (void))                                \
+  X(int8_t, has_callbacks, (void))                                                                  \
+  X(int32_t, aoti_record_function_start, (const char*, void*, void* const*, uint64_t, void**))      \
+  X(int32_t, aoti_record_function_end, (void*))                                                     \
   X(int32_t, torch_get_num_threads, (uint32_t*))                                                    \
   X(int32_t, aoti_torch_get_data_ptr, (void*, void**))                                              \
   X(int32_t, aoti_torch_get_dtype, (void*, int32_t*))                                               \
@@ -226,6 +229,17 @@ static void fx_explain(void) {
   if (fx.torch_exception_get_what_without_backtrace) why = fx.torch_exception_get_what_without_backtrace();
   fx.PyErr_Format(fx.runtime_error, "%s",
                   why ? why : "a compiled graph could not allocate or describe a tensor; torch printed the reason");
+}
+
+/* Whether torch's profiler, or another observer of torch, is on in this thread. */
+static int fx_profiled(void) {
+  return fx.has_callbacks && fx.aoti_record_function_start && fx.aoti_record_function_end && fx.has_callbacks();
+}
+
+/* The entry of a kernel in a profile. */
+static void* fx_begin(const char* kernel) {
+  void* entry = 0;
+  return fx.aoti_record_function_start(kernel, 0, 0, 0, &entry) ? 0 : entry;
 }
 
 static int fx_count(int64_t got, int64_t wanted) {

@@ -14,6 +14,7 @@ float32; stores round.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -149,6 +150,12 @@ class Kernel:
     """Whether the launcher ensures that index arithmetic fits into 32 bits (``codegen/index_width``)."""
     attention: Attention | None = None
     """The roles of the values, if the kernel is an attention and not a plain nest of loops."""
+
+    @cached_property
+    def title(self) -> str:
+        """A name for profiles: the computed operators, and the kernel's number in its graph."""
+        operators = dict.fromkeys(re.sub(r"(_\d+)+$", "", origin) for origin in self.origins)
+        return f"fused_{'_'.join(operators)[:80]}{self.name.removeprefix('kernel')}"
 
     @cached_property
     def written(self) -> frozenset[str]:

@@ -65,7 +65,8 @@ class Tally:
 class Observer(Protocol):
     """Gets events of compilation.
 
-    An observer may also have a method ``on_recompile(record: Recompilation)``.
+    An observer may also have the methods ``on_recompile(record: Recompilation)`` and
+    ``on_frame(record: FrameRecord)``.
     """
 
     def on_trace(self, seconds: float) -> None:

@@ -250,7 +250,7 @@ class NativePrinter(CText):
         values = [self.address(buffer) for buffer in record.buffers]
         error = ["&error"] if kernel.checked else []
         arguments = ", ".join([*values, *kernel.sizes, *error, "threads"])
-        self.line(f"{self.functions[kernel.name]}({arguments});")
+        self.profiled(kernel.title, f"{self.functions[kernel.name]}({arguments});")
 
     def allocate(self, record: records.Allocate) -> None:
         place = self.new("t")
@@ -279,9 +279,8 @@ class NativePrinter(CText):
         places = {position: self.new("t") for position in shim.tensors}
         texts += [f"&{places[k]}" if k in places else "(int64_t[]){0}" for k in range(shim.returns)]
         made = f"fx.{shim.function}({', '.join(texts)})"
-        self.call_again(
-            made, shim.again.format(self.python.constant(shim.target)), flat, stop=shim.returns > 0
-        )
+        again = shim.again.format(self.python.constant(shim.target))
+        self.call_again(made, shim.target._schema.name, again, flat, stop=shim.returns > 0)
         self.calls_back |= shim.returns > 0
         for result in record.results if shim.returns else ():
             place = places.pop(result.position)

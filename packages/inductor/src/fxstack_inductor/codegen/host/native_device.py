@@ -76,7 +76,8 @@ class DevicePrinter(NativePrinter):
         position = list(self.python.launched).index(function.name)
         grid = c_index(function.kernel.tiling.grid)
         listed = f"(int64_t[]){{{', '.join(values) or '0'}}}"
-        self.line(f"fx_launch(k[{position}], stream, {grid}, {listed}, &error);")
+        launch = f"fx_launch(k[{position}], stream, {grid}, {listed}, &error);"
+        self.profiled(record.kernel.title, launch)
         for name in record.updated:
             text = "(x, copy):\n    x.copy_(copy)\n"
             place = self.unaligned[name]

@@ -21,7 +21,8 @@ static FX_PLAINLY fx_object* fxstack_call(fx_object* self, fx_object* const* arg
   void* t[{tensors}] = {{0}};
   fx_object* result = 0;
   void* thread = 0;
-  int32_t error = 0;
+  int32_t error = 0, failed = 0;
+  const int profiled = fx_profiled();
 {body}
   goto done;
 fail:
@@ -103,6 +104,12 @@ class CText:
     def line(self, text: str) -> None:
         self.lines.append(f"  {text}")
 
+    def profiled(self, name: str, statement: str) -> None:
+        """Write ``statement``. While torch's profiler is on, it is an entry ``name`` of the profile."""
+        self.line(f'{{ void* entry = profiled ? fx_begin("{name}") : 0;')
+        self.line(statement)
+        self.line("if (entry) fx.aoti_record_function_end(entry); }")
+
     def check(self, failed: str) -> None:
         self.line(f"if ({failed}) goto fail;")
 
@@ -171,11 +178,15 @@ class CText:
         arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
         self.check(f"fx_call({self.bound(name)}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
 
-    def call_again(self, call: str, text: str, handles: Sequence[str], *, stop: bool = False) -> None:
-        """Write ``call``; if it fails, call the Python function ``text``, and with ``stop`` fail even then."""
+    def call_again(self, call: str, name: str, text: str, handles: Sequence[str], *, stop: bool = False) -> None:
+        """Write ``call`` of operator ``name``.
+
+        If it fails, call the Python function ``text``, and with ``stop`` fail even then.
+        """
+        self.profiled(name, f"failed = {call};")
         position = self.position(self.callback(text))
         tensors = f"(void*[]){{{', '.join(handles)}}}, {len(handles)}"
-        self.check(f"{call} && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")
+        self.check(f"failed && (fx_again(&thread, self, {position}, {tensors}) || {int(stop)})")
 
     def by_python(self, text: str, handle: str, symbols: Sequence[str], place: str) -> str:
         """Return the call of the Python function ``text`` on a tensor (if ``handle`` is not 0) and numbers."""
