@@ -97,9 +97,11 @@ class FrameTracing:
                 stop_at = stop_at[:-1]  # run the caller's call in plain Python instead
                 continue
             if not at or found is None or (stop_at is not None and at >= stop_at):
-                if is_error and found is not None:
+                if found is None:
+                    break
+                if is_error:
                     raise Unsupported(found)
-                raise graph_break("tracing-error", f"the frame cannot be stopped ({found})")
+                raise GraphBreak(found.reason, found.detail, found.stack)
             stop_at, record = at, found
             self.report(record, is_error=is_error)
         raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
