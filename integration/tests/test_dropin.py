@@ -126,6 +126,22 @@ def test_entrances_of_torchs_compiler():
 
 
 @pytest.mark.usefixtures("installed")
+def test_run_compiles_nothing_more(installed):
+    compiled = torch.compile(Net(), backend="eager")
+    compiled(X)
+    running = torch._dynamo.run(compiled)
+    assert running(X[0]).shape == (4,)
+    with torch._dynamo.run():
+        compiled(X[0])
+    assert log_of(compiled).graph_count == 1
+
+
+def test_guard_collectives_say_that_they_do_nothing(installed):
+    with pytest.warns(UserWarning, match="each process decides for itself"):
+        torch.compiler.set_enable_guard_collectives(True)
+    torch.compiler.set_enable_guard_collectives(False)
+
+
 def test_arguments_are_those_of_torch():
     with pytest.raises(RuntimeError, match="Either mode or options can be specified"):
         torch.compile(Net(), mode="default", options={"recompile_limit": 3})

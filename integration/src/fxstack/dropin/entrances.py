@@ -135,6 +135,22 @@ def list_backends(
     return sorted({*backends.list_backends(), *original(exclude_tags)})
 
 
+def run(fn: Callable[..., Any] | None = None) -> Any:
+    """``torch._dynamo.run`` on fxstack: run what is compiled, and compile nothing more.
+
+    Without ``fn``, return the decorator, which is also a context manager.
+    """
+    return fxstack_capture.set_stance("eager_on_recompile") if fn is None else fxstack_capture.run(fn)
+
+
+def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool) -> bool:
+    """``torch.compiler.set_enable_guard_collectives`` on fxstack, which has no such collectives."""
+    if enabled:
+        because = "each process decides for itself whether it compiles"
+        _has_no_effect("torch.compiler.set_enable_guard_collectives(True)", because)
+    return original(enabled)
+
+
 def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled."""
     fxstack_capture.reset()

@@ -62,6 +62,7 @@ _COMPILING: Final[dict[str, Callable[[Any], object]]] = {
     "optimize": _by(entrances.optimize),
     "optimize_assert": _by(entrances.optimize_assert),
     "explain": _by(entrances.explain),
+    "run": _by(entrances.run),
     "OptimizedModule": module_class.both,
 }
 
@@ -70,6 +71,9 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
     "torch.compiler": {
         "reset": _by(entrances.reset),
         "list_backends": lambda original: partial(entrances.list_backends, original),
+        "set_enable_guard_collectives": lambda original: partial(
+            entrances.set_enable_guard_collectives, original
+        ),
         "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
         "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
     },

@@ -44,3 +44,4 @@ def prepare_tensors(capsule: object = None) -> None:
 if native.AVAILABLE:
     prepare_tensors()
     native.use_literals(tuple(TORCH_LITERALS))
+    native.use_profiler(vars(torch.autograd.profiler))

@@ -128,9 +128,26 @@ static PyObject *go_on(PyObject *result) {
     return result;
 }
 
-/* Torch's profiler shows the run of an entry as a region. */
+/* The namespace of torch.autograd.profiler, with the flag that a profiler sets. Its profiles show the run of an
+ * entry as a region. */
+static PyObject *profiler, *profiler_flag;
+static Py_hash_t profiler_flag_hash;
+
+int hook_use_profiler(PyObject *namespace) {
+    if (!PyDict_CheckExact(namespace)) return PyErr_SetString(PyExc_TypeError, "the namespace must be a dict"), -1;
+    if (profiler_flag == NULL && (profiler_flag = PyUnicode_InternFromString("_is_profiler_enabled")) == NULL) return -1;
+    profiler_flag_hash = PyObject_Hash(profiler_flag);
+    Py_XSETREF(profiler, Py_NewRef(namespace));
+    return 0;
+}
+
+static inline int is_profiled(void) {
+    static Py_ssize_t hint;
+    return likely(profiler != NULL) && unlikely(dict_find(profiler, profiler_flag, profiler_flag_hash, &hint) == Py_True);
+}
+
 static COLD void *begin_region(Entry *e) {
-    if (e->region == NULL || !PyUnicode_Check(e->region)) return NULL;
+    if (e->region == NULL || !PyUnicode_Check(e->region) || tensors->begin_region == NULL) return NULL;
     const char *name = PyUnicode_AsUTF8(e->region);
     return name != NULL ? tensors->begin_region(name) : (PyErr_Clear(), NULL);
 }
@@ -143,8 +160,7 @@ static inline PyObject *run_swapped(PyThreadState *ts, InterpreterFrame *f, Entr
 /* `inputs`: the tuple that accepts() collected. run_entry steals the reference. */
 static inline PyObject *run_entry(PyThreadState *ts, InterpreterFrame *f, Entry *e, PyObject *inputs, int continued) {
     e->hits++;
-    int is_profiled = tensors->is_profiled != NULL && unlikely(tensors->is_profiled());
-    void *region = is_profiled ? begin_region(e) : NULL;
+    void *region = unlikely(is_profiled()) ? begin_region(e) : NULL;
     int fits = likely(frame_swap_code(ts, f, e->code));
     PyObject *result = fits ? run_swapped(ts, f, e, inputs) : run_shadow(ts, f, e, inputs);
     if (unlikely(region != NULL)) tensors->end_region(region);

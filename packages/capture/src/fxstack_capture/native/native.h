@@ -27,6 +27,7 @@ HIDDEN PyObject *hook_stats(void);
 HIDDEN void hook_hide_file(PyObject *name);
 /* Sets the type of continuations, which replacement code returns. -1 with an exception. */
 HIDDEN int hook_use_continuation(PyObject *type);
+HIDDEN int hook_use_profiler(PyObject *namespace);
 
 /* --- per code object (entries.c) ---------------------------------------------------------------- */
 

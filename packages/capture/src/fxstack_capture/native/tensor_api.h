@@ -47,9 +47,8 @@ typedef struct {
     int (*memory)(PyObject *tensor, uintptr_t *begin, uintptr_t *end);
     /* NULL: the check calls the Python getters. */
     void (*state)(TorchNumbers *out);
-    /* A region of torch's profiler. begin_region returns NULL if nothing observes this thread; end_region takes
-     * what begin_region returned. NULL: the profiler does not see compiled code. */
-    int (*is_profiled)(void);
+    /* A region of torch's profiler. begin_region may return NULL; end_region takes what begin_region returned.
+     * NULL: the profiler does not see compiled code. */
     void *(*begin_region)(const char *name);
     void (*end_region)(void *region);
 } TensorApi;

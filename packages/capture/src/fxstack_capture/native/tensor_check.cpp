@@ -35,7 +35,6 @@ namespace autocast {
 c10::ScalarType get_autocast_dtype(c10::DeviceType device);
 bool is_autocast_cache_enabled();
 }  // namespace autocast
-bool hasCallbacks();
 }  // namespace at
 
 // Functions of torch's C shim. They are weak because an older torch may lack them.
@@ -174,17 +173,16 @@ void state(TorchNumbers* out) {
   out->exact = modes == 0 && !functorch && at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
-int is_profiled() { return at::hasCallbacks() && aoti_record_function_start && aoti_record_function_end; }
-
 void* begin_region(const char* name) {
   void* region = nullptr;
+  if (!aoti_record_function_start || !aoti_record_function_end) return nullptr;
   return aoti_record_function_start(name, nullptr, nullptr, 0, &region) ? nullptr : region;
 }
 
 void end_region(void* region) { aoti_record_function_end(region); }
 
 const TensorApi api = {TENSOR_API_VERSION, resolve, check, size, stride, storage_offset, storage, memory, state,
-                       is_profiled, begin_region, end_region};
+                       begin_region, end_region};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fxstack_tensor_check", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 

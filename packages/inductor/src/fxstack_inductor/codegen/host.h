@@ -40,7 +40,7 @@ typedef struct fx_object {
   X(fx_object*, PyErr_Format, (fx_object*, const char*, ...))                                       \
   X(fx_object*, wrap_tensor, (const void*))                                                         \
   X(const char*, torch_exception_get_what_without_backtrace, (void))                                \
-  X(int8_t, has_callbacks, (void))                                                                  \
+  X(fx_object*, PyDict_GetItem, (fx_object*, fx_object*))                                           \
   X(int32_t, aoti_record_function_start, (const char*, void*, void* const*, uint64_t, void**))      \
   X(int32_t, aoti_record_function_end, (void*))                                                     \
   X(int32_t, torch_get_num_threads, (uint32_t*))                                                    \
@@ -113,6 +113,7 @@ typedef struct {
   FX_FUNCTIONS(FX_MEMBER)
   int64_t offset; /* of the at::Tensor in its Python object */
   fx_object *tensor, *parameter, *tensor_base, *type_error, *runtime_error;
+  fx_object *profiler, *profiler_flag, *yes; /* the namespace of torch.autograd.profiler, and a name in it */
 } fx_api;
 
 static fx_api fx;
@@ -231,9 +232,9 @@ static void fx_explain(void) {
                   why ? why : "a compiled graph could not allocate or describe a tensor; torch printed the reason");
 }
 
-/* Whether torch's profiler, or another observer of torch, is on in this thread. */
 static int fx_profiled(void) {
-  return fx.has_callbacks && fx.aoti_record_function_start && fx.aoti_record_function_end && fx.has_callbacks();
+  if (!fx.aoti_record_function_start || !fx.aoti_record_function_end) return 0;
+  return fx.PyDict_GetItem(fx.profiler, fx.profiler_flag) == fx.yes;
 }
 
 /* The entry of a kernel in a profile. */

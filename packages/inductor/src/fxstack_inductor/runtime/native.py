@@ -25,8 +25,10 @@ from fxstack_inductor import torch_compat
 HEADER = (files("fxstack_inductor.codegen") / "host.h").read_text()
 FUNCTIONS = tuple(re.findall(r"^  X\([^()]*?, (\w+),", HEADER, re.MULTILINE))
 """The functions of the table, in order."""
-MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE", "has_callbacks": "_ZN2at12hasCallbacksEv"}
-PROFILING = ("has_callbacks", "aoti_record_function_start", "aoti_record_function_end")
+MANGLED = {"wrap_tensor": "_Z16THPVariable_WrapRKN2at10TensorBaseE"}
+PROFILING = ("aoti_record_function_start", "aoti_record_function_end")
+PROFILER = (vars(torch.autograd.profiler), "_is_profiler_enabled", True)
+"""Where torch's profiler sets its flag, the name of the flag, and its value while a profiler is on."""
 STREAM = "aoti_torch_get_current_cuda_stream"
 OPTIONAL = frozenset(["torch_exception_get_what_without_backtrace", STREAM, *PROFILING])
 """Functions that a torch may lack: a null pointer in the table, as for an operator of the shim."""
@@ -60,7 +62,7 @@ def native_table() -> Table | Refused:
     missing = sorted(name for name in FUNCTIONS if not addresses[name] and not _optional(name))
     if missing:
         return Refused(f"this Python or torch has no {', '.join(missing)}")
-    objects = (torch.Tensor, torch.nn.Parameter, torch_compat.TensorBase, TypeError, RuntimeError)
+    objects = (torch.Tensor, torch.nn.Parameter, torch_compat.TensorBase, TypeError, RuntimeError, *PROFILER)
     words = [*(addresses[name] for name in FUNCTIONS), offset, *map(id, objects)]
     return Table((ctypes.c_int64 * len(words))(*words), offset)
 
@@ -123,7 +125,7 @@ def torch_library(name: str) -> ctypes.CDLL:
     """Return the loaded library that has function ``name`` of the table."""
     if name.startswith("Py"):
         return ctypes.pythonapi
-    file = "torch_python" if name == "wrap_tensor" else "torch_cuda" if "_cuda_" in name else "torch_cpu"
+    file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"
     found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
     return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
 

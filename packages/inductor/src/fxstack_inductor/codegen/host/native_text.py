@@ -178,7 +178,9 @@ class CText:
         arguments = f"(fx_object*[]){{{', '.join(values) or '0'}}}, {len(values)}"
         self.check(f"fx_call({self.bound(name)}, {arguments}, {f'&{place}' if wanted else '0'}, {wanted})")
 
-    def call_again(self, call: str, name: str, text: str, handles: Sequence[str], *, stop: bool = False) -> None:
+    def call_again(
+        self, call: str, name: str, text: str, handles: Sequence[str], *, stop: bool = False
+    ) -> None:
         """Write ``call`` of operator ``name``.
 
         If it fails, call the Python function ``text``, and with ``stop`` fail even then.
