@@ -6,6 +6,7 @@ reported once, at the user's line.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from fxstack.pipeline import Backend
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
+from fxstack_interchange.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user
 
 
@@ -152,8 +154,11 @@ def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool
 
 
 def reset() -> None:
-    """``torch._dynamo.reset`` on fxstack: forget everything that was compiled."""
+    """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
+    compiled_autograd = sys.modules.get(MODULE)
+    if compiled_autograd is not None:
+        vars(compiled_autograd)["reset"]()
 
 
 def _has_no_effect(argument: str, because: str) -> None:

@@ -44,6 +44,7 @@ _OF_INDUCTOR: Table = {
     "joint_custom_pre_pass": NoEffect("passes over the joint graph belong into a partitioner"),
     "joint_custom_post_pass": NoEffect("passes over the joint graph belong into a partitioner"),
     "custom_partitioner_fn": NoEffect("the option partitioner takes a partitioner"),
+    "_fuse_ddp_communication": NoEffect("each gradient is reduced by its own call", except_for=True),
     "cpp.*": NoEffect("the options compiler and optimization configure C"),
     "triton.*": NoEffect("tiles and launches of kernels follow from rules"),
     "cuda.*": NoEffect("kernels for CUDA are written in Triton"),

@@ -33,6 +33,7 @@ from fxstack_capture.driver.errors import (
     WrongResultError,
     plain,
 )
+from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.policy import is_foreign
 from fxstack_capture.driver.fullgraph import first_frame_of, runs_later
@@ -130,9 +131,11 @@ def _compiler(
 
 def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
     def run(function: Callable[..., Any]) -> Any:
-        made = native.Optimized(function, compiler.callback, compiler.owner)
+        entered = around(function, again, compiler.options)
+        made = native.Optimized(entered, compiler.callback, compiler.owner)
         made.__wrapped__ = function
-        if compiler.options.leave_unprofitable and not compiler.options.fullgraph:
+        leaves = compiler.options.leave_unprofitable and not compiler.options.fullgraph
+        if leaves and not is_backward_pass(fn):  # callbacks of a backward pass only run in compiled code
             compiler.trials.add(made, fn)
         made.trial = FirstCall(compiler, fn, made.trial)
         return made

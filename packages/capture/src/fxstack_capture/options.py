@@ -38,6 +38,8 @@ class CaptureOptions:
     """Integers that the program passes are constants of the graph, also when they change."""
     specialize_float: bool = False
     """The same for floating-point numbers."""
+    compiled_autograd: bool = False
+    """Calls run under torch's compiled autograd, and the graphs of backward passes are compiled in the same way."""
     disable: bool = False
     """Run everything in plain Python."""
     suppress_errors: bool = False

@@ -23,7 +23,7 @@ NAMES = {
     "backends made with torch's aot_autograd": {"torch._guards": "TracingContext tracing"},
     "NumPy functions in compiled code": {"torch": "_numpy=torch_numpy", "torch._numpy": "ndarray"},
     "autograd": {
-        "torch._C": "_InferenceMode _set_grad_enabled",
+        "torch._C": "_ImperativeEngine _InferenceMode _set_grad_enabled",
         "torch._C._autograd": """
             CreationMeta _get_creation_meta _saved_tensors_hooks_disable _saved_tensors_hooks_enable
             _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled

@@ -137,6 +137,20 @@ def test_suppressed_errors_are_warned_of():
         fx.optimize(refusing)(lambda x: x * 3)(X)
 
 
+@pytest.mark.parametrize(("setting", "expected"), [(False, 1), (True, 2)])
+def test_compiled_autograd_makes_a_graph_of_a_backward_pass(setting, expected):
+    def fn(x):
+        loss = x.sin().sum()
+        fx.graph_break()
+        return torch.autograd.grad(loss, x)
+
+    found, x = [], X.clone().requires_grad_()
+    with dynamo.patch(compiled_autograd=setting):
+        compiled = fx.optimize(lambda graph, _: (found.append(graph), graph.forward)[1])(fn)
+        torch.testing.assert_close(compiled(x), (X.cos(),))
+    assert len(found) == expected
+
+
 def test_a_method_of_another_object_keeps_its_rule(caplog):
     other = logging.getLogger("fxstack.other")
 

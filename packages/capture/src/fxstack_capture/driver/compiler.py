@@ -80,6 +80,7 @@ from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unlo
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import paused_collector
+from fxstack_interchange.compiled_autograd import without_compiled_autograd
 from fxstack_interchange.torch_settings import warn_of_ignored
 
 # Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
@@ -204,7 +205,7 @@ class FrameCompiler:
                 self._named(code), "it is called under a mode or a transform that sees torch's calls"
             )
             return native.RUN
-        with set_aside():
+        with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)
 
     def _called(self, frame: RealFrame, code: CodeType, replaced: str | None) -> Any:

@@ -16,7 +16,7 @@ from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.backward import anomaly
 from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
-from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, watch_hooks
+from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
 from fxstack_functionalize.runtime.backward.nodes import in_components, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
@@ -28,6 +28,7 @@ from fxstack_functionalize.runtime.backward.saved import (
     add_unsaving,
     saved_inputs,
 )
+from fxstack_functionalize.runtime.backward.traceable import make_traceable
 from fxstack_functionalize.runtime.calling import FORWARD, Compiled, check_results, is_boxed
 from fxstack_functionalize.runtime.forward.modes import without_views
 from fxstack_functionalize.runtime.forward.outputs import alias_maker
@@ -88,12 +89,13 @@ def make_function(
     CompiledFunction.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
     CompiledFunction.backward = staticmethod(differentiate)
+    make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
     if linked is not None:
         watch_hooks(CompiledFunction)
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parted:
-        apply = in_components(apply, info, differentiate, replay)
+        apply = in_components(CompiledFunction, apply, info, differentiate, replay)
     return _cutting(apply, info.cut) if info.cut else apply
 
 

@@ -21,6 +21,7 @@ from fxstack_functionalize.operators.size_independent import either_way
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot
 from fxstack_functionalize.tracing.inputs import RestartTraceError
 from fxstack_functionalize.tracing.session import Session
+from fxstack_interchange.compiled_autograd import without_compiled_autograd
 
 
 def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tuple[GradientSlot, ...]:
@@ -51,7 +52,12 @@ def _gradients(
 ) -> Sequence[Any]:
     try:
         # Eager's backward runs outside the autocast region of its forward.
-        with torch_compat.DisableAutocast(), _no_checks_for_nan(), either_way(shapes):
+        with (
+            without_compiled_autograd(),
+            torch_compat.DisableAutocast(),
+            _no_checks_for_nan(),
+            either_way(shapes),
+        ):
             given = [*leaves, *_inner_leaves(outputs, leaves)]
             gradients: Sequence[Any] = torch.autograd.grad(outputs, given, tangents, allow_unused=True)
             return gradients[: len(leaves)]

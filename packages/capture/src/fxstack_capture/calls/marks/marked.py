@@ -16,6 +16,7 @@ import torch
 
 from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.calls.marks import compiled_autograd
 from fxstack_capture.calls.marks.nonstrict import as_operations
 from fxstack_capture.calls.marks.registered import as_one_node, called_once
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
@@ -33,8 +34,19 @@ _COMPILER_MODULES = (
     "fxstack_capture.marking",
     "fxstack_capture.stance",
 )
-_NOT_OF_COMPILERS = frozenset({"torch._dynamo._trace_wrapped_higher_order_op"})
-"""Kept beside torch's compiler, but for every program: the mode under which ``mask[index]`` can be mapped over indices."""
+_NOT_OF_COMPILERS = frozenset(
+    {
+        "torch._dynamo._trace_wrapped_higher_order_op",
+        "torch._dynamo.external_utils",
+        "torch._dynamo.compiled_autograd.copy_slices_prologue",
+        "torch._dynamo.compiled_autograd.copy_slices_epilogue",
+    }
+)
+"""Modules and functions that are kept beside torch's compiler, but are traced like those of a program.
+
+The first is the mode under which ``mask[index]`` can be mapped over indices. The others are called by graphs of
+compiled autograd, and by hooks in them.
+"""
 _ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
 """Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""
 
@@ -45,7 +57,9 @@ def is_marked(fn: FunctionType) -> bool:
         return True
     module = fn.__module__
     if type(module) is str and module.startswith(_COMPILER_MODULES):
-        return module not in _NOT_OF_COMPILERS
+        name = fn.__qualname__
+        is_traced = module in _NOT_OF_COMPILERS or f"{module}.{name}" in _NOT_OF_COMPILERS
+        return not is_traced or (module, name) in _MEANINGS
     return is_allowed_by_torch(fn)
 
 
@@ -167,6 +181,7 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
         ("torch._dynamo.decorators", "graph_break"): _graph_break,
         ("torch._dynamo.decorators", "skip_frame"): _skip_frame,
         ("torch._dynamo.eval_frame", "OptimizedModule.__call__"): _optimized_module,
+        **compiled_autograd.MEANINGS,
         ("torch.compiler", "cudagraph_mark_step_begin"): _nothing,
         ("torch.compiler", "cudagraph_mark_warmup_incomplete"): _nothing,
         ("fxstack.api", "compile"): _compile,

@@ -69,7 +69,9 @@ _SETTINGS: Table = {
     "force_nn_module_property_static_shapes": NoEffect("attributes of modules become symbolic when they change"),
     "allow_ignore_mark_dynamic": NoEffect("maybe_mark_dynamic marks a size that may be specialised"),
     "prepare_freezing": NoEffect("the option freezing finds the parameters itself"),
-    "optimize_ddp": NoEffect("a compiled module in DDP is one graph; its buckets are reduced as in eager"),
+    "optimize_ddp": NoEffect(
+        "a compiled module in DDP is one graph; its buckets are reduced as in eager", except_for="python_reducer"
+    ),
     "do_not_emit_runtime_asserts": NoEffect("graphs keep their assertions"),
     "prefer_deferred_runtime_asserts_over_guards": NoEffect("demands on sizes are guards"),
     "trace_numpy": NoEffect("calls of NumPy are always captured where that is exact"),
@@ -83,10 +85,8 @@ _SETTINGS: Table = {
     "skip_fwd_side_effects_in_bwd_under_checkpoint": NoEffect(
         "side effects in checkpointed regions end the graph"
     ),
-    "compiled_autograd": NoEffect(
-        "backward graphs are compiled ahead of time; torch's compiled autograd can be enabled with a compiled function"
-    ),
-    "compiled_autograd_kwargs_override": NoEffect("backward graphs are compiled ahead of time"),
+    "compiled_autograd": Same("compiled_autograd", bool),
+    "compiled_autograd_kwargs_override": NoEffect("graphs of backward passes are compiled as the program is"),
     "nontraceable_tensor_subclasses": NoEffect("subclasses without a model end the graph"),
     "enable_compiler_collectives": NoEffect("ranks share what they saw of sizes through ShapeProfile.merged"),
     "enable_p2p_compilation": NoEffect("point-to-point communication ends the graph"),

@@ -22,10 +22,10 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.autograd.accumulation import accumulate_into
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import HOOKS, hooks_of
-from fxstack_capture.torch_side.subclasses.levels import Level
 
 # Limits: if the graph has already freed the history of a result, the ``grad_fn`` of the result has the name
 # Error, and a second gradient raises eager's exception. If a result requires grad only because of leaves that
@@ -108,7 +108,7 @@ def _differentiate(
     busy = [tensor for tensor in (*roots, *gradients) if isinstance(tensor, torch.Tensor)]
     for leaf, gradient in zip(leaves, found, strict=True):
         if gradient is not None:
-            _accumulate(tracer, leaf, gradient, busy)
+            accumulate_into(tracer, leaf, gradient, busy)
             busy.append(gradient)
 
 
@@ -124,53 +124,6 @@ def _record(
         raise
     except Exception as error:  # plain Python raises the exact error of torch
         raise graph_break("unsupported-call", f"torch.autograd ({error})") from error
-
-
-def _accumulate(
-    tracer: TracerProtocol, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
-) -> None:
-    """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h)."""
-    with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
-        old = tracer.load_attr(leaf, "grad")
-    if old is not None:
-        tracer.record(torch.Tensor.add_, (old, gradient), {})
-        return
-    with tracer.unrecorded():
-        shared = any(gradient.untyped_storage()._cdata == other.untyped_storage()._cdata for other in busy)
-        keep = not shared and _fits(gradient, leaf)
-        layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
-    if not keep:
-        plain = tracer.record(torch.Tensor.detach, (leaf,), {})
-        made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
-        gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
-    else:
-        tracer.leave_as(gradient, as_base)
-    tracer.store_attr(leaf, "grad", gradient)
-
-
-def as_base(gradient: torch.Tensor) -> torch.Tensor:
-    """Return ``gradient`` as a tensor that is not a view."""
-    # The graph may have made the gradient as a view. Autograd never keeps a view as ``grad``.
-    return gradient.data
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements do not overlap and have no unused memory between them."""
-    expected: Any = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
-    """Whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
-    if not is_dense(leaf):
-        return bool(gradient.is_contiguous())
-    strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
-    return all(size == 1 or mine == theirs for size, mine, theirs in strides)
 
 
 # --- autograd history ----------------------------------------------------------------------------

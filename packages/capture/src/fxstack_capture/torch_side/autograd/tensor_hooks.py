@@ -61,6 +61,8 @@ class HooksInGraph:
         self._tracer = tracer
         self._hung: list[tuple[fx.Node, torch.Tensor]] = []
         self.active: OrderedDict[int, Any] = OrderedDict()
+        self.shown: list[list[torch.Tensor]] = []
+        """The tensors that each hook has seen, in a graph that is a backward pass."""
 
     def add(self, node: fx.Node, tensor: torch.Tensor) -> HandleInGraph:
         handle = HandleInGraph(self.active, len(self._hung))

@@ -134,6 +134,10 @@ class RegionsProtocol(Protocol):
 
 
 class HooksProtocol(Protocol):
+    @property
+    def shown(self) -> list[list[torch.Tensor]]:
+        """The tensors that each hook has seen, in a graph that is a backward pass."""
+
     def add(self, node: torch.fx.Node, tensor: torch.Tensor) -> Any: ...
 
     def close(self, outputs: Sequence[object]) -> None:

@@ -13,7 +13,7 @@ import torch
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import LengthIs
 from fxstack_capture.sources import InstanceDict
-from fxstack_capture.torch_side.autograd.gradients import is_dense
+from fxstack_capture.torch_side.autograd.accumulation import is_dense
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 # Limits: a memo that the program passes to deepcopy does not get the entries that torch adds for storages.

@@ -18,7 +18,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
 from fxstack_capture.torch_compat import FakeTensor
-from fxstack_capture.torch_side.autograd import autograd_function, gradients, tensor_hooks
+from fxstack_capture.torch_side.autograd import accumulation, autograd_function, gradients, tensor_hooks
 from fxstack_capture.torch_side.autograd import inference_mode as inference
 from fxstack_capture.torch_side.global_state import generator_draws, library_flags, seeding, state
 from fxstack_capture.torch_side.higher_order import control_flow as higher_order
@@ -393,6 +393,9 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(_READS_DATA, data_leaves),
     torch_compat.FUNCTION_APPLY: autograd_function.apply,
     torch.autograd.grad: gradients.grad,
+    accumulation.accumulate: accumulation.accumulate_alone,
+    accumulation.show: accumulation.show_to_hook,
+    accumulation.demand_hook: accumulation.demand_in_hook,
     torch.autograd.backward: gradients.backward,
     torch_compat.log_api_usage_once: ignored,
     **dict.fromkeys(

@@ -100,6 +100,19 @@ class Backwards:
         """Return the leading arguments of the whole backward that are needed; None for all."""
         return (self._found.get(missing) or self._find(missing)).arguments
 
+    def traceable(self, missing: tuple[bool, ...]) -> _Ready:
+        """Return a function like this object, for calls with ``missing``, that runs the graph and no kernels."""
+        positions = [p for p, gone in zip(self._positions, missing, strict=True) if gone]
+        variant, stage = self._variant(positions)
+        graph = stage.graph_module
+        assert graph.code  # lazy modules make their code when it is read
+        return _Ready(self._shell, self._plan, variant, lambda args: graph(*args))
+
+    @property
+    def none(self) -> tuple[None, ...]:
+        """The gradients of all inputs if no output has a gradient."""
+        return (None,) * len(self._shell.info.inputs)
+
     def add(self, variant: Variant, load: Callable[[], Compiled]) -> None:
         """Add a variant that is compiled, or that ``load`` will compile."""
         call = LazyBackward(load, self._plan.backward_results, lambda made: self._made(variant, made))

@@ -28,6 +28,7 @@ from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_histo
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
 from fxstack_functionalize.runtime.backward.replay import Again, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
+from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import engine_run_backward as _engine_run_backward
 from fxstack_functionalize.torch_compat import pytree
@@ -124,13 +125,17 @@ class EdgeGradients:
     def link(self, call: Call, edge: OutputEdge, result: torch.Tensor, origins: Sequence[Any]) -> None:
         """Give a flat output of ``call`` eager's history."""
         call.origins.update(zip(edge.origins, map(ref, origins), strict=True))
-        attributes = {"linked": call, "gradients": partial(self._gradients, edge)}
-        give_history(_Link, [result], [*origins, *self._marks], attributes)
+        sources = [*origins, *self._marks]
+        attributes = {"linked": call, "gradients": partial(self._gradients, edge), "sources": len(sources)}
+        give_history(_Link, [result], sources, attributes)
+
+    def is_watched(self, call: Call) -> bool:
+        return call.is_watched(marked=bool(self._marks))
 
     def _gradients(self, edge: OutputEdge, ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
         (grad,) = grads
         found: Sequence[Any] = [None] * len(edge.origins)
-        if grad is not None and ctx.linked.is_watched(marked=bool(self._marks)):
+        if grad is not None and self.is_watched(ctx.linked):
             found = self._between(ctx.linked, edge, grad)
         return (grad, *found, *(None for _ in self._marks))
 
@@ -227,8 +232,28 @@ def _with_cuts(module: GraphModule, cuts: Sequence[tuple[int, Node]]) -> GraphMo
     return GraphModule(module, graph)
 
 
+def is_watched(node: Any) -> bool:
+    """Whether the program may observe gradients between the results of the graph of ``node``."""
+    call: Call | None = getattr(node, "linked", None)
+    return call is not None and call.edges.is_watched(call)
+
+
 class _Link(HistoryNode):
     """The node of a result that is computed from other results."""
+
+
+def _traceable(node: Any, _missing: Sequence[bool]) -> Traceable | None:
+    if is_watched(node):
+        return None
+    rest = (None,) * node.sources
+    return lambda _ctx, _saved, grad: (None, None, grad, *rest)
+
+
+def _key(node: Any) -> tuple[int, ...]:
+    return (node._autograd_function_id, node.sources, int(is_watched(node)))
+
+
+let_trace(_Link, _traceable, _key)
 
 
 def link(result: torch.Tensor, edge: OutputEdge, *origins: torch.Tensor) -> None:

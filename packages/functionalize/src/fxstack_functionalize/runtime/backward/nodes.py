@@ -17,6 +17,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.runtime.backward.replay import Replay
+from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, check_saved, let_trace, part_of
 
 Backward = Callable[..., Sequence[Any]]
 
@@ -45,6 +46,20 @@ class HistoryNode(torch.autograd.Function):
         return (None, None, *ctx.gradients(ctx, grads))
 
 
+def _traceable(node: Any, missing: Sequence[bool]) -> Traceable | None:
+    made: Traceable | None = node.traceable(missing)
+    return made
+
+
+def _key(node: Any) -> Key:
+    check_saved(node)
+    key: Key = node.key
+    return key
+
+
+let_trace(HistoryNode, _traceable, _key)
+
+
 def give_history(
     kind: type[HistoryNode], results: Sequence[Any], sources: Sequence[Any], attributes: Mapping[str, Any]
 ) -> None:
@@ -64,14 +79,16 @@ def without_history(args: Sequence[Any], places: Sequence[int]) -> list[Any]:
 
 
 def in_components(
-    apply: Callable[..., Any], info: GraphInfo, backward: Backward, replay: Replay
+    function: Any, apply: Callable[..., Any], info: GraphInfo, backward: Backward, replay: Replay
 ) -> Callable[..., Any]:
     """Return ``apply`` for all components. The node of ``apply`` itself is that of the first component.
 
-    The nodes share saved tensors (``held``) and the compiled backwards.
+    ``function``: the ``autograd.Function`` of ``apply``, with the backward ``backward``. The nodes share saved tensors
+    (``held``) and the compiled backwards.
     """
     (first, own), *others = info.components
     foreign = [index for index in info.wanted if index not in own]
+    traceable = [part_of(function, positions, inputs, info.output_count) for positions, inputs in others]
 
     def gradients(
         positions: Sequence[int], inputs: Sequence[int], ctx: object, grads: Sequence[Any]
@@ -89,8 +106,13 @@ def in_components(
             state.inputs = replay.keep(args)
         whole = {id(given[place]): args[place] for place in foreign}
         state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
-        for positions, inputs in others:
-            attributes = {**vars(state), "gradients": partial(gradients, positions, inputs)}
+        for number, (positions, inputs) in enumerate(others):
+            attributes = {
+                **vars(state),
+                "gradients": partial(gradients, positions, inputs),
+                "traceable": traceable[number],
+                "key": (state._autograd_function_id, number),
+            }
             results, sources = [flat[at] for at in positions], [args[index] for index in inputs]
             give_history(HistoryNode, results, sources, attributes)
         return flat

@@ -1,0 +1,58 @@
+"""Run calls of a compiled callable under torch's compiled autograd (``torch._dynamo.config.compiled_autograd``).
+
+The graph of each backward pass inside of a call is compiled as the callable itself is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+
+from fxstack_capture.annotations import disable
+from fxstack_capture.options import CaptureOptions
+from fxstack_interchange.compiled_autograd import MODULE
+
+_INPUTS: Final = ["inputs", "sizes", "scalars", "hooks", "packed_data"]
+
+
+def is_backward_pass(fn: object) -> bool:
+    """Whether ``fn`` is a graph that torch's compiled autograd has made."""
+    if not isinstance(fn, torch.fx.GraphModule):
+        return False
+    return [node.target for node in fn.graph.find_nodes(op="placeholder")] == _INPUTS
+
+
+def around(
+    fn: Callable[..., Any], again: Callable[[Any], Any], options: CaptureOptions
+) -> Callable[..., Any]:
+    """Return ``fn`` with each call under compiled autograd. ``again`` compiles the graphs of backward passes.
+
+    ``fn`` is returned unchanged if the options do not ask for that.
+    """
+    if not options.compiled_autograd:
+        return fn
+    enable = import_module(MODULE)._enable  # the program has asked for this part of torch's compiler
+    dynamic = bool(options.dynamic)
+
+    def call(*args: object, **kwargs: object) -> Any:
+        mode = enable(again, dynamic=dynamic, ignore_active_disable_ctx=False)
+        enter(mode)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            leave(mode)
+
+    return call
+
+
+@disable
+def enter(mode: Any) -> None:
+    mode.__enter__()
+
+
+@disable
+def leave(mode: Any) -> None:
+    mode.__exit__(None, None, None)

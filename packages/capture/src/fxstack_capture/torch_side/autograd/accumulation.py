@@ -1,0 +1,104 @@
+"""Accumulate gradients into leaves as autograd does, and what must be known of a backward pass for that.
+
+Inside of a graph of torch's compiled autograd the program's hooks see gradients. A hook may keep such a tensor,
+so it must not become the gradient of a leaf itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.subclasses.levels import Level
+
+
+def show(*_values: object) -> None:
+    """Stands for showing values to a hook of the program: the tracer has a rule for it."""
+
+
+def show_to_hook(tracer: TracerProtocol, _fn: object, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+    """Remember the tensors that a hook has seen."""
+    tracer.hooks.shown.append([leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor)])
+
+
+def demand_hook(*_values: object) -> None:
+    """Stands for the demand that a hook of the program is running: the tracer has a rule for it."""
+
+
+def demand_in_hook(
+    tracer: TracerProtocol, _fn: object, _args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> None:
+    """Break the graph if no hook of a recorded backward pass has been called."""
+    if not tracer.hooks.shown:
+        raise graph_break("unsupported-call", "queue_callback outside of a backward pass")
+
+
+def accumulate(variable: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    """Stands for the last node of a history: the tracer has a rule for it."""
+
+
+def accumulate_alone(
+    tracer: TracerProtocol, _fn: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> None:
+    """Accumulate a gradient in a graph that is a backward pass."""
+    leaf, gradient = args
+    if gradient is None:
+        return
+    shown = [tensor for tensors in tracer.hooks.shown for tensor in tensors]
+    accumulate_into(tracer, leaf, gradient, [*(fake for fake, _, _ in tracer.inputs()), *shown])
+    tracer.hooks.shown.append([gradient])
+
+
+def accumulate_into(
+    tracer: TracerProtocol, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
+) -> None:
+    """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h)."""
+    with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
+        old = tracer.load_attr(leaf, "grad")
+    if old is not None:
+        if torch.is_grad_enabled():
+            tracer.store_attr(leaf, "grad", tracer.record(torch.add, (old, gradient), {}))
+        else:
+            tracer.record(torch.Tensor.add_, (old, gradient), {})
+        return
+    with tracer.unrecorded():
+        shared = any(gradient.untyped_storage()._cdata == other.untyped_storage()._cdata for other in busy)
+        keep = not shared and not torch.is_grad_enabled() and _fits(gradient, leaf)
+        layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
+    if not keep:
+        plain = tracer.record(torch.Tensor.detach, (leaf,), {})
+        made = tracer.record(torch.empty_like, (plain,), {"memory_format": layout})
+        gradient = tracer.record(torch.Tensor.copy_, (made, gradient), {})
+    else:
+        tracer.leave_as(gradient, as_base)
+    tracer.store_attr(leaf, "grad", gradient)
+
+
+def as_base(gradient: torch.Tensor) -> torch.Tensor:
+    """Return ``gradient`` as a tensor that is not a view."""
+    # The graph may have made the gradient as a view. Autograd never keeps a view as ``grad``.
+    return gradient.data
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements do not overlap and have no unused memory between them."""
+    expected: Any = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a gradient has the layout that ``AccumulateGrad`` requires for the leaf."""
+    if not is_dense(leaf):
+        return bool(gradient.is_contiguous())
+    strides = zip(leaf.size(), gradient.stride(), leaf.stride(), strict=True)
+    return all(size == 1 or mine == theirs for size, mine, theirs in strides)
