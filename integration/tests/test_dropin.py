@@ -82,6 +82,28 @@ def test_without_the_variable_nothing_is_imported():
     assert fresh(program, FXSTACK="0") == ["False", "False", "torch"]
 
 
+def test_except_clauses_name_torchs_classes():
+    program = """
+        import sys, time
+        import torch
+        kept = []
+        try:
+            torch.compile(lambda x: (x + 1, time.sleep(0)), fullgraph=True, backend="eager")(torch.ones(2))
+        except RuntimeError as error:
+            kept.append(error)
+        print("torch._dynamo" in sys.modules)
+        try:
+            raise kept[0]
+        except torch._dynamo.exc.Unsupported as error:
+            print(error is kept[0])
+        try:
+            torch.compile(torch.sin, backend="none like this")
+        except torch._dynamo.exc.InvalidBackend as error:
+            print(isinstance(error, ValueError))
+    """
+    assert fresh(program, FXSTACK="1") == ["False", "True", "True"]
+
+
 def test_uninstall_gives_torch_its_compiler_back():
     import torch._dynamo
 

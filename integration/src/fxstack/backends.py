@@ -13,6 +13,7 @@ from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
 from fxstack_capture.driver.backend import WANTS_FAKES
+from fxstack_interchange.torch_errors import CompilerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,10 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
 _REGISTERED: Final[dict[str, Backend]] = {}
 _DEFAULT: Final[list[str | Backend | None]] = [None]
 """One item: the last argument of ``set_default_backend``."""
+
+
+class UnknownBackendError(CompilerError, ValueError, of_torch="InvalidBackend"):
+    """No backend has the name that the program gave."""
 
 
 @overload
@@ -122,7 +127,7 @@ def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
     if not found and name in _names_of_torch():
         found = [partial(_registry_of_torch().lookup_backend, name)]
     if not found:
-        raise ValueError(
+        raise UnknownBackendError(
             f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
             f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
         )

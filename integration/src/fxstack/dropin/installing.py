@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
+from fxstack_interchange import torch_errors
 from fxstack_startup import AfterImport, Change
 
 _MISSING: Final = object()
@@ -25,7 +26,8 @@ class _Installation:
     def __init__(self) -> None:
         self._originals: list[tuple[ModuleType, str, object]] = []
         self._made: dict[str, tuple[object, object]] = {}
-        self._after_import = AfterImport({name: self._changer(name) for name in _REPLACEMENTS})
+        changes = {name: self._changer(name) for name in _REPLACEMENTS}
+        self._after_import = AfterImport({**changes, torch_errors.MODULE: _derive_errors})
 
     def start(self) -> None:
         self._after_import.start()
@@ -50,6 +52,11 @@ class _Installation:
                 setattr(module, name, made)
 
         return change
+
+
+def _derive_errors(_module: ModuleType) -> None:
+    """Let ``except`` clauses with torch's classes catch errors of fxstack, even those raised before the import."""
+    torch_errors.derive_from_torch()
 
 
 def _by(replacement: object) -> Callable[[object], object]:

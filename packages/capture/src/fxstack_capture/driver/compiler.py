@@ -27,10 +27,10 @@ from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
     RecompileError,
-    SkipFrame,
     Unsupported,
     graph_error,
     plain,
+    unsupported,
 )
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
@@ -215,7 +215,7 @@ class FrameCompiler:
         if stance.name == "eager_on_recompile":
             return native.RUN
         if replaced is not None:
-            raise Unsupported(graph_break("replaced-by-program", replaced).record)
+            raise unsupported(graph_break("replaced-by-program", replaced).record)
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
@@ -347,7 +347,7 @@ class FrameCompiler:
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
-            raise Unsupported(record)
+            raise unsupported(record)
         self._mistakes.warn_if_mistake(self._named(code), record)
 
     # --- verdicts --------------------------------------------------------------------------------
@@ -387,11 +387,8 @@ class FrameCompiler:
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
                 return native.RUN
-            except SkipFrame as reason:
-                record = graph_break("skipped-by-backend", str(reason)).record
-                if whole:
-                    raise Unsupported(record) from None
-                return self._plain(code, state, record.message)
+            except GraphBreak as reason:
+                return self._not_traced(code, state, reason.record.message, reason)
             # The backend may have added guards on symbolic sizes.
             late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
@@ -447,7 +444,7 @@ class FrameCompiler:
 
     def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
         if self.options.fullgraph or reason.is_error:
-            raise Unsupported(reason.record)
+            raise unsupported(reason.record)
         self._mistakes.warn_if_mistake(self._named(code), reason.record)
         return self._plain(code, state, why)
 
