@@ -157,6 +157,32 @@ def test_arguments_are_those_of_torch():
 
 
 @pytest.mark.usefixtures("installed")
+def test_backends_of_the_program_get_mode_and_options():
+    got = []
+
+    def backend(graph_module, example_inputs, **arguments):
+        got.append(arguments)
+        return graph_module
+
+    options = {"level": 3, "guard_filter_fn": lambda guards: [True] * len(guards)}
+    for arguments in ({"options": options}, {"mode": "reduce-overhead"}, {"mode": "default"}, {}):
+        assert torch.equal(torch.compile(lambda x: x + 1, backend=backend, **arguments)(X), X + 1)
+    assert got == [{"options": {"level": 3}}, {"mode": "reduce-overhead"}, {}, {}]
+
+
+@pytest.mark.usefixtures("installed")
+def test_run_compiles_nothing():
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x, n: x + n, backend=counter)
+    compiled(X, 1)
+    assert torch.equal(torch._dynamo.run(compiled)(X, 5), X + 5)
+    assert torch.equal(torch._dynamo.run()(compiled)(X, 1), X + 1)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.usefixtures("installed")
 def test_compiled_modules_look_like_torchs():
     import torch._dynamo
 

@@ -78,7 +78,8 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
         "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
     },
-    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset)},
+    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
+    "torch._dynamo.decorators": {"run": _by(entrances.run)},
     "torch._dynamo.eval_frame": _COMPILING,
 }
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""

@@ -133,6 +133,12 @@ def test_errors_of_backends():
     assert "no such register" in str(error)
 
 
+def test_errors_are_not_suppressed_where_one_graph_is_asked_for():
+    options = fx.CaptureOptions(fullgraph=True, suppress_errors=True)
+    with pytest.raises(of_torch.BackendCompilerFailed):
+        fx.optimize(raising(ValueError("no")), options=options)(lambda x: x + 1)(X)
+
+
 @pytest.mark.parametrize("cls", [fx.SkipFrame, of_torch.SkipFrame])
 def test_backends_skip_frames(cls):
     fn = fx.optimize(raising(cls("not this")))(lambda x: x + 1)

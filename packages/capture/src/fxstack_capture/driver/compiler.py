@@ -55,6 +55,7 @@ from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     LOG,
     Recompilation,
+    callbacks_of_torch,
     fitting_entry,
     limit_reached,
     refusal,
@@ -237,7 +238,8 @@ class FrameCompiler:
                 return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
             if again.failures:
                 self._announce(again)
-            made = self._compile(frame, code, state, again)
+            with callbacks_of_torch(again):
+                made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
                 # release of the lock, and another thread could compile the frame again before.
@@ -381,9 +383,9 @@ class FrameCompiler:
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
-                if self.options.suppress_errors:
+                if self.options.suppress_errors and not whole:
                     return self._suppressed(code, error)
-                if self.options.fullgraph or not self._replaced.explain(error):
+                if whole or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
                 return native.RUN
