@@ -8,8 +8,16 @@ detail=...)``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
+from traceback import FrameSummary, StackSummary
+from typing import Final
 
 from fxstack_capture.guards.records import Guard
+
+Position = tuple[int | None, int | None, int | None, int | None]
+"""The first and last line and the first and last column of an expression, as ``co_positions`` has them."""
+
+_NOWHERE: Final[Position] = None, None, None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +32,39 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
-    """One graph break: the reason and the user's frames (file, line, function), innermost last."""
+    """One graph break: the reason and the user's frames (file, line, function), innermost last.
+
+    ``positions`` has for each frame where in these lines the expression is that runs.
+    """
 
     reason: Reason
     detail: str
     stack: tuple[tuple[str, int, str], ...] = ()
+    positions: tuple[Position, ...] = ()
+
+    @property
+    def summary(self) -> StackSummary:
+        """The frames with their lines, as Python's own tracebacks show them."""
+        frames = zip(self.stack, self.positions or repeat(_NOWHERE), strict=False)
+        return StackSummary.from_list([_frame_summary(frame, position) for frame, position in frames])
+
+    @property
+    def title(self) -> str:
+        """The first line of the message."""
+        return f"[{self.reason.id}] {self.reason.what.format(detail=self.detail)}"
 
     @property
     def message(self) -> str:
-        where = "".join(f'\n  File "{f}", line {n}, in {name}' for f, n, name in self.stack)
-        what = self.reason.what.format(detail=self.detail)
-        return f"[{self.reason.id}] {what}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
+        where = "".join(["\n", *self.summary.format()]).rstrip()
+        return f"{self.title}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
+
+
+def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSummary:
+    file, line, name = frame
+    start, end, column, end_column = position
+    if start != line:
+        return FrameSummary(file, line, name)
+    return FrameSummary(file, line, name, end_lineno=end, colno=column, end_colno=end_column)
 
 
 class GraphBreak(BaseException):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from traceback import FrameSummary, StackSummary
 from typing import Any, Final, Self
 
 MODULE: Final = "torch._dynamo.exc"
@@ -64,8 +63,3 @@ def found(name: str) -> tuple[Any, ...]:
     """What torch's module calls ``name``, as the operand of ``except``; nothing as long as it is not loaded."""
     value = getattr(sys.modules.get(MODULE), name, None)
     return () if value is None else (value,)
-
-
-def stack_summary(frames: tuple[tuple[str, int, str], ...]) -> StackSummary:
-    """Frames (file, line, function) as the attribute ``real_stack`` of torch's errors has them."""
-    return StackSummary.from_list([FrameSummary(file, line, name) for file, line, name in frames])

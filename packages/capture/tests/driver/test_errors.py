@@ -177,3 +177,42 @@ def test_errors_can_be_pickled():
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is type(error)
     assert (str(copied), copied.record) == (str(error), error.record)
+
+
+def root(x):
+    return x + inside(x)
+
+
+def inside(x):
+    return x.sin() * (1 if x.sum() > 0 else 2)
+
+
+def test_messages_show_the_lines_with_the_expressions():
+    shown = str(whole(root, X)).splitlines()[-6:]
+    assert [line.strip() for line in shown[1::3]] == [
+        "return x + inside(x)",
+        "return x.sin() * (1 if x.sum() > 0 else 2)",
+    ]
+    marked = [
+        "".join(c for c, mark in zip(line, carets, strict=False) if mark == "^")
+        for line, carets in zip(shown[1::3], shown[2::3], strict=True)
+    ]
+    assert marked == ["inside(x)", "x.sum() > 0"]
+    assert whole(root, X).real_stack[-1].line == "return x.sin() * (1 if x.sum() > 0 else 2)"
+
+
+def test_explanations_show_the_lines_of_resumed_functions():
+    def resumed(x):
+        fx.graph_break()
+        return x + x.sum().item()
+
+    reasons = fx.explain(resumed)(X).break_reasons
+    lines = reasons[1].reason.splitlines()[-2:]
+    assert [line.strip() for line in lines] == ["return x + x.sum().item()", "^^^^^^^^^^^^^^"]
+
+
+def test_code_without_a_file_is_named_by_its_line():
+    names = {}
+    exec("def made(x):\n    return x.sum().item()", names)
+    (record,) = fx.explain(names["made"])(X).breaks
+    assert record.message.endswith('File "<string>", line 2, in made')

@@ -345,7 +345,7 @@ class FrameCompiler:
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         self.tally.breaks += 1
-        self.reasons.add(self._named(code), record.message.partition("\n")[0])
+        self.reasons.add(self._named(code), record.title)
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":

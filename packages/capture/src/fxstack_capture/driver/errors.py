@@ -6,7 +6,7 @@ from typing import Final
 
 from fxstack_capture.breaks import READS_DATA, BreakRecord, graph_break
 from fxstack_capture.guards.explain import GuardFailure
-from fxstack_interchange.torch_errors import CompilerError, found, stack_summary
+from fxstack_interchange.torch_errors import CompilerError, found
 
 
 class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know
@@ -19,7 +19,7 @@ class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the na
         super().__init__(record.message)
         self.record = record
         self.msg = record.message
-        self.real_stack = stack_summary(record.stack)
+        self.real_stack = record.summary
         self.gb_type = record.reason.id
         self.case_name: str | None = None
         self.skip_frame = False
