@@ -427,3 +427,44 @@ def test_callbacks_of_torch_hear_of_compilations():
         torch._dynamo.callback.callback_handler.remove_start_callback(start)
         torch._dynamo.callback.callback_handler.remove_end_callback(end)
     assert heard == [("start", "DYNAMO"), ("end", str)] * 2
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo.decorators, "patch_dynamo_config"), reason="this torch has none"
+)
+@pytest.mark.parametrize("is_decorator", [True, False])
+def test_settings_may_be_patched_inside(is_decorator):
+    patched = torch._dynamo.decorators.patch_dynamo_config(capture_scalar_outputs=True)
+
+    def read(x):
+        return x + x.sum().item()
+
+    def within(x):
+        with patched:
+            return read(x)
+
+    part = patched(read) if is_decorator else within
+    beside_eager(lambda x: part(x) * 2)
+    assert not torch._dynamo.config.capture_scalar_outputs
+
+
+def test_settings_may_be_patched_between_graphs():
+    def program(x):
+        y = x + 1
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            y = y + torch._dynamo.config.capture_scalar_outputs
+        return y, torch._dynamo.config.capture_scalar_outputs
+
+    beside_eager(program)
+
+
+def test_settings_may_be_changed_inside():
+    config = torch._dynamo.config
+
+    def program(x):
+        config.capture_scalar_outputs = True
+        seen = config.capture_scalar_outputs
+        config.capture_scalar_outputs = False
+        return x + 1, seen, config.capture_scalar_outputs
+
+    beside_eager(program)
