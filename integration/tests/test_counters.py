@@ -66,8 +66,10 @@ def test_graphs_of_the_default_backend_and_of_the_disk_are_counted(installed, tm
         torch._dynamo.reset()
         torch.compile(one_graph)(X)
     assert dict(counters["aot_autograd"]) == {
-        "total": 2, "ok": 2,
-        "autograd_cache_miss": 1, "autograd_cache_hit": 1,
+        "total": 2,
+        "ok": 2,
+        "autograd_cache_miss": 1,
+        "autograd_cache_hit": 1,
     }
     assert dict(counters["inductor"]) == {"fxgraph_cache_miss": 1, "fxgraph_cache_hit": 1}
 

@@ -82,6 +82,28 @@ def test_without_the_variable_nothing_is_imported():
     assert fresh(program, FXSTACK="0") == ["False", "False", "torch"]
 
 
+def test_except_clauses_name_torchs_classes():
+    program = """
+        import sys
+        import torch
+        kept = []
+        try:
+            torch.compile(lambda x: x + 1, backend=lambda graph, inputs: 1 / 0)(torch.ones(2))
+        except RuntimeError as error:
+            kept.append(error)
+        print("torch._dynamo" in sys.modules)
+        try:
+            raise kept[0]
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            print(error is kept[0], type(error.inner_exception) is ZeroDivisionError)
+        try:
+            torch.compile(torch.sin, backend="none like this")
+        except torch._dynamo.exc.InvalidBackend as error:
+            print(isinstance(error, ValueError))
+    """
+    assert fresh(program, FXSTACK="1") == ["False", "True", "True", "True"]
+
+
 def test_uninstall_gives_torch_its_compiler_back():
     import torch._dynamo
 
@@ -148,6 +170,32 @@ def test_arguments_are_those_of_torch():
     with pytest.warns(UserWarning, match="name='net' has no effect: compile_log and explain name"):
         torch.compile(Net(), name="net")
     torch.testing.assert_close(torch.compile(lambda x: x * 2, recompile_limit=1, backend="eager")(X), X * 2)
+
+
+@pytest.mark.usefixtures("installed")
+def test_backends_of_the_program_get_mode_and_options():
+    got = []
+
+    def backend(graph_module, example_inputs, **arguments):
+        got.append(arguments)
+        return graph_module
+
+    options = {"level": 3, "guard_filter_fn": lambda guards: [True] * len(guards)}
+    for arguments in ({"options": options}, {"mode": "reduce-overhead"}, {"mode": "default"}, {}):
+        assert torch.equal(torch.compile(lambda x: x + 1, backend=backend, **arguments)(X), X + 1)
+    assert got == [{"options": {"level": 3}}, {"mode": "reduce-overhead"}, {}, {}]
+
+
+@pytest.mark.usefixtures("installed")
+def test_run_compiles_nothing():
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x, n: x + n, backend=counter)
+    compiled(X, 1)
+    assert torch.equal(torch._dynamo.run(compiled)(X, 5), X + 5)
+    assert torch.equal(torch._dynamo.run()(compiled)(X, 1), X + 1)
+    assert counter.frame_count == 1
 
 
 @pytest.mark.usefixtures("installed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import partial, update_wrapper
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar, overload
@@ -13,6 +13,7 @@ from fxstack.log import CompileLog
 from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
 from fxstack_capture.driver.backend import WANTS_FAKES
+from fxstack_interchange.torch_errors import CompilerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,10 @@ _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
 _REGISTERED: Final[dict[str, Backend]] = {}
 _DEFAULT: Final[list[str | Backend | None]] = [None]
 """One item: the last argument of ``set_default_backend``."""
+
+
+class UnknownBackendError(CompilerError, ValueError, of_torch="InvalidBackend"):
+    """No backend has the name that the program gave."""
 
 
 @overload
@@ -116,17 +121,38 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
     if name in _OURS:
         return _OURS[name](options, log)
+    return _counted(_found(name), log)
+
+
+def is_own(backend: str | Backend | None) -> bool:
+    """Return whether a backend is one of this project's, which take ``mode`` and ``options`` from ``compile``."""
+    chosen = get_default_backend() if backend is None else backend
+    return isinstance(chosen, str) and chosen in _OURS
+
+
+def with_arguments(backend: str | Backend | None, arguments: dict[str, Any]) -> str | Backend:
+    """Return a backend of another project with keyword arguments for each call, as torch passes ``options``."""
+    chosen = get_default_backend() if backend is None else backend
+    if not arguments:
+        return chosen
+    called = _found(chosen) if isinstance(chosen, str) else chosen
+    return update_wrapper(partial(called, **arguments), called)
+
+
+def _found(name: str) -> Backend:
+    """Return the backend of another project."""
     if name in _REGISTERED:
-        return _counted(_REGISTERED[name], log)
+        return _REGISTERED[name]
     found = [entry.load for entry in entry_points(group=TORCH_GROUP) if entry.name == name]
     if not found and name in _names_of_torch():
         found = [partial(_registry_of_torch().lookup_backend, name)]
     if not found:
-        raise ValueError(
+        raise UnknownBackendError(
             f"fxstack.compile: no backend named {name!r}. Known: {', '.join(list_backends())}. "
             f"Packages add backends through the entry-point group {TORCH_GROUP!r}."
         )
-    return _counted(found[0](), log)
+    loaded: Backend = found[0]()
+    return loaded
 
 
 def _names_of_torch() -> frozenset[str]:

@@ -49,14 +49,19 @@ def compile(
         warn_user("torch.compile is ignored when called inside torch.export region", UserWarning)
         return model if model is not None else _unchanged
     chosen = dict(options or {})
-    if recompile_limit is not None:
-        chosen["recompile_limit"] = recompile_limit
     if chosen.pop("use_aoti", False):
         _has_no_effect("options={'use_aoti': True}", "compiled programs are stored on disk by themselves")
     if name is not None:
         _has_no_effect(f"name={name!r}", "compile_log and explain name the functions of the program")
     if shapes_spec is not None:
         _has_no_effect("shapes_spec", "fxstack.compile takes a contract as dynamic_shapes")
+    if not backends.is_own(backend):
+        kept = {key: chosen.pop(key) for key in _OF_FRONTEND if key in chosen}
+        given = {} if mode in (None, "default") else {"mode": mode}
+        backend = backends.with_arguments(backend, {**given, **({"options": chosen} if chosen else {})})
+        mode, chosen = None, kept
+    if recompile_limit is not None:
+        chosen["recompile_limit"] = recompile_limit
     del isolate_recompiles  # every compiled callable has entries of its own
     again: Any = api.compile
     return again(
@@ -68,6 +73,10 @@ def compile(
         options=chosen or None,
         disable=disable,
     )
+
+
+_OF_FRONTEND = ("guard_filter_fn",)
+"""The options that torch does not pass to a backend."""
 
 
 def _unchanged(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import TorchCounters
+from fxstack_interchange import torch_errors
 from fxstack_startup import AfterImport, Change
 
 _MISSING: Final = object()
@@ -27,7 +28,8 @@ class _Installation:
     def __init__(self) -> None:
         self._originals: list[tuple[ModuleType, str, object]] = []
         self._made: dict[str, tuple[object, object]] = {}
-        self._after_import = AfterImport({name: self._changer(name) for name in _REPLACEMENTS})
+        changes = {name: self._changer(name) for name in _REPLACEMENTS}
+        self._after_import = AfterImport({**changes, torch_errors.MODULE: _derive_errors})
 
     def start(self) -> None:
         self._after_import.start()
@@ -54,6 +56,11 @@ class _Installation:
         return change
 
 
+def _derive_errors(_module: ModuleType) -> None:
+    """Let ``except`` clauses with torch's classes catch errors of fxstack, even those raised before the import."""
+    torch_errors.derive_from_torch()
+
+
 def _by(replacement: object) -> Callable[[object], object]:
     return lambda _original: replacement
 
@@ -77,7 +84,8 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
         "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
     },
-    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset)},
+    "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
+    "torch._dynamo.decorators": {"run": _by(entrances.run)},
     "torch._dynamo.eval_frame": _COMPILING,
 }
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""

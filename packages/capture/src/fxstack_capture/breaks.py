@@ -8,8 +8,16 @@ detail=...)``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
+from traceback import FrameSummary, StackSummary
+from typing import Final
 
 from fxstack_capture.guards.records import Guard
+
+Position = tuple[int | None, int | None, int | None, int | None]
+"""The first and last line and the first and last column of an expression, as ``co_positions`` has them."""
+
+_NOWHERE: Final[Position] = None, None, None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +32,39 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class BreakRecord:
-    """One graph break: the reason and the user's frames (file, line, function), innermost last."""
+    """One graph break: the reason and the user's frames (file, line, function), innermost last.
+
+    ``positions`` has for each frame where in these lines the expression is that runs.
+    """
 
     reason: Reason
     detail: str
     stack: tuple[tuple[str, int, str], ...] = ()
+    positions: tuple[Position, ...] = ()
+
+    @property
+    def summary(self) -> StackSummary:
+        """The frames with their lines, as Python's own tracebacks show them."""
+        frames = zip(self.stack, self.positions or repeat(_NOWHERE), strict=False)
+        return StackSummary.from_list([_frame_summary(frame, position) for frame, position in frames])
+
+    @property
+    def title(self) -> str:
+        """The first line of the message."""
+        return f"[{self.reason.id}] {self.reason.what.format(detail=self.detail)}"
 
     @property
     def message(self) -> str:
-        where = "".join(f'\n  File "{f}", line {n}, in {name}' for f, n, name in self.stack)
-        what = self.reason.what.format(detail=self.detail)
-        return f"[{self.reason.id}] {what}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
+        where = "".join(["\n", *self.summary.format()]).rstrip()
+        return f"{self.title}\nwhy: {self.reason.why}\nfix: {self.reason.fix}{where}"
+
+
+def _frame_summary(frame: tuple[str, int, str], position: Position) -> FrameSummary:
+    file, line, name = frame
+    start, end, column, end_column = position
+    if start != line:
+        return FrameSummary(file, line, name)
+    return FrameSummary(file, line, name, end_lineno=end, colno=column, end_colno=end_column)
 
 
 class GraphBreak(BaseException):
@@ -84,13 +114,26 @@ _REASONS = (
         "data-dependent-branch",
         "a branch depends on the value of a tensor: {detail}",
         "The graph computes the value when it runs, so the tracer cannot choose a branch.",
-        "Use torch.where or torch.cond, or move the branch out of the compiled function.",
+        "Use torch.where or torch.cond, or move the branch out of the compiled function. For a condition that always"
+        " holds, use torch._check.",
+    ),
+    Reason(
+        "data-dependent-number",
+        "Python code needs the number in a tensor: {detail}",
+        "The graph computes the number when it runs, so the number is unknown while tracing.",
+        "Keep the number in a tensor, or set capture_scalar_outputs=True.",
+    ),
+    Reason(
+        "data-dependent-size",
+        "the size of a result depends on the values of a tensor: {detail}",
+        "The graph computes the values when it runs, so the size is unknown while tracing.",
+        "Use an operator whose result has a fixed size, such as torch.where, or set capture_dynamic_output_shape_ops=True.",
     ),
     Reason(
         "data-dependent-value",
         "Python code needs the value of a tensor: {detail}",
         "The graph computes the value when it runs, so the value is unknown while tracing.",
-        "Keep the number in a tensor, or set capture_scalar_outputs=True.",
+        "Keep the value in a tensor, or move the code that needs it out of the compiled function.",
     ),
     Reason(
         "handled-error",
@@ -133,6 +176,18 @@ _REASONS = (
         "the backend asked to skip this frame: {detail}",
         "A backend may raise SkipFrame for a graph that the backend does not compile.",
         "No fix is needed: the frame runs in plain Python.",
+    ),
+    Reason(
+        "unsupported-by-backend",
+        "the backend does not support a graph: {detail}",
+        "The backend raised an error of fake tensors, which says that an operator has no result while compiling.",
+        "Use another backend, or keep the operator out of the compiled function.",
+    ),
+    Reason(
+        "operator-function",
+        "{detail} cannot be captured",
+        "A higher-order operator calls its functions in the graph, each as one graph without effects.",
+        "Let the functions compute tensors from their operands alone, or call the operator outside of the compiled function.",
     ),
     Reason(
         "user-break",
@@ -203,6 +258,9 @@ _REASONS = (
 )
 
 REASONS: dict[str, Reason] = {reason.id: reason for reason in _REASONS}
+
+READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-dependent-value"})
+"""The reasons of operations that read the data of tensors."""
 
 
 def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:

@@ -1,5 +1,6 @@
 """What programs say with ``torch.compiler`` means the same here; and calls of our own compiler break the graph."""
 
+import cmath
 import contextlib
 import warnings
 import zlib
@@ -280,10 +281,10 @@ def lenient(x):
 def test_breaks_are_errors_where_the_program_says_so():
     assert breaks_in(strict_part) == "user-break"
     assert breaks_in(lenient_part) == ((X + 1) * 2).tolist()
-    assert breaks_in(strict_behind_a_break) == "data-dependent-value"
+    assert breaks_in(strict_behind_a_break) == "data-dependent-number"
     assert breaks_in(lambda x: lenient(x) * 2, outside=True) == ((X + 1) * 2).tolist()
     assert breaks_in(fx.disable(lambda x: x), outside=True) == X.tolist()
-    assert breaks_in(lambda x: lenient(x) + x.sum().item(), outside=True) == "data-dependent-value"
+    assert breaks_in(lambda x: lenient(x) + x.sum().item(), outside=True) == "data-dependent-number"
     assert breaks_in(lenient, fullgraph=True) == "user-break"
     assert breaks_in(lambda x: x + x.sum().item()) == (X + 3).tolist()
 
@@ -367,3 +368,103 @@ def test_leaf_functions_run_in_plain_python():
     measured.register_fake(lambda x: (torch.empty_like(x),))
     assert len(beside_eager(lambda x: measured(x + 1)[0] + 1)) == 2
     assert seen == [6.0] * 3
+
+
+def test_torchs_substitutes_precede_rules_and_constants():
+    seen = []
+
+    @torch.compiler.substitute_in_graph(cmath.phase, skip_signature_check=True)
+    def phase(z):
+        seen.append(z)
+        return 7.0
+
+    compiled = fx.optimize(fullgraph=True)(lambda x: x * cmath.phase(1j))
+    assert compiled(torch.ones(2)).tolist() == [7.0, 7.0]
+    assert seen == [1j]
+
+
+def test_what_torch_is_told_to_disallow_ends_the_graph():
+    def program(x):
+        return torch.sub(torch.add(x, 1), 1).sin()
+
+    torch._dynamo.disallow_in_graph(torch.sub)
+    try:
+        assert len(beside_eager(program)) == 2
+        assert breaks_in(program, fullgraph=True) == "disallowed"
+    finally:
+        torch._dynamo.allow_in_graph(torch.sub)
+    assert len(beside_eager(program)) == 1
+
+
+def test_what_torch_is_told_to_forbid_is_an_error():
+    @torch._dynamo.forbid_in_graph
+    def forbidden(x):
+        return x + 1
+
+    assert breaks_in(lambda x: forbidden(x) * 2) == "forbidden"
+
+
+def test_functions_that_torch_forbids_run_between_graphs():
+    def marks(x):
+        y = x * 2
+        torch._dynamo.mark_dynamic(y, 0)
+        return y + 1
+
+    beside_eager(marks)
+
+
+def test_callbacks_of_torch_hear_of_compilations():
+    heard = []
+    start = torch._dynamo.callback.on_compile_start(
+        lambda args: heard.append(("start", args.callback_trigger.name))
+    )
+    end = torch._dynamo.callback.on_compile_end(lambda args: heard.append(("end", type(args.compile_id))))
+    try:
+        compiled = fx.optimize(dynamic=False)(lambda x: x.sin())
+        for size in (2, 2, 3):
+            compiled(torch.ones(size))
+    finally:
+        torch._dynamo.callback.callback_handler.remove_start_callback(start)
+        torch._dynamo.callback.callback_handler.remove_end_callback(end)
+    assert heard == [("start", "DYNAMO"), ("end", str)] * 2
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo.decorators, "patch_dynamo_config"), reason="this torch has none"
+)
+@pytest.mark.parametrize("is_decorator", [True, False])
+def test_settings_may_be_patched_inside(is_decorator):
+    patched = torch._dynamo.decorators.patch_dynamo_config(capture_scalar_outputs=True)
+
+    def read(x):
+        return x + x.sum().item()
+
+    def within(x):
+        with patched:
+            return read(x)
+
+    part = patched(read) if is_decorator else within
+    beside_eager(lambda x: part(x) * 2)
+    assert not torch._dynamo.config.capture_scalar_outputs
+
+
+def test_settings_may_be_patched_between_graphs():
+    def program(x):
+        y = x + 1
+        with torch._dynamo.config.patch(capture_scalar_outputs=True):
+            y = y + torch._dynamo.config.capture_scalar_outputs
+        return y, torch._dynamo.config.capture_scalar_outputs
+
+    beside_eager(program)
+
+
+def test_settings_may_be_changed_inside():
+    config = torch._dynamo.config
+
+    def program(x):
+        config.capture_scalar_outputs = True
+        seen = config.capture_scalar_outputs
+        config.capture_scalar_outputs = False
+        return x + 1, seen, config.capture_scalar_outputs
+
+    beside_eager(program)

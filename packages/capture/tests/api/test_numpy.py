@@ -290,7 +290,7 @@ def elements_in_python(x, a):
     return float(a[0, 0]) + x
 
 
-@program("data-dependent-value")
+@program("data-dependent-branch")
 def branch(x, a):
     return a if a.sum() > 0 else -a
 

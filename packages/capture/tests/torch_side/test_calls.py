@@ -100,12 +100,12 @@ def test_equals_eager(name):
 
 
 BREAKS = {
-    "item": (lambda x: x.sum().item(), "data-dependent-value"),
-    "tolist": (lambda x: x.tolist(), "data-dependent-value"),
-    "bool": (lambda x: bool(x.sum() > 0), "data-dependent-value"),
+    "item": (lambda x: x.sum().item(), "data-dependent-number"),
+    "tolist": (lambda x: x.tolist(), "data-dependent-number"),
+    "bool": (lambda x: bool(x.sum() > 0), "data-dependent-branch"),
     "float": (lambda x: float(x.sum()), "data-dependent-value"),
-    "nonzero": (lambda x: torch.nonzero(x), "data-dependent-value"),
-    "mask_index": (lambda x: x[x > 0], "data-dependent-value"),
+    "nonzero": (lambda x: torch.nonzero(x), "data-dependent-size"),
+    "mask_index": (lambda x: x[x > 0], "data-dependent-size"),
     "equal": (lambda x: torch.equal(x, x + 1), "data-dependent-value"),
     "data_ptr": (lambda x: x.data_ptr(), "unsupported-call"),
     "repr": (lambda x: repr(x), "data-dependent-value"),

@@ -18,9 +18,10 @@ from fxstack_capture.calls import classes, policy, rehashing, scan
 from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
-from fxstack_capture.calls.marks.marked import call_marked, is_marked, substitute_by_torch
+from fxstack_capture.calls.marks.marked import call_marked, is_marked
 from fxstack_capture.calls.marks.optional import with_options
 from fxstack_capture.calls.marks.registered import registered
+from fxstack_capture.calls.marks.told_torch import rules_told_torch
 from fxstack_capture.calls.native_run import run, run_intercepted
 from fxstack_capture.calls.operators import numpy_scalars
 from fxstack_capture.calls.operators import protocol as operators
@@ -50,7 +51,7 @@ class CallDispatcher:
 
     def __init__(self, trace: Trace, rules: RuleTable = RULES) -> None:
         self.trace = trace
-        known = {**rules.by_id(), **launch_rules(), **registered()}
+        known = {**rules.by_id(), **launch_rules(), **rules_told_torch(), **registered()}
         self.rules = with_options(known, trace.options)
         self.forwards = rules.forwards_by_id()
         self.codes = rules.codes_by_id()
@@ -249,9 +250,6 @@ def _bound_slot(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
 def _other(calls: CallDispatcher, fn: Any, args: Any, kwargs: Any) -> Any:
     if calls.is_leaf(fn):
         return calls.trace.torch.call(fn, args, kwargs)
-    substitute = substitute_by_torch(fn)
-    if substitute is not None:
-        return calls.call(substitute, args, kwargs)
     name = getattr(fn, "__qualname__", None) or repr(fn)
     module = getattr(fn, "__module__", None)
     label = f"{module}.{name}" if module and module != "builtins" else name

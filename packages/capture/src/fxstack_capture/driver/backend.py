@@ -11,20 +11,38 @@ from torch.fx import GraphModule
 from torch.utils.checkpoint import CheckpointPolicy
 
 from fxstack_capture import native, torch_compat
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.driver.errors import BackendError, SkipFrame
 from fxstack_capture.driver.reports.verifying import verified
 from fxstack_capture.guards.accesses import RealFrame, read
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_compat import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    UnsupportedOperatorException,
+)
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_interchange.torch_errors import found
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
 
 WANTS_FAKES = "wants_fake_inputs"
 """The attribute of a backend that asks for fake tensors; other backends get the tensors of the call."""
+
+_DECLINING = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedMutationAliasingException,
+    UnsupportedOperatorException,
+)
+"""Errors of fake tensors in a backend, which end the graph as in torch."""
 
 
 def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:  # noqa: ARG001
@@ -100,14 +118,17 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Compile a captured graph. The result runs with the frame hook off.
 
-    Raises BackendError. If the backend raises SkipFrame, SkipFrame propagates.
+    Raises BackendError, or GraphBreak if the backend declines the graph.
     """
     before = state.present()
     try:
         with _inputs_for(backend, captured, frame) as example_inputs:
             made = backend(captured.graph_module, example_inputs)
-    except SkipFrame:
-        raise
+    except (SkipFrame, *found("SkipFrame")) as reason:
+        raise graph_break("skipped-by-backend", str(reason)) from None
+    except _DECLINING as error:
+        detail = f"{name_of(backend)} on the graph captured from {where}: {type(error).__name__}: {error}"
+        raise graph_break("unsupported-by-backend", detail) from error
     except Exception as error:
         raise BackendError(name_of(backend), where, error) from error
     finally:  # a backend that runs the graph changes the state that the graph changes

@@ -27,10 +27,10 @@ from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
     RecompileError,
-    SkipFrame,
     Unsupported,
     graph_error,
     plain,
+    unsupported,
 )
 from fxstack_capture.driver.frame_policy import builtins_in_use
 from fxstack_capture.driver.frame_policy.disabling import disabled_code, is_disabled, is_skipping
@@ -55,6 +55,7 @@ from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     LOG,
     Recompilation,
+    callbacks_of_torch,
     fitting_entry,
     limit_reached,
     refusal,
@@ -217,7 +218,7 @@ class FrameCompiler:
         if stance.name == "eager_on_recompile":
             return native.RUN
         if replaced is not None:
-            raise Unsupported(graph_break("replaced-by-program", replaced).record)
+            raise unsupported(graph_break("replaced-by-program", replaced).record)
         with _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
@@ -239,7 +240,8 @@ class FrameCompiler:
                 return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
             if again.failures:
                 self._announce(again)
-            made = self._compile(frame, code, state, again)
+            with callbacks_of_torch(again):
+                made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
                 # release of the lock, and another thread could compile the frame again before.
@@ -345,11 +347,11 @@ class FrameCompiler:
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         self.tally.breaks += 1
-        self.reasons.add(self._named(code), record.message.partition("\n")[0])
+        self.reasons.add(self._named(code), record.title)
         if self.observer is not None:
             self.observer.on_break(record)
         if is_error or self.options.fullgraph or record.reason.id == "forbidden":
-            raise Unsupported(record)
+            raise unsupported(record)
         self._mistakes.warn_if_mistake(self._named(code), record)
 
     # --- verdicts --------------------------------------------------------------------------------
@@ -382,17 +384,14 @@ class FrameCompiler:
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
-                if self.options.suppress_errors:
+                if self.options.suppress_errors and not whole:
                     return self._suppressed(code, error)
-                if self.options.fullgraph or not self._replaced.explain(error):
+                if whole or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
                 return native.RUN
-            except SkipFrame as reason:
-                record = graph_break("skipped-by-backend", str(reason)).record
-                if whole:
-                    raise Unsupported(record) from None
-                return self._plain(code, state, record.message)
+            except GraphBreak as reason:
+                return self._not_traced(code, state, reason.record.message, reason)
             # The backend may have added guards on symbolic sizes.
             late = self._kept(frame, late_guards(draft.captured, demanded))
             if late:
@@ -450,7 +449,7 @@ class FrameCompiler:
 
     def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
         if self.options.fullgraph or reason.is_error:
-            raise Unsupported(reason.record)
+            raise unsupported(reason.record)
         self._mistakes.warn_if_mistake(self._named(code), reason.record)
         return self._plain(code, state, why)
 
@@ -492,10 +491,8 @@ class FrameCompiler:
         if verdict is Verdict.PLAIN:
             self.reasons.add(self._named(of), why)
         told = getattr(self.observer, "on_frame", None)  # the method is optional
-        if self.records is None and told is None:
-            return
-        name, file, line = of.co_qualname, of.co_filename, of.co_firstlineno
-        record = FrameRecord(name, file, line, verdict, why, **facts)
+        where = of.co_qualname, of.co_filename, of.co_firstlineno
+        record = FrameRecord(*where, verdict, why, **facts)
         if self.records is not None:
             self.records.append(record)
         if told is not None:

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from fxstack_capture.breaks import BreakRecord, graph_break
+from typing import Final
+
+from fxstack_capture.breaks import READS_DATA, BreakRecord, graph_break
 from fxstack_capture.guards.explain import GuardFailure
+from fxstack_interchange.torch_errors import CompilerError, found
 
 
-class Unsupported(RuntimeError):  # noqa: N818 - the name that users of torch.compile know
+class Unsupported(CompilerError, of_torch="Unsupported"):  # noqa: N818 - the name that users of torch.compile know
     """The caller requested one whole graph, and the program cannot be captured as one.
 
-    ``record`` has the reason.
+    ``record`` has the reason. The other attributes are those of torch's class.
     """
 
     def __init__(self, record: BreakRecord) -> None:
         super().__init__(record.message)
         self.record = record
+        self.msg = record.message
+        self.real_stack = record.summary
+        self.gb_type = record.reason.id
+        self.case_name: str | None = None
+        self.skip_frame = False
+
+
+class DataDependentError(Unsupported, of_torch="UserError"):
+    """Python needs the value of a tensor. Torch has an error of its own for numbers from tensors."""
+
+    @property
+    def message(self) -> str:
+        return self.msg
+
+    @property
+    def error_type(self) -> object:
+        """The member of torch's enumeration, or None as long as it is not loaded."""
+        return next((kinds.DYNAMIC_CONTROL_FLOW for kinds in found("UserErrorType")), None)
+
+
+class OperatorError(Unsupported, of_torch="UncapturedHigherOrderOpError"):
+    """A function that an operator such as ``torch.cond`` calls is not one graph without effects."""
+
+
+class InternalError(Unsupported, of_torch="InternalTorchDynamoError"):
+    """The compiler failed, and the caller requested one whole graph."""
 
 
 class GuardError(RuntimeError):
@@ -31,8 +60,8 @@ class GuardError(RuntimeError):
         self.failure = failure
 
 
-class BackendError(RuntimeError):
-    """The backend raised while it compiled a captured graph."""
+class BackendError(CompilerError, of_torch="BackendCompilerFailed"):
+    """The backend raised ``inner_exception`` while it compiled a captured graph."""
 
     def __init__(self, backend: str, where: str, error: BaseException) -> None:
         super().__init__(
@@ -40,14 +69,15 @@ class BackendError(RuntimeError):
             f" {type(error).__name__}: {error}\n"
             "fix: this is an error of the backend, not of capture; run with backend='eager' to go on without it."
         )
-        self.backend = backend
+        self.backend = self.backend_name = backend
+        self.inner_exception = error
 
 
-class SkipFrame(Exception):  # noqa: N818 - a request, not an error
+class SkipFrame(CompilerError, of_torch="SkipFrame"):  # noqa: N818 - a request, not an error
     """A backend raises this exception to request that the frame of its graph runs in plain Python."""
 
 
-class ComptimeError(RuntimeError):
+class ComptimeError(CompilerError, of_torch="InternalTorchDynamoError"):
     """Code given to ``comptime`` raised an exception, which is the cause of this error."""
 
 
@@ -55,11 +85,11 @@ class WrongResultError(RuntimeError):
     """``verify_correctness`` found that results of the compiled code and of the graph differ."""
 
 
-class RecompileLimitError(RuntimeError):
+class RecompileLimitError(CompilerError, of_torch="FailOnRecompileLimitHit"):
     """``fail_on_recompile_limit`` is set, and a function has reached ``recompile_limit`` entries."""
 
 
-class RecompileError(RuntimeError):
+class RecompileError(CompilerError, of_torch="RecompileError"):
     """No entry fits a call, and an option or a stance forbids compiling.
 
     The option is ``error_on_recompile``, the stance ``set_stance("fail_on_recompile")``.
@@ -70,11 +100,23 @@ class TracingWarning(UserWarning):
     """A frame runs in plain Python because tracing failed in a way that the program did not cause."""
 
 
+def unsupported(record: BreakRecord) -> Unsupported:
+    """The error for a graph break that the caller forbids."""
+    return _CLASSES.get(record.reason.id, Unsupported)(record)
+
+
+_CLASSES: Final[dict[str, type[Unsupported]]] = {
+    **dict.fromkeys(("data-dependent-branch", *READS_DATA), DataDependentError),
+    "operator-function": OperatorError,
+    "internal-error": InternalError,
+}
+
+
 def plain(why: str) -> Unsupported:
     """The error that ``fullgraph=True`` raises instead of running a frame in plain Python."""
-    return Unsupported(graph_break("plain-python", why).record)
+    return unsupported(graph_break("plain-python", why).record)
 
 
 def graph_error(error: Exception) -> Unsupported:
     """The error for an internal error when the caller requested one whole graph."""
-    return Unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)
+    return unsupported(graph_break("internal-error", f"{type(error).__name__}: {error}").record)

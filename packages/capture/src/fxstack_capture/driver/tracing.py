@@ -10,7 +10,7 @@ from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.driver.attempt import Attempt, attempt, new_trace
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
-from fxstack_capture.driver.errors import Unsupported
+from fxstack_capture.driver.errors import unsupported
 from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.driver.replacement import Written
 from fxstack_capture.driver.states import CodeState
@@ -100,7 +100,7 @@ class FrameTracing:
                 if found is None:
                     break
                 if is_error:
-                    raise Unsupported(found)
+                    raise unsupported(found)
                 raise GraphBreak(found.reason, found.detail, found.stack)
             stop_at, record = at, found
             self.report(record, is_error=is_error)

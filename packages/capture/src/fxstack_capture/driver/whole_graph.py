@@ -15,7 +15,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.driver.attempt import attempt, new_trace
 from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
-from fxstack_capture.driver.errors import GuardError, Unsupported
+from fxstack_capture.driver.errors import GuardError, unsupported
 from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_environment,
     with_fullgraph,
@@ -99,13 +99,13 @@ def capture_whole(
             trace.objects.close()
             guards = tuple(trace.guards)
     except GraphBreak as reason:
-        raise Unsupported(reason.record) from None
+        raise unsupported(reason.record) from None
     except CannotRebuildError as reason:
         detail = f"the call returns or stores {reason.what}"
-        raise Unsupported(graph_break("unsupported-object", detail).record) from None
+        raise unsupported(graph_break("unsupported-object", detail).record) from None
     if draft.captured is None:
         detail = "the call does no torch operation"
-        raise Unsupported(graph_break("tracing-error", detail).record)
+        raise unsupported(graph_break("tracing-error", detail).record)
     captured = draft.captured
     emitted = draft.complete(captured.graph_module)
     runner = FunctionType(

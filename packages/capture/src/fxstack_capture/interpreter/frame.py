@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from types import CellType, CodeType
 from typing import Any, Protocol
 
+from fxstack_capture.breaks import Position
 from fxstack_capture.bytecode.program import Program
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.modules import ModuleStack, with_module
@@ -121,6 +123,14 @@ class Frame:
             stack = self.outer_stack if self.program.hidden else (*self.outer_stack, own)
             self.stack_at = self.pc, stack
         return stack
+
+    def user_positions(self) -> tuple[Position, ...]:
+        """For each frame of ``user_stack`` where the expression is that runs."""
+        outer = () if self.back is None else self.back.user_positions()
+        if self.program.hidden:
+            return outer
+        at = self.program.offsets[self.pc] // 2
+        return (*outer, next(islice(self.code.co_positions(), at, None)))
 
     def module_stack(self) -> ModuleStack:
         """The modules around this frame (``modules``). The result is the same object in each call."""

@@ -283,7 +283,8 @@ class BytecodeInterpreter:
         """Record the user's stack in a graph break that leaves interpreted frames."""
         self.tracing = False
         if not reason.record.stack:
-            reason.record = dataclasses.replace(reason.record, stack=self.user_stack())
+            positions = () if self.frame is None else self.frame.user_positions()
+            reason.record = dataclasses.replace(reason.record, stack=self.user_stack(), positions=positions)
 
     def close_dropped(self, generator: TraceGenerator) -> None:
         """Close a generator that has no references left.

@@ -18,7 +18,7 @@ from fxstack_capture import strictness
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.marks import compiled_autograd
 from fxstack_capture.calls.marks.nonstrict import as_operations
-from fxstack_capture.calls.marks.registered import as_one_node, called_once
+from fxstack_capture.calls.marks.registered import as_one_node, called_once, ending_the_graph
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.trace.state import Trace
@@ -65,12 +65,12 @@ def is_marked(fn: FunctionType) -> bool:
 
 def call_marked(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a marked function in compiled code. A call of most of them breaks the graph."""
-    for name, rule_for in _MARKS.items():
-        if fn.__dict__.get(name):
-            return rule_for(fn)(trace, args, kwargs)
     meaning = _MEANINGS.get((fn.__module__, fn.__qualname__))
     if meaning is not None:
         return meaning(trace, *args, **kwargs)
+    for name, rule_for in _MARKS.items():
+        if fn.__dict__.get(name):
+            return rule_for(fn)(trace, args, kwargs)
     if is_allowed_by_torch(fn):
         if _is_told(fn, "_leaf_function_ids"):
             raise graph_break("disabled", f"{fn.__qualname__}, a leaf function,")
@@ -103,10 +103,21 @@ def _disabled(fn: FunctionType) -> Callable[..., Any]:
     return rule
 
 
+def _forbidden(fn: FunctionType) -> Callable[..., Any]:
+    # Torch forbids some functions of its compiler, whose calls run between graphs here.
+    is_of_compiler = (fn.__module__ or "").startswith(_COMPILER_MODULES)
+    return ending_the_graph(fn, "disabled" if is_of_compiler else "forbidden")
+
+
 _MARKS: MappingProxyType[str, Callable[[Any], Callable[..., Any]]] = MappingProxyType(
-    {"_torchdynamo_disable": _disabled, "_fxstack_disable": _disabled, "_dynamo_marked_constant": called_once}
+    {
+        "_torchdynamo_disable": _disabled,
+        "_fxstack_disable": _disabled,
+        "_dynamo_marked_constant": called_once,
+        "_dynamo_forbidden": _forbidden,
+    }
 )
-"""What the attributes mean that ``disable`` and ``assume_constant_result`` leave on functions."""
+"""What the attributes mean that ``disable`` and functions like it leave on functions."""
 
 
 def _mark_static(trace: Trace, t: object, index: Any = None) -> None:
@@ -189,21 +200,3 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
         ("torch._dynamo.decorators", "nonstrict_trace"): _nonstrict_trace,
     }
 )
-
-
-def substitute_by_torch(fn: object) -> Any:
-    """The function that ``torch.compiler.substitute_in_graph`` registered to trace in place of ``fn``.
-
-    Only substitutes of the program or of a library count. Torch's own substitutes are made for torch's
-    compiler and are not always exact.
-    """
-    functions = sys.modules.get("torch._dynamo.variables.functions")
-    if functions is None:
-        return None
-    try:
-        wrapper = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(fn)
-    except TypeError:  # ``fn`` is not hashable
-        return None
-    substitute = getattr(wrapper, "__torch_dynamo_polyfill__", None)
-    own = (getattr(substitute, "__module__", None) or "").startswith("torch.")
-    return None if own else substitute

@@ -12,9 +12,7 @@ from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
 from fxstack_capture.trace.state import Objects, Trace
 
-# Limits: torch.compiler.substitute_in_graph acts on C functions without a rule in calls.rules.
-# fxstack.substitute_in_graph acts on all functions. A leaf function (torch._dynamo.decorators.leaf_function)
-# breaks the graph.
+# Limits: a leaf function (torch._dynamo.decorators.leaf_function) breaks the graph.
 
 Rule = Callable[..., Any]
 """``(trace, args, kwargs) -> result``, as in ``table``."""

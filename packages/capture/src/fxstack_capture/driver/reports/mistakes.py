@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from fxstack_capture.breaks import BreakRecord, graph_break
-from fxstack_capture.driver.errors import TracingWarning, Unsupported
+from fxstack_capture.driver.errors import TracingWarning, unsupported
 
 
 @dataclass(slots=True)
@@ -40,9 +40,12 @@ class Mistakes:
             _warn(code, f"{error}\nsuppress_errors is set, so {code.co_qualname} runs in plain Python.")
 
     def warn_if_mistake(self, code: CodeType, record: BreakRecord) -> None:
-        """Warn if an internal error of the compiler broke the graph."""
+        """Warn if an internal error of the compiler broke the graph, or a limitation of the backend."""
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
+        elif record.reason.id == "unsupported-by-backend" and record.detail not in self.said:
+            self.said.add(record.detail)
+            _warn(code, f"{record.message}\n{code.co_qualname} runs in plain Python.")
 
 
 @dataclass(slots=True)
@@ -71,7 +74,7 @@ class UnconfirmedError:
             return
         what = f"{self.error}, which plain Python does not raise"
         if self.fatal:
-            raise Unsupported(graph_break("internal-error", what).record)
+            raise unsupported(graph_break("internal-error", what).record)
         self.note(what)
         self.mistakes.warn(self.code, what)
 

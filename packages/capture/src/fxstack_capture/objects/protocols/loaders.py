@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from fxstack_capture.callers import calls_program
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import Call
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.functions import entry_of, guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT, LazyDict
@@ -119,6 +121,10 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if value is not ABSENT:
         return value
     if type(module) is not types.ModuleType:
+        hook, _, _ = plan_of(objects, type(module), "__getattr__")
+        if type(hook) is types.FunctionType and _has_changes(objects):
+            # The module may compute the attribute from what this trace has changed, as settings of torch do.
+            return objects.trace.calls.call(hook, (module, name), {})
         # A module with lazy imports: an import happens once and its result is a definition.
         value = getattr(module, name)
         return objects.enter(value, BuiltinAttr(pinned(module, module.__name__), name))
@@ -126,6 +132,11 @@ def load_module(objects: Objects, module: Any, name: str) -> Any:
     if hook is not ABSENT:
         return objects.trace.calls.call(hook, (name,), {})
     raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+
+
+def _has_changes(objects: Objects) -> bool:
+    """Whether the trace has changed anything that code of the program may read."""
+    return bool(objects.context) or any(type(effect) is not Call for effect in diff(objects))
 
 
 _MANUAL_SEED = torch.random.manual_seed

@@ -92,7 +92,7 @@ class GraphsOfCall:
         return [with_history(x) if needs and _differentiable(x) else x for x in found]
 
     def refuse(self, why: str) -> BaseException:
-        return graph_break("unsupported-call", f"{self.operator.name()} {why}")
+        return graph_break("operator-function", f"{self.operator.name()} {why}")
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:

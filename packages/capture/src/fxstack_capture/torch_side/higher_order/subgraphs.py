@@ -122,7 +122,7 @@ def _called(tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...
 
 
 def _refusal(fn: object, why: str) -> BaseException:
-    return graph_break("unsupported-call", f"{name_of(fn)} in a higher-order operator, {why}")
+    return graph_break("operator-function", f"{name_of(fn)} in a higher-order operator, {why},")
 
 
 _FIXED = (torch.SymFloat, torch.SymBool)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.breaks import READS_DATA, GraphBreak
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
@@ -41,7 +41,7 @@ def _with_number(
     """Return the arguments with a number in place of the tensor whose number torch has read, or ``None``."""
     # If a tensor occurs twice, torch may need the number in one place and the tensor in the other.
     asked, tracer.mode.asked = tracer.mode.asked, None
-    if asked is None or reason.record.reason.id != "data-dependent-value":
+    if asked is None or reason.record.reason.id not in READS_DATA:
         return None
     if _occurrences((args, kwargs), asked) != 1:
         return None

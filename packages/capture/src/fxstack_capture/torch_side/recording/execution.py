@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
@@ -42,6 +42,7 @@ _NO_FAKE = (
     MetadataMismatchError,
     NotImplementedError,
 )
+_TO_NUMBER = torch.ops.aten._local_scalar_dense.default
 UNSUPPORTED = (*_DATA_DEPENDENT, *_NO_FAKE)
 """Exceptions of operations that fakes do not support. Real tensors may support the operation."""
 
@@ -80,7 +81,7 @@ def run_fake(
             result = fn(*args, **kwargs)
             return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
-        raise graph_break("data-dependent-value", f"{name_of(fn)} ({first_line(error)})") from error
+        raise _data_break(fn, error, mode.shape_env) from error
     except _NO_FAKE as error:
         if not is_refusal(error):
             raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
@@ -90,6 +91,22 @@ def run_fake(
     except Exception as error:
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     raise exact  # outside of the handlers, so that the error of the fake kernel is not the context
+
+
+def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) -> GraphBreak:
+    """The end of the graph at a call that reads data. The reason names an option if it would help."""
+    if getattr(fn, "__name__", None) == "__bool__":
+        return graph_break(
+            "data-dependent-branch", "if, while, and, or, not, assert or bool() asks whether it is true"
+        )
+    takes_sizes = env is not None and env.allow_dynamic_output_shape_ops
+    takes_numbers = env is not None and env.allow_scalar_outputs
+    reason = "data-dependent-value"
+    if isinstance(error, DynamicOutputShapeException) and not takes_sizes:
+        reason = "data-dependent-size"
+    elif isinstance(error, DataDependentOutputException) and error.func is _TO_NUMBER and not takes_numbers:
+        reason = "data-dependent-number"
+    return graph_break(reason, f"{name_of(fn)} ({first_line(error)})")
 
 
 def first_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import accessed
@@ -37,8 +38,17 @@ class RecordingMode(TorchFunctionMode):
             known = known_values.value_of(tracer, args[0])
             if known is not None and known.numel() == 1:
                 return getattr(known, func.__name__)()
-            return tracer.record(func, args, kwargs)
+            return self._number(func, args, kwargs)
         return tracer.call(func, args, kwargs)
+
+    def _number(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self._tracer.record(func, args, kwargs)
+        except GraphBreak as reason:
+            if reason.record.reason.id != "data-dependent-number":
+                raise
+            detail = reason.record.detail
+        raise graph_break("data-dependent-value", detail)  # no option makes a number that C code can use
 
 
 _CONVERSIONS = frozenset({"__int__", "__float__", "__index__", "__bool__", "__complex__"})

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import READS_DATA, GraphBreak, graph_break
 from fxstack_capture.guards.records import Equals, IdentityIs, TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, snapshot
 from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
@@ -261,7 +261,7 @@ class TorchTracer:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
             # The body may read data only to validate its arguments.
-            looks = reason.record.reason.id == "data-dependent-value"
+            looks = reason.record.reason.id in READS_DATA
             if not looks or not self.trace.may_fall_back or len(self.mutated_storages) != seen:
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)

@@ -134,13 +134,13 @@ _FOR_ARITHMETIC = {_OPTIMIZERS: ("item",), torch.nn.modules.batchnorm.__file__: 
 _CONVERSIONS = {"__int__": torch.sym_int, "__float__": torch.sym_float}
 
 
-def to_list(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+def to_list(tracer: TracerProtocol, fn: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = fn.__self__ if is_bound(fn) else args[0]
     known = known_values.value_of(tracer, tensor)
     if known is not None:
         return known.tolist()
     if not tracer.trace.options.capture_scalar_outputs:
-        return data_leaves(tracer, fn, args, kwargs)
+        raise graph_break("data-dependent-number", name_of(fn))
     if tensor.dim() == 0:
         return tracer.record(torch.Tensor.item, (tensor,), {})
     elements = tracer.record(torch.Tensor.unbind, (tensor, 0), {})
