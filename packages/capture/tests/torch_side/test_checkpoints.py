@@ -73,6 +73,10 @@ TAGS = {
         lambda x: checkpoint(body, x, use_reentrant=True),
         {"mm": "must_recompute", "sin": "must_recompute"},
     ),
+    "without use_reentrant": (
+        lambda x: checkpoint(lambda x: body(x) + 1, x),
+        {"mm": "must_recompute", "exp": "must_recompute"},
+    ),
     "without random numbers": (
         lambda x: checkpoint(body, x, use_reentrant=False, preserve_rng_state=False),
         {"mm": "prefer_recompute", "sin": "prefer_recompute"},

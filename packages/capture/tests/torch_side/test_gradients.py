@@ -93,12 +93,14 @@ def test_tags():
     tracer = trace.torch
     x = tracer.enter_tensor(leaf(3), Local("a0"))
     with tracer.session(), tracer.function_mode():
-        with tracer.tagged("recompute", "must_recompute"):
+        with tracer.checkpoint("must_recompute"):
             y = x.sin().cos()
-        tracer.untag("recompute", [y, 3])
+        tracer.leave_checkpoint([y, 3])
         code = tracer.finish([y.exp()])
     tags = [n.meta.get("recompute") for n in code.graph_module.graph.nodes if "call" in n.op]
     assert tags == ["must_recompute", None, None]
+    assert set(code.checkpoints.values()) == {(1, "must_recompute")}
+    assert set(code.checkpoints) == {"sin", "cos"}
 
 
 def test_number_in_a_tensor_without_asking_for_unbacked_symbols():

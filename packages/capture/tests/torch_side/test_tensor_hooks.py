@@ -75,6 +75,12 @@ def removed(x):
     return y * y
 
 
+def by_keyword(x):
+    y = x * 2
+    y.register_hook(hook=double)
+    return y * y
+
+
 def in_a_loop(x):
     for i in range(3):
         x = x.sin()
@@ -104,7 +110,7 @@ def in_a_backward_inside(x):
 
 IN_ONE_GRAPH = [
     *(before_and_after, two, reads_what_is_changed_later, gives_nothing, changed_in_place, removed),
-    *(in_a_loop, view_leaves, under_cond, in_a_backward_inside),
+    *(by_keyword, in_a_loop, view_leaves, under_cond, in_a_backward_inside),
 ]
 
 

@@ -88,12 +88,12 @@ def _real(fake: object, source: Source, frame: RealFrame) -> object:
 
 def _write_metadata(captured: CapturedCode, frame: RealFrame) -> None:
     """Write what torch's compiler writes on a graph: tags of its own kind, names of parameters."""
+    # Torch's partitioners look for the boundaries of checkpoints themselves: by the numbers of checkpoints.
     graph_module: Any = captured.graph_module
     for node in graph_module.graph.nodes:
-        tag = node.meta.get("recompute")
-        if isinstance(tag, str):
-            node.meta["recompute"] = CheckpointPolicy[tag.upper()]
-            node.meta.setdefault("ac_graph_id", 0)
+        if node.name in captured.checkpoints:
+            number, tag = captured.checkpoints[node.name]
+            node.meta.update(recompute=CheckpointPolicy[tag.upper()], ac_graph_id=number)
     names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
     graph_module.meta["dynamo_flat_name_to_original_fqn"] = _original_names(names, captured.inputs, frame)
     graph_module._param_name_to_source = dict(zip(names, captured.inputs, strict=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import CellType, CodeType
 from typing import Any
 
@@ -75,6 +75,11 @@ class CapturedCode:
     """Whether torch-function modes of the program are active around the call.
 
     The modes must not see the operators of the graph.
+    """
+    checkpoints: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """The number of the innermost checkpoint and the tag of nodes in checkpoints, by name.
+
+    The graph has no tags at the results of checkpoints, because the partitioner decides about these.
     """
     demands: Callable[[], Iterable[tuple[Source, Check, tuple[tuple[str, int, str], ...]]]] = tuple
     """Returns the present guards on symbolic sizes.

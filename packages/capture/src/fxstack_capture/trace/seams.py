@@ -124,10 +124,10 @@ class TorchSide(Protocol):
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""
 
-    def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
-        """Set ``meta[key] = tag`` on every node that is recorded inside the block."""
+    def checkpoint(self, tag: str) -> AbstractContextManager[None]:
+        """Set ``meta["recompute"] = tag`` on every node that is recorded inside the block."""
 
-    def untag(self, key: str, values: object) -> None:
+    def leave_checkpoint(self, values: object) -> None:
         """Remove the tag from the nodes that compute ``values``, a tensor or a container of tensors."""
 
     def assume(self, value: torch.Tensor, *, truth: bool) -> bool:

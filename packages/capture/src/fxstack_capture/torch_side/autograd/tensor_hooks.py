@@ -34,6 +34,8 @@ def register(
 ) -> Any:
     """Apply the rule for ``register_hook`` and ``register_post_accumulate_grad_hook``."""
     tensor, rest = _owner(fn, args)
+    if kwargs.keys() == {"hook"} and not rest:
+        rest, kwargs = (kwargs["hook"],), {}
     if not tensor.requires_grad or (tracer.source_of(tensor) is not None and tensor.is_leaf):
         method = getattr(torch.Tensor, fn.__name__)
         return tracer.trace.interp.call_function(method, (tensor, *rest), kwargs)

@@ -57,6 +57,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
         overrides_classes=tracer.overrides.has_classes or tracer.wrappers.used,
         redefined=tuple(place for place, node in enumerate(placeholders) if _redefines(node.meta["val"])),
         overrides_modes=bool(tracer.outer_modes),
+        checkpoints=tracer.notes.checkpointed(graph.nodes),
         demands=partial(shape_guards, tracer.geometry),
     )
 

@@ -1,8 +1,8 @@
-"""The metadata of nodes: the stack trace, the module stack, and the tags of the enclosing region."""
+"""The metadata of nodes: the stack trace, the module stack, and the tag of the enclosing checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,21 +14,45 @@ from fxstack_capture.torch_side.recording.locations import Frame, Locations
 class Annotations:
     def __init__(self) -> None:
         self._locations = Locations()
-        self._tags: dict[str, object] = {}
+        self._checkpoint: tuple[int, str] | None = None
+        """The number and the tag of the innermost checkpoint. Numbers increase in the order of entry."""
+        self._entered = 0
+        self._numbers: dict[torch.fx.Node, int] = {}
+        self._results: dict[torch.fx.Node, str] = {}
+        """The tags that the results of checkpoints had inside of their checkpoints."""
 
     def annotate(self, node: torch.fx.Node, stack: tuple[Frame, ...], modules: dict[str, Any]) -> None:
         node.meta["stack_trace"] = self._locations.text(stack)
         if modules:
             node.meta["nn_module_stack"] = modules
         node.meta["source_fn_stack"] = [(node.name, node.target)]
-        node.meta.update(self._tags)
+        if self._checkpoint is not None:
+            self._numbers[node], node.meta["recompute"] = self._checkpoint
 
     @contextmanager
-    def tagged(self, key: str, tag: object) -> Iterator[None]:
+    def checkpoint(self, tag: str) -> Iterator[None]:
         """Tag every node that is added inside the context."""
-        before = self._tags
-        self._tags = {**before, key: tag}
+        before = self._checkpoint
+        self._entered += 1
+        self._checkpoint = self._entered, tag
         try:
             yield
         finally:
-            self._tags = before
+            self._checkpoint = before
+
+    def leave_checkpoint(self, node: torch.fx.Node) -> None:
+        """Remove the tag of a node whose value leaves its checkpoint."""
+        tag = node.meta.pop("recompute", None)
+        if tag is not None:
+            self._results[node] = tag
+
+    def checkpointed(self, nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[int, str]]:
+        """Return the checkpoint and the tag of those ``nodes`` that are in a checkpoint, by name.
+
+        Results have the tag from inside.
+        """
+        return {
+            node.name: (self._numbers[node], node.meta.get("recompute") or self._results[node])
+            for node in nodes
+            if node in self._numbers
+        }

@@ -14,6 +14,7 @@ from fxstack_capture.torch_side.fakes.faker import Faker
 from fxstack_capture.torch_side.global_state.state import StateLog
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.graph import GraphBuilder
+from fxstack_capture.torch_side.recording.node_metadata import Annotations
 from fxstack_capture.torch_side.subclasses.levels import Level
 from fxstack_capture.trace.parts import Arrays, AssumedTruths
 from fxstack_capture.trace.seams import TorchSide
@@ -175,6 +176,9 @@ class TracerProtocol(TorchSide, Protocol):
 
     @property
     def hooks(self) -> HooksProtocol: ...
+
+    @property
+    def notes(self) -> Annotations: ...
 
     @property
     def copies(self) -> CopiesProtocol: ...

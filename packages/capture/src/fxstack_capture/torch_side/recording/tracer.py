@@ -360,13 +360,13 @@ class TorchTracer:
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())
 
-    def tagged(self, key: str, tag: object) -> AbstractContextManager[None]:
-        return self.notes.tagged(key, tag)
+    def checkpoint(self, tag: str) -> AbstractContextManager[None]:
+        return self.notes.checkpoint(tag)
 
-    def untag(self, key: str, values: object) -> None:
+    def leave_checkpoint(self, values: object) -> None:
         for value in tree_leaves(values):
             if isinstance(value, FakeTensor):
-                self.builder.node_of(value).meta.pop(key, None)
+                self.notes.leave_checkpoint(self.builder.node_of(value))
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""

@@ -10,6 +10,7 @@ their own (other contexts, debugging, random numbers without ``preserve_rng_stat
 from __future__ import annotations
 
 import inspect
+import warnings
 from functools import partial
 from typing import Any
 
@@ -39,16 +40,24 @@ def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
     Interpret torch's own code for other checkpoints.
     """
-    if not args or not _is_ordinary(trace, kwargs, args[1:]):
+    by_default = kwargs.get("use_reentrant") is None and _DEFAULT_WARNING is not None
+    options = {**kwargs, "use_reentrant": True} if by_default else kwargs
+    if not args or not _is_ordinary(trace, options, args[1:]):
         whole = trace.objects.load_attr(_checkpoint.checkpoint, "__wrapped__")
         return trace.calls.call(whole, args, kwargs)
+    if by_default:
+        trace.calls.call(warnings.warn, (_DEFAULT_WARNING,), {})
+    return _inline(trace, args, options)
+
+
+def _inline(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function, *inputs = args
     passed = {name: value for name, value in kwargs.items() if name not in _OWN}
     policy = _policy_of(trace, kwargs.get("context_fn", _checkpoint.noop_context_fn))
     if not torch.is_grad_enabled():
         return trace.calls.call(function, tuple(inputs), passed)
     draws_again = kwargs.get("preserve_rng_state", True) is not True
-    with trace.torch.tagged("recompute", TAG):
+    with trace.torch.checkpoint(TAG):
         if policy is None and not draws_again:
             result = trace.calls.call(function, tuple(inputs), passed)
         else:
@@ -56,9 +65,19 @@ def checkpoint(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
                 result = trace.calls.call(function, tuple(inputs), passed)
     if kwargs.get("use_reentrant"):
         _demand_results_of_a_function(result, inputs)
-    trace.torch.untag("recompute", result)
+    trace.torch.leave_checkpoint(result)
     return result
 
+
+def _default_warning() -> str | None:
+    """The text of the warning about a call without ``use_reentrant``."""
+    functions = (inspect.unwrap(_checkpoint.checkpoint), getattr(_checkpoint, "_checkpoint_impl", None))
+    texts = (text for fn in functions if inspect.isfunction(fn) for text in fn.__code__.co_consts)
+    start = "torch.utils.checkpoint: the use_reentrant parameter"
+    return next((text for text in texts if isinstance(text, str) and text.startswith(start)), None)
+
+
+_DEFAULT_WARNING = _default_warning()
 
 _OWN = {name for name, p in _SIGNATURE.parameters.items() if p.kind is p.KEYWORD_ONLY}
 _OWN |= {"preserve_rng_state", "use_reentrant", "context_fn", "determinism_check", "debug"}
@@ -137,10 +156,11 @@ def _is_reentrant(kwargs: dict[str, Any], inputs: tuple[Any, ...]) -> bool:
 def _demand_results_of_a_function(result: object, inputs: list[Any]) -> None:
     """Break the graph unless the results could be results of an ``autograd.Function``.
 
-    These are new tensors, and all of them require grad.
+    These are new tensors, and all of them require grad whose type can.
     """
     for value in result if isinstance(result, tuple) else (result,):
         plain = value is None or isinstance(value, (bool, int, float, str))
-        differentiable = isinstance(value, torch.Tensor) and value.requires_grad
-        if not (plain or differentiable) or any(value is x for x in inputs if not plain):
+        continuous = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+        right = isinstance(value, torch.Tensor) and value.requires_grad is continuous
+        if not (plain or right) or any(value is x for x in inputs if not plain):
             raise graph_break("unsupported-call", "a reentrant checkpoint that gives such results")
