@@ -1,3 +1,4 @@
+# ruff: noqa: NPY002 - the global generator is what this is about
 """NumPy's random numbers are drawn by NumPy before the graph, in order: one graph, and eager's numbers."""
 
 import random

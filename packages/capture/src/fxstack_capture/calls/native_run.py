@@ -184,12 +184,12 @@ _EQUALITY = (operator.eq, operator.ne)
 
 
 def _is_equal_to_itself_alone(cls: type) -> bool:
-    return cls.__eq__ is object.__eq__ and cls.__ne__ is object.__ne__
+    return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
 
 
 def _moves_values(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
-    return fn is dict.update and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
+    return fn == dict.update and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(

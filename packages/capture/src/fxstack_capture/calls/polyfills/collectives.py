@@ -18,7 +18,7 @@ Group = Any
 
 
 def _resolved(group: Group) -> Group:
-    return distributed.group.WORLD if group is None else group
+    return distributed.distributed_c10d._get_default_group() if group is None else group
 
 
 def all_reduce(group: Group, tensor: torch.Tensor, op: str) -> None:
@@ -48,4 +48,6 @@ def reduce_scatter(group: Group, output: torch.Tensor, tensor: torch.Tensor, op:
 def all_to_all(
     group: Group, output: torch.Tensor, tensor: torch.Tensor, given: list[int], taken: list[int]
 ) -> None:
-    output.copy_(distributed._functional_collectives.all_to_all_single(tensor, given, taken, _resolved(group)))
+    output.copy_(
+        distributed._functional_collectives.all_to_all_single(tensor, given, taken, _resolved(group))
+    )

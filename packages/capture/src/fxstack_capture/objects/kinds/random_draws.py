@@ -99,11 +99,7 @@ class Draws:
         return self.add_at(function, found_at, args, kwargs)
 
     def add_at(
-        self,
-        function: Callable[..., Any],
-        generator: Source,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Do the same for the generator at a source."""
         source = Drawn(len(self.made), f"random.{function.__name__}")

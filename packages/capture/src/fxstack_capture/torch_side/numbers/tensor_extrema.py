@@ -30,18 +30,19 @@ def _takes(tracer: TracerProtocol, first: object, second: object) -> bool:
         return False
     if len(tensors) == 1:
         number = second if first is tensors[0] else first
-        return tensors[0].dim() == 0 and _holds(tensors[0].dtype, number)
+        alone: bool = tensors[0].dim() == 0
+        return alone and _holds(tensors[0].dtype, number)
     return len(tensors) == 2 and _look_alike(*tensors)
 
 
 def _is_plain(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
-    shown = tracer.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    shown: bool = tracer.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
     sizes = all(type(size) is int and size == 1 for size in tensor.shape)
     return shown and type(tensor) is FakeTensor and sizes and not tensor.dtype.is_complex
 
 
 def _look_alike(first: torch.Tensor, second: torch.Tensor) -> bool:
-    same = first.shape == second.shape and first.dtype == second.dtype
+    same: bool = first.shape == second.shape and first.dtype == second.dtype
     return same and first.device == second.device and first.layout == second.layout
 
 

@@ -94,7 +94,7 @@ def _plain(trace: Trace, *tensors: Any) -> bool:
 
 
 def _size(given: dict[str, Any]) -> int:
-    return torch.distributed.get_world_size(given["group"])
+    return len(torch.distributed.get_process_group_ranks(given["group"]))
 
 
 def _is_concatenation(whole: torch.Tensor, part: torch.Tensor, size: int) -> bool:
