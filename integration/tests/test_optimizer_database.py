@@ -17,7 +17,11 @@ CASES = [
     for place, given in list(enumerate(info.optim_inputs_func(device="cpu")))[::3]
     for k, kind in {
         "plain": {},
-        **{name: {name: True} for name in ("foreach", "fused", "differentiable") if name in info.supported_impls},
+        **{
+            name: {name: True}
+            for name in ("foreach", "fused", "differentiable")
+            if name in info.supported_impls
+        },
     }.items()
 ]
 
