@@ -295,7 +295,7 @@ def branch(x, a):
     return a if a.sum() > 0 else -a
 
 
-@program("unsupported-call")
+@program()
 def random_numbers(x, a):
     np.random.seed(0)  # noqa: NPY002 - global state is what this is about
     return np.random.rand(3) + a[0, :3]  # noqa: NPY002

@@ -95,3 +95,36 @@ def test_what_the_old_constructors_alone_take_ends_the_graph(data):
         return torch.Tensor(data(x)) * 2
 
     torch.testing.assert_close(fx.optimize()(program)(X.clone()), program(X.clone()))
+
+
+MIXED = {
+    "integer_and_float": lambda x: torch.tensor([x[0].long(), x[1], 2]),
+    "bool_and_integer": lambda x: torch.tensor([[x[0] > 0, x[1].int()]]),
+    "small_integers": lambda x: torch.tensor([x[0].to(torch.uint8), -x[1].to(torch.int8)]),
+    "half": lambda x: torch.tensor([x[0].long() + 4099, x[1].half()]),
+    "float64": lambda x: torch.tensor([x[0].long(), x[1] > 0], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_tensors_of_several_dtypes_in_a_list(name):
+    x = torch.tensor([3.0, 2.0])
+    torch.testing.assert_close(fx.capture(MIXED[name], x)(x), MIXED[name](x), rtol=0, atol=0)
+
+
+def test_tensors_with_gradients_in_a_list():
+    def program(x):
+        made = torch.tensor([x[0], 2.0, x[1]])
+        return made * x.sum(), made.requires_grad
+
+    x = torch.tensor([3.0, 2.0], requires_grad=True)
+    found, requires_grad = fx.optimize(fullgraph=True)(program)(x)
+    expected, _ = program(x)
+    assert not requires_grad
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.grad(found.sum(), x)[0].equal(torch.autograd.grad(expected.sum(), x)[0])
+
+
+def test_an_integer_list_takes_no_float_tensor():
+    with pytest.raises(TypeError, match="integer tensors"):
+        fx.optimize()(lambda x: torch.tensor([x[0], x[1]], dtype=torch.int32))(torch.ones(2))

@@ -159,11 +159,12 @@ def _run(
     if watched is None:
         return fn(*args, **kwargs)
     objects = trace.objects
-    identified = hashes(fn, args)
+    identified = hashes(fn, args) or fn in _EQUALITY
+    moved = _moves_values(fn, args)
     if any(issubclass(type(value), _HOLDING) for value in watched):
         scan.complete(objects, (*args, *kwargs.values()), instances=True)
     for value in watched:
-        if id(value) in objects.opaque and not _may_take(fn, value):
+        if id(value) in objects.opaque and not moved and not _may_take(fn, value):
             raise graph_break("unsupported-object", f"a {type(value).__qualname__} in {_name(fn)}")
         objects.classes.note_special_methods(type(value))
         if identified:
@@ -174,7 +175,21 @@ def _run(
 def _may_take(fn: object, value: object) -> bool:
     """Whether the guards of an opaque object determine the result of ``fn``."""
     traits = traits_of(fn)
+    if fn in _EQUALITY and _is_equal_to_itself_alone(type(value)):
+        return True
     return bool(traits & IDENTIFIES or (traits & READS_DECIMALS and type(value) is decimal.Decimal))
+
+
+_EQUALITY = (operator.eq, operator.ne)
+
+
+def _is_equal_to_itself_alone(cls: type) -> bool:
+    return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
+
+
+def _moves_values(fn: object, args: tuple[Any, ...]) -> bool:
+    """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
+    return fn == dict.update and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(

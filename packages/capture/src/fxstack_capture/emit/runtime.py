@@ -14,6 +14,7 @@ from traceback import walk_tb
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import default_generator
 
@@ -42,12 +43,12 @@ def default_state() -> States:
     return generator_states(default_generator)
 
 
-def generator_states(*generators: random.Random | torch.Generator) -> States:
+def generator_states(*generators: random.Random | np.random.RandomState | torch.Generator) -> States:
     """Return the states of generators, each with the function that restores the state."""
     return tuple(
         [
             (generator.set_state, generator.get_state())
-            if isinstance(generator, torch.Generator)
+            if isinstance(generator, (torch.Generator, np.random.RandomState))
             else (partial(_set_state, generator), _state_of(generator))
             for generator in generators
         ]

@@ -295,7 +295,8 @@ class ArrayTracer:
         Return the present step.
         """
         storages = {t.untyped_storage()._cdata for t in (copy, *(a.tensor for a in arrays))}
-        self.tracer.unwritable |= storages
+        text = "a write to an array that has a copy in place of a view"
+        self.tracer.unwritable.update(dict.fromkeys(storages, text))
         return self.tracer.trace.interp.root_step
 
     def _with_strides(self, tensor: torch.Tensor, expected: Any) -> torch.Tensor:

@@ -16,6 +16,7 @@ from fxstack_capture.effects.records import Effect
 from fxstack_capture.guards.records import Equals, IdentityIs, SameObject
 from fxstack_capture.objects import wrapping
 from fxstack_capture.objects.addresses import Addresses
+from fxstack_capture.objects.class_recipes import Recipes
 from fxstack_capture.objects.distinct import Distinctions
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.objects.kinds import functions
@@ -64,6 +65,7 @@ class ObjectModel:
         """Proxied cells by id of the proxy cell."""
         self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
+        self.recipes = Recipes()
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
         """Ids of pre-existing values that are guarded by their text instead of their identity."""

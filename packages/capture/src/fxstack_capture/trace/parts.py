@@ -174,6 +174,26 @@ class Draws(Protocol):
         Raises GraphBreak.
         """
 
+    def example(
+        self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what a copy of the generator gives."""
+
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        generator: Source,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        example: Any,
+    ) -> Any:
+        """Record a draw from the generator at a source. Return symbols for the numbers of the example."""
+
+    def add_at(
+        self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Source:
+        """Record a draw from the generator at a source. Return the source of its result."""
+
 
 class Arrays(Protocol):
     """NumPy arrays of the trace."""

@@ -119,7 +119,7 @@ class TorchSide(Protocol):
         """
 
     def extremum(self, fn: Callable[..., Any], first: Any, second: Any) -> Any:
-        """Call ``min`` or ``max`` of two numbers. At least one of them is symbolic."""
+        """Return ``min`` or ``max`` of two numbers or tensors that the graph computes, or ``NotImplemented``."""
 
     def counted(self, tensor: torch.Tensor) -> Any:
         """Return ``tensor.item()`` as ``number_in`` does. Guards read a small CPU tensor that is an input."""

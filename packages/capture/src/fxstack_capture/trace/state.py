@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fxstack_capture.effects.records import Effect
 from fxstack_capture.guards.records import Check, GuardSet
+from fxstack_capture.objects.class_recipes import Recipes
 from fxstack_capture.objects.kinds.lazy_dict import LazyDict
 from fxstack_capture.objects.records import Parts, ProxiedCell
 from fxstack_capture.objects.registry import Registry
@@ -69,6 +70,9 @@ class Trace:
 
 class Objects(Protocol):
     """The object model: proxies of the program's objects (folder ``objects``)."""
+
+    recipes: Recipes
+    """The classes that the program made, and that the replacement code can make anew."""
 
     opaque: set[int]
     """Ids of pre-existing objects that the program may pass on but not read, for example iterators."""

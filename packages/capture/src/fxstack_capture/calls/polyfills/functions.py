@@ -266,6 +266,17 @@ def extremum(
     return found
 
 
+def folded(fn: Callable[..., Any], items: Iterable[Any], empty: dict[str, Any]) -> Any:
+    """``min`` or ``max`` of the items, two at a time. ``empty`` as in ``extremum``."""
+    iterator = iter(items)
+    found = next(iterator, End)
+    if found is End:
+        return fn((), **empty)
+    for item in iterator:
+        found = fn(found, item)
+    return found
+
+
 def reduced(fn: Callable[..., Any], iterable: Iterable[Any], *initial: Any) -> Any:
     iterator = iter(iterable)
     result = initial[0] if initial else next(iterator, End)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import torch
 
-from fxstack_capture import torch_compat
+from fxstack_capture import native, torch_compat
 from fxstack_capture.emit.errors import CannotRebuildError
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
+from fxstack_capture.objects.class_recipes import Recipe
 from fxstack_capture.objects.constants import OF_THE_INTERPRETER
 
 
@@ -23,13 +24,24 @@ def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
 
 
 def class_object(rebuilder: RebuilderProtocol, obj: type) -> ast.expr:
-    """Rebuild a class. Raises CannotRebuildError for a class made in the trace."""
+    """Rebuild a class. Raises CannotRebuildError for most classes made in the trace."""
     # A class made in the frame is another class in each call, so it cannot be a constant.
     objects = rebuilder.trace.objects
     if objects.is_new(obj):
+        recipe = objects.recipes.of(obj)
+        if recipe is not None:
+            return _made_anew(rebuilder, obj, recipe)
         what = f"class {obj.__qualname__}, which was created in the compiled code"
         raise CannotRebuildError(what, objects.made_at(obj))
     return rebuilder.constant(obj, obj.__name__)
+
+
+def _made_anew(rebuilder: RebuilderProtocol, cls: type, recipe: Recipe) -> ast.expr:
+    make = native.Disabled(recipe.function) if native.AVAILABLE else recipe.function
+    values = [rebuilder.expr(value) for value in recipe.args]
+    named = [ast.keyword(name, rebuilder.expr(value)) for name, value in recipe.kwargs.items()]
+    function = rebuilder.constant(make, recipe.function.__name__)
+    return rebuilder.assign(ast.Call(function, values, named), cls.__name__)
 
 
 def refuse(_: RebuilderProtocol, obj: object) -> ast.expr:

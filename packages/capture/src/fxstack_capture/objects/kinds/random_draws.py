@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.shapes.geometry import can_be_symbolic
 from fxstack_capture.sources import Drawn, Item, Source
@@ -29,13 +31,24 @@ class Draw:
     result: Source
 
 
+def _copy_of(generator: Any) -> Any:
+    """Return a generator of the same kind in the same state."""
+    if isinstance(generator, np.random.RandomState):
+        numbers = np.random.RandomState()
+        numbers.set_state(generator.get_state())
+        return numbers
+    copy = random.Random()  # noqa: S311 - the program's generator
+    copy.setstate(generator.getstate())
+    return copy
+
+
 class Draws:
     """The draws of one trace."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.made: list[Draw] = []
-        self._copies: dict[int, random.Random] = {}
+        self._copies: dict[int, Any] = {}
 
     def draw(
         self,
@@ -48,32 +61,55 @@ class Draws:
 
         Raises GraphBreak.
         """
-        label = f"random.{function.__name__}"
+        example = self.example(function, generator, args, kwargs)
+        found_at = self.objects.source_of(generator)
+        assert found_at is not None
+        return self.result_of(function, found_at, args, kwargs, example)
+
+    def example(
+        self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what a copy of the generator gives. Raise GraphBreak if the call raises."""
         try:
-            example = function(self._copy(generator), *args, **kwargs)
+            return function(self._copy(generator), *args, **kwargs)
         except Exception as error:  # an error of the program, which plain Python may raise or not
-            text = f"{label}, which raises {type(error).__name__}"
+            text = f"random.{function.__name__}, which raises {type(error).__name__}"
             raise graph_break("unsupported-call", text) from error
-        source = Drawn(len(self.made), label)
+
+    def result_of(
+        self,
+        function: Callable[..., Any],
+        generator: Source,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        example: Any,
+    ) -> Any:
+        """Make the frame draw. Return symbols for the numbers of the example, or None."""
+        source = Drawn(len(self.made), f"random.{function.__name__}")
         result = self._symbols(example, source)
-        self.add(function, generator, args, kwargs)
+        self.add_at(function, generator, args, kwargs)
         return result
 
     def add(
         self, function: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Source:
         """Make the frame call ``function(generator, *args, **kwargs)``. Return the source of the result."""
-        source = Drawn(len(self.made), f"random.{function.__name__}")
         found_at = self.objects.source_of(generator)
         assert found_at is not None
-        self.made.append(Draw(function, found_at, args, kwargs, source))
+        return self.add_at(function, found_at, args, kwargs)
+
+    def add_at(
+        self, function: Callable[..., Any], generator: Source, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Source:
+        """Do the same for the generator at a source."""
+        source = Drawn(len(self.made), f"random.{function.__name__}")
+        self.made.append(Draw(function, generator, args, kwargs, source))
         return source
 
-    def _copy(self, generator: random.Random) -> random.Random:
+    def _copy(self, generator: Any) -> Any:
         copy = self._copies.get(id(generator))
         if copy is None:
-            copy = self._copies[id(generator)] = random.Random()  # noqa: S311 - the program's generator
-            copy.setstate(generator.getstate())
+            copy = self._copies[id(generator)] = _copy_of(generator)
         return copy
 
     def _symbols(self, example: object, source: Source) -> Any:

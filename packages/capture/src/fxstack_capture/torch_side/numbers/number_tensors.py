@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -93,18 +94,21 @@ def _fits_in_list(leaf: object, dtype: torch.dtype) -> bool:
 
 
 def _is_one_number(tensor: torch.Tensor) -> bool:
-    """Whether torch converts the tensor to a number without a warning."""
+    """Whether torch converts the tensor to a number."""
     plain = type(tensor) is FakeTensor and tensor.layout is torch.strided
     sizes = plain and all(type(size) is int and size == 1 for size in tensor.shape)
-    return sizes and tensor.device.type == "cpu" and not tensor.requires_grad
+    return sizes and tensor.device.type == "cpu"
 
 
 def _keeps_value(source: torch.dtype, target: torch.dtype) -> bool:
     """Whether a conversion through a Python number gives the same value as a conversion of the tensor."""
     if source == target or (source.is_floating_point and target.is_floating_point):
         return True
-    small = (torch.int8, torch.int16, torch.int32)
-    return source in small and target is torch.int64
+    return source in _EXACT and not target.is_complex and torch.promote_types(source, target) == target
+
+
+_EXACT = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+"""Python's int holds the values, and converts them like torch: through float64 for floats."""
 
 
 def _plain(value: Any, real: bool) -> bool:
@@ -121,11 +125,22 @@ def make(tracer: TracerProtocol, data: object, kwargs: dict[str, Any]) -> Any:
     """Make the tensor. ``kwargs`` are the keyword arguments of ``torch.tensor``."""
     options = {name: value for name, value in kwargs.items() if value is not None}
     requires_grad = options.pop("requires_grad", False)
-    options["dtype"] = _dtype_of(list(_leaves(data)), kwargs)
+    leaves = list(_leaves(data))
+    options["dtype"] = _dtype_of(leaves, kwargs)
+    if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+        _warn_of_gradients()
     made = _stacked(tracer, data, options)
     if requires_grad:
         return tracer.call(torch.Tensor.requires_grad_, (made,), _NOTHING)
     return made
+
+
+def _warn_of_gradients() -> None:
+    """Let torch warn that the result has no gradient. Torch gives the warning once in a process."""
+    try:
+        torch.tensor([torch.zeros((), requires_grad=True)] * 2)
+    except UserWarning as error:
+        raise graph_break("side-effect-call", "a warning that is an error") from error
 
 
 def _stacked(tracer: TracerProtocol, data: Any, options: dict[str, Any]) -> Any:
@@ -155,6 +170,8 @@ def _fits(number: object, dtype: torch.dtype) -> bool:
 
 
 def _of_tensor(tracer: TracerProtocol, tensor: torch.Tensor, dtype: torch.dtype) -> Any:
+    if tensor.requires_grad:
+        tensor = tracer.call(torch.Tensor.detach, (tensor,), _NOTHING)
     made = tracer.record(torch.Tensor.reshape, (tensor, ()), _NOTHING)
     if dtype.is_floating_point and tensor.dtype != dtype:
         made = tracer.record(torch.Tensor.to, (made, torch.float64), _NOTHING)  # the type of Python's float

@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.numbers import tensor_extrema
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
@@ -19,17 +20,35 @@ _COMPARE: dict[Any, Any] = {max: torch.gt, min: torch.lt}
 def extremum(tracer: TracerProtocol, fn: Callable[..., Any], first: object, second: object) -> Any:
     """Return ``min`` or ``max`` as Python does: the second number if ``<`` or ``>`` holds, else the first.
 
-    The rule holds for NaN, too. The graph compares in float64, as Python does. If tracing knows the numbers,
-    Python compares them.
+    The rule holds for NaN, too. The graph compares in float64, as Python does. Return ``NotImplemented`` if
+    Python can compare the numbers while tracing, or if the graph cannot select from them.
     """
+    if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
+        return tensor_extrema.extremum(tracer, fn, first, second)
     if _is_whole(first) and _is_whole(second) and (_is_open(first) or _is_open(second)):
         return _SYMBOLIC[fn](first, second)
+    if tracer.trace.options.fullgraph:  # the alternative to a float in place of an integer is an error
+        first, second = _as_floats(first, second)
     if not (_is_float(first) and _is_float(second) and (_is_open(first) or _is_open(second))):
-        return fn(first, second)
+        return NotImplemented
     pair = [_as_tensor(tracer, number) for number in (first, second)]
     better = tracer.record(_COMPARE[fn], (pair[1], pair[0]), {})
     chosen = tracer.record(torch.where, (better, pair[1], pair[0]), {})
     return tracer.number_in(chosen)
+
+
+def _as_floats(first: object, second: object) -> tuple[object, object]:
+    """Convert an integer beside an unknown float to a float of the same value."""
+    pair = [first, second]
+    for at, number in enumerate(pair):
+        other = pair[1 - at]
+        if type(number) is int and abs(number) <= _EXACT and _is_float(other) and _is_open(other):
+            pair[at] = float(number)
+    return pair[0], pair[1]
+
+
+_EXACT = 2**53
+"""Up to here floats hold all integers."""
 
 
 def _is_float(number: object) -> bool:

@@ -207,7 +207,7 @@ class TracerProtocol(TorchSide, Protocol):
     @property
     def state(self) -> StateLog: ...
 
-    unwritable: set[int]
+    unwritable: dict[int, str]
     steps: dict[torch.fx.Node, int]
 
     def record(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

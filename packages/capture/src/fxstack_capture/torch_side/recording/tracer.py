@@ -82,7 +82,7 @@ class TorchTracer:
             self._entry_state: TorchState | None = snapshot()
         self.attribute_writes: list[AttributeWrite] = []
         self.mutated_storages: set[int] = set()
-        self.unwritable: set[int] = set()
+        self.unwritable: dict[int, str] = {}
         self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
         """Replacements of functions, while a higher-order operator gives a function another meaning."""
         self.arrays = ArrayTracer(self)
@@ -376,7 +376,7 @@ class TorchTracer:
         if self.wrappers.used:
             self.wrappers.demand_writable(tensor)
         if storage in self.unwritable:
-            raise graph_break("unsupported-object", "a write to an array that has a copy in place of a view")
+            raise graph_break("unsupported-object", self.unwritable[storage])
 
     def _is_known_data(self, result: object) -> bool:
         return is_plain(result) and not self.symbols.is_new(result)

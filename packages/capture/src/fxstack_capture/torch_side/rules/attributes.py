@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import GetSetDescriptorType, MemberDescriptorType
+from types import GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -74,12 +74,27 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
         if hook is not None:
             return tracer.trace.calls.call(hook, (tensor, name), {})
         if _is_collective_result(name):
+            if name == "wait" and _has_waited(tracer, tensor):
+                return MethodType(_waited, tensor)
             reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
             reason.whole = tracer.trace.interp.current_frame()
             raise reason
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))
+
+
+def _has_waited(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is what a functional collective gives. The graph waits for it at once."""
+    maker = tracer.builder.maker_of(tensor)
+    target: Any = None if maker is None else maker.target
+    wait = torch.ops._c10d_functional.wait_tensor
+    return getattr(target, "overloadpacket", target) is wait
+
+
+def _waited(tensor: torch.Tensor) -> torch.Tensor:
+    """``AsyncCollectiveTensor.wait``."""
+    return tensor
 
 
 def _is_collective_result(name: str) -> bool:

@@ -16,6 +16,7 @@ from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import protocol as operators
 from fxstack_capture.calls.operators import tensor_methods
+from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.calls.rules.builtins.listed_names import listed_names
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame_rules import FrameRule, frame_rules, super_arguments
@@ -23,7 +24,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
-from fxstack_capture.trace.state import Trace
+from fxstack_capture.trace.state import Args, Trace
 
 RULES: RuleTable = RuleTable()
 
@@ -306,13 +307,32 @@ def _set_pop(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 def _extremum(fn: Callable[..., Any]) -> None:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         orders = trace.objects.set_orders
+        if trace.options.fullgraph and _may_select(args, kwargs):
+            items = args[0] if len(args) == 1 else args
+            return trace.interp.call_function(polyfill.folded, (fn, items, kwargs), {})
         if len(args) == 1 and (_needs_iterator(args[0]) or id(args[0]) in orders):
             args = (trace.calls.iterate(args[0]),)
-        if len(args) == 2 and not kwargs and any(map(trace.torch.is_symbolic, args)):
-            return trace.torch.extremum(fn, *args)
+        if len(args) == 2 and not kwargs and any(_is_computed(trace, arg) for arg in args):
+            found = trace.torch.extremum(fn, *args)
+            if found is not NotImplemented:
+                return found
         return run(trace, fn, args, kwargs)
 
     RULES.add(fn, rule)
+
+
+def _is_computed(trace: Trace, value: object) -> bool:
+    return isinstance(value, torch.Tensor) or trace.torch.is_symbolic(value)
+
+
+def _may_select(args: Args, kwargs: dict[str, Any]) -> bool:
+    """Whether the items of ``min`` or ``max`` may be tensors, of which the graph selects one."""
+    if len(args) == 1 and kwargs.keys() <= {"default"}:
+        (items,) = args
+        if isinstance(items, torch.Tensor) or hasattr(type(items), "__next__"):
+            return True
+        return type(items) in (list, tuple) and any(isinstance(item, torch.Tensor) for item in items)
+    return len(args) > 2 and not kwargs and any(isinstance(arg, torch.Tensor) for arg in args)
 
 
 _extremum(min)

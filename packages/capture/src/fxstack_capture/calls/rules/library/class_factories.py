@@ -30,6 +30,9 @@ def _namedtuple(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     make: Any = collections.namedtuple  # noqa: PYI024 - the program's own call
     made = plainly(make, args, kwargs)
     note_class(trace, made)
+    fixed = tuple(tuple(value) if type(value) is list else value for value in args)
+    named = {name: tuple(value) if type(value) is list else value for name, value in kwargs.items()}
+    trace.objects.recipes.note(made, make, fixed, named)
     result: type = made
     return result
 

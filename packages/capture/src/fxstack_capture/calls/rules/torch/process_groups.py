@@ -1,16 +1,24 @@
-"""``torch.distributed``: properties of process groups are constants; each collective breaks the graph.
+"""``torch.distributed``: properties of process groups are constants; collectives are functional ones or break.
 
 A process group is guarded by identity. Its size, its rank and its name never change.
+
+A collective that writes into tensors is recorded as the functional collective and a copy
+(``polyfills.collectives``), if both give the same tensors: contiguous tensors without gradients, of sizes
+that fit the group. Any other collective breaks the graph, and so does ``async_op=True``.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.calls.polyfills import collectives
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Trace
 
@@ -27,12 +35,145 @@ def is_logged(fn: FunctionType) -> bool:
     return fn.__code__.co_qualname in _LOGGERS and fn.__module__ == _LOGGED
 
 
-def end_graph(_trace: Trace, fn: FunctionType, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> NoReturn:
-    """The rule of logged functions: break the graph at the call.
+def collective(trace: Trace, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The rule of logged functions: call the functional collective, or break the graph at the call.
 
-    Compiling these functions brings nothing, and a break inside of them would break every caller, too.
+    A break inside of a logged function would break every caller, too.
     """
-    raise graph_break("unsupported-call", f"torch.distributed.{fn.__name__}")
+    inner = vars(fn).get("__wrapped__")
+    if hasattr(inner, "__deprecated__"):  # warns, and calls the function of the new name
+        return trace.calls.call(inner, args, kwargs)
+    is_torchs = vars(torch.distributed).get(fn.__name__) is fn
+    prepare = _FUNCTIONAL.get(fn.__name__) if is_torchs else None
+    if prepare is None:
+        raise _refusal(fn.__name__)
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError as error:
+        raise _refusal(fn.__name__) from error
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    _demand_member(fn.__name__, given)
+    function, operands = prepare(trace, given)
+    importlib.import_module("torch.distributed._functional_collectives")
+    trace.interp.call_function(function, (given["group"], *operands), {})
+    return None
+
+
+def _refusal(name: str) -> GraphBreak:
+    return graph_break("unsupported-call", f"torch.distributed.{name}")
+
+
+def _demand_member(name: str, given: dict[str, Any]) -> None:
+    """Break the graph unless the call waits for the result, in a group of which this process is a member."""
+    group = given["group"]
+    groups = torch.distributed.ProcessGroup
+    known = group is None or (isinstance(group, groups) and torch.distributed.get_rank(group) >= 0)
+    if given["async_op"] is not False or not known or not torch.distributed.is_initialized():
+        raise _refusal(name)
+
+
+def _demand(name: str, *facts: Any) -> None:
+    if not all(facts):
+        raise _refusal(name)
+
+
+def _plain(trace: Trace, *tensors: Any) -> bool:
+    """Whether the collective works on these tensors as they are, and no gradient is due for them."""
+    return all(
+        isinstance(tensor, torch.Tensor)
+        and trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and not tensor.requires_grad
+        and not tensor.is_complex()
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and tensor.dtype == tensors[0].dtype
+        and tensor.device == tensors[0].device
+        for tensor in tensors
+    )
+
+
+def _size(given: dict[str, Any]) -> int:
+    return len(torch.distributed.get_process_group_ranks(given["group"]))
+
+
+def _is_concatenation(whole: torch.Tensor, part: torch.Tensor, size: int) -> bool:
+    """Whether ``whole`` has the sizes of ``size`` parts. Backends differ in what else they take."""
+    sizes = part.shape
+    return len(sizes) > 0 and whole.shape == (sizes[0] * size, *sizes[1:])
+
+
+def _operation(name: str, given: dict[str, Any]) -> str:
+    """The name of the reduction for functional collectives."""
+    op = given["op"]
+    found = op.name if type(op) is type(torch.distributed.ReduceOp.SUM) else "PREMUL_SUM"
+    _demand(name, found != "PREMUL_SUM")
+    return str(found.lower())
+
+
+Prepared = tuple[Callable[..., None], tuple[Any, ...]]
+"""A function of ``polyfills.collectives``, and its operands after the group."""
+
+
+def _all_reduce(trace: Trace, given: dict[str, Any]) -> Prepared:
+    tensor = given["tensor"]
+    _demand("all_reduce", _plain(trace, tensor))
+    return collectives.all_reduce, (tensor, _operation("all_reduce", given))
+
+
+def _broadcast(trace: Trace, given: dict[str, Any]) -> Prepared:
+    tensor, root, of_group = given["tensor"], given["src"], given.get("group_src")
+    _demand("broadcast", _plain(trace, tensor), (root is None) is not (of_group is None))
+    ranks = torch.distributed.get_process_group_ranks(given["group"])
+    _demand("broadcast", of_group in range(len(ranks)) if root is None else root in ranks)
+    return collectives.broadcast, (tensor, of_group if root is None else ranks.index(root))
+
+
+def _gather(trace: Trace, given: dict[str, Any]) -> Prepared:
+    output, tensor = given["output_tensor"], given["input_tensor"]
+    _demand("all_gather", _plain(trace, output, tensor))
+    _demand("all_gather", _is_concatenation(output, tensor, _size(given)))
+    return collectives.all_gather, (output, tensor)
+
+
+def _gather_list(trace: Trace, given: dict[str, Any]) -> Prepared:
+    outputs, tensor = given["tensor_list"], given["tensor"]
+    _demand("all_gather", type(outputs) is list, _plain(trace, tensor, *outputs))
+    _demand("all_gather", len(outputs) == _size(given))
+    _demand("all_gather", *(output.shape == tensor.shape for output in outputs))
+    return collectives.all_gather_list, (outputs, tensor)
+
+
+def _reduce_scatter(trace: Trace, given: dict[str, Any]) -> Prepared:
+    output, tensor = given["output"], given["input"]
+    _demand("reduce_scatter", _plain(trace, output, tensor))
+    _demand("reduce_scatter", _is_concatenation(tensor, output, _size(given)))
+    return collectives.reduce_scatter, (output, tensor, _operation("reduce_scatter", given))
+
+
+def _all_to_all(trace: Trace, given: dict[str, Any]) -> Prepared:
+    output, tensor, size = given["output"], given["input"], _size(given)
+    _demand("all_to_all_single", _plain(trace, output, tensor), output.dim() > 0, tensor.dim() > 0)
+    splits = [
+        list(split or [tensor.shape[0] // size] * size)
+        for split in (given["output_split_sizes"], given["input_split_sizes"])
+    ]
+    for split, split_tensor in zip(splits, (output, tensor), strict=True):
+        _demand("all_to_all_single", len(split) == size, sum(split) == split_tensor.shape[0])
+    _demand("all_to_all_single", output.shape[1:] == tensor.shape[1:])
+    return collectives.all_to_all, (output, tensor, *splits)
+
+
+_FUNCTIONAL: dict[str, Callable[[Trace, dict[str, Any]], Prepared]] = {
+    "all_reduce": _all_reduce,
+    "broadcast": _broadcast,
+    "all_gather": _gather_list,
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_single", "_all_gather_base"), _gather),
+    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_single"), _reduce_scatter),
+    "_reduce_scatter_base": _reduce_scatter,
+    "all_to_all_single": _all_to_all,
+}
+"""By the name of the collective: checks the arguments, and finds what to call."""
 
 
 def _facts() -> list[BuiltinFunctionType]:

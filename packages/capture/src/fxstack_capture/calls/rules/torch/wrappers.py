@@ -113,7 +113,7 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
     if fn.__code__.co_qualname == TORCHS:
         return _of_arrays
     if process_groups.is_logged(fn):
-        return process_groups.end_graph
+        return process_groups.collective
     if fn.__qualname__ in _TAGGING:
         return _untagged
     if fn.__code__.co_qualname == _MANAGED:

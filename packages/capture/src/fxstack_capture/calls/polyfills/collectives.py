@@ -1,0 +1,53 @@
+"""Collectives that write into tensors, as functional collectives whose results are copied.
+
+The rules of ``calls.rules.torch.process_groups`` let the interpreter run these functions. They read the default
+process group as the program would, so it is guarded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+distributed: Any = torch.distributed
+"""``distributed._functional_collectives`` is there once the rules have imported it: it loads slowly."""
+
+Group = Any
+"""A process group, or None for the default group. The class is missing from builds without ``distributed``."""
+
+
+def _resolved(group: Group) -> Group:
+    return distributed.distributed_c10d._get_default_group() if group is None else group
+
+
+def all_reduce(group: Group, tensor: torch.Tensor, op: str) -> None:
+    tensor.copy_(distributed._functional_collectives.all_reduce(tensor, op, _resolved(group)))
+
+
+def broadcast(group: Group, tensor: torch.Tensor, root: int) -> None:
+    tensor.copy_(distributed._functional_collectives.broadcast(tensor, root, _resolved(group)))
+
+
+def all_gather(group: Group, output: torch.Tensor, tensor: torch.Tensor) -> None:
+    gathered = distributed._functional_collectives.all_gather_tensor(tensor, 0, _resolved(group))
+    output.copy_(gathered)
+
+
+def all_gather_list(group: Group, outputs: list[torch.Tensor], tensor: torch.Tensor) -> None:
+    gathered = distributed._functional_collectives.all_gather_tensor(tensor.reshape(-1), 0, _resolved(group))
+    for output, row in zip(outputs, gathered.view(len(outputs), -1).unbind(), strict=True):
+        output.copy_(row.view(output.shape))
+
+
+def reduce_scatter(group: Group, output: torch.Tensor, tensor: torch.Tensor, op: str) -> None:
+    reduced = distributed._functional_collectives.reduce_scatter_tensor(tensor, op, 0, _resolved(group))
+    output.copy_(reduced)
+
+
+def all_to_all(
+    group: Group, output: torch.Tensor, tensor: torch.Tensor, given: list[int], taken: list[int]
+) -> None:
+    output.copy_(
+        distributed._functional_collectives.all_to_all_single(tensor, given, taken, _resolved(group))
+    )

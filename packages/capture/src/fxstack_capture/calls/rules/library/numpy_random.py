@@ -1,0 +1,140 @@
+"""Module ``numpy.random``: NumPy's own generator draws before the graph runs, in order with all other draws.
+
+Arrays of drawn numbers are inputs of the graph, single numbers are symbols (``objects.kinds.random_draws``). The
+arguments of a draw must be constants, apart from an array that is permuted: the frame draws the permutation,
+and the graph applies it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.numpy_side.types import TORCH_OF, is_dtype_like
+from fxstack_capture.shapes.policy import is_static
+from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.state import Args, Trace
+
+# Limits: generators other than the one of the module, choice of one item of an array, shuffle of a list, and
+# get_state and set_state end the graph.
+
+RULES: RuleTable = RuleTable()
+
+_STATE = np.random.RandomState
+_GLOBAL: Any = vars(np.random)["mtrand"]._rand
+_NAMES = (
+    *("beta", "binomial", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma", "geometric"),
+    *("gumbel", "hypergeometric", "laplace", "logistic", "lognormal", "logseries", "multinomial"),
+    *("multivariate_normal", "negative_binomial", "noncentral_chisquare", "noncentral_f", "normal"),
+    *("pareto", "permutation", "poisson", "power", "rand", "randint", "randn", "random", "random_sample"),
+    *("rayleigh", "seed", "standard_cauchy", "standard_exponential", "standard_gamma", "standard_normal"),
+    *("standard_t", "triangular", "uniform", "vonmises", "wald", "weibull", "zipf"),
+)
+
+
+def _draw(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
+    generator, *given = args
+    if generator is not _GLOBAL:
+        raise _refusal(fn)
+    if fn.__name__ in ("permutation", "choice") and given and type(given[0]) is Array:
+        return _picked(trace, fn, given, kwargs)
+    constants = tuple(_constant(trace, fn, value) for value in given)
+    named = {name: _constant(trace, fn, value) for name, value in kwargs.items()}
+    return _drawn(trace, fn, constants, named)
+
+
+def _drawn(trace: Trace, fn: Callable[..., Any], args: Args, kwargs: dict[str, Any]) -> Any:
+    """Draw with constant arguments: the example tells whether the result is an array."""
+    draws = trace.objects.draws
+    example = draws.example(fn, _GLOBAL, args, kwargs)
+    if type(example) is not np.ndarray:
+        if is_static(trace.options) and example is not None:
+            raise graph_break("unsupported-call", f"numpy.random.{fn.__name__} under dynamic=False")
+        return draws.result_of(fn, _source(), args, kwargs, example)
+    if example.dtype not in TORCH_OF:
+        raise _refusal(fn)
+    tensor = torch.from_numpy(example)
+    source = draws.add_at(_named(fn), _source(), args, kwargs)
+    torch_side: Any = trace.torch
+    return torch_side.arrays.from_tensor(torch_side.enter_drawn(tensor, source))
+
+
+def _source() -> Source:
+    return pinned(_GLOBAL, "numpy.random")
+
+
+def _named(fn: Callable[..., Any]) -> Callable[..., Any]:
+    drawn = partial(_as_tensor, fn)
+    drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
+    return drawn
+
+
+def _as_tensor(fn: Callable[..., Any], *args: object, **kwargs: object) -> torch.Tensor:
+    return torch.from_numpy(fn(*args, **kwargs))
+
+
+def _constant(trace: Trace, fn: Callable[..., Any], value: Any) -> Any:
+    value = trace.torch.specialize(value)
+    if type(value) in (tuple, list, torch.Size):
+        return type(value)(_constant(trace, fn, item) for item in value)
+    plain = value is None or type(value) in (int, float, bool) or is_dtype_like(value)
+    if not plain:
+        raise _refusal(fn)
+    return value
+
+
+def _refusal(fn: Callable[..., Any]) -> GraphBreak:
+    return graph_break("unsupported-call", f"numpy.random.{fn.__name__}")
+
+
+# --- permutations of arrays ----------------------------------------------------------------------
+
+
+def _length(trace: Trace, fn: Callable[..., Any], array: Array) -> int:
+    if array.example.ndim == 0:
+        raise _refusal(fn)
+    length: int = trace.torch.specialize(array.tensor.shape[0])
+    return length
+
+
+def _picked(trace: Trace, fn: Callable[..., Any], given: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Items of an array: NumPy draws their positions as it draws from ``range(length)``."""
+    array, *rest = given
+    length = _length(trace, fn, array)
+    if fn.__name__ == "choice" and array.example.ndim != 1:
+        raise _refusal(fn)
+    positions = _draw(trace, (_GLOBAL, length, *rest), kwargs, fn=fn)
+    if type(positions) is not Array:
+        raise _refusal(fn)
+    return trace.calls.call(operator.getitem, (array, positions), {})
+
+
+def _shuffle(trace: Trace, args: Args, kwargs: dict[str, Any]) -> None:
+    generator, *given = args
+    fn = _STATE.permutation
+    if generator is not _GLOBAL or kwargs or len(given) != 1 or type(given[0]) is not Array:
+        raise _refusal(_STATE.shuffle)
+    (array,) = given
+    order = _drawn(trace, fn, (_length(trace, _STATE.shuffle, array),), {})
+    mixed = trace.calls.call(operator.getitem, (array, order), {})
+    trace.calls.call(operator.setitem, (array, Ellipsis, mixed), {})
+
+
+def _of_module(trace: Trace, args: Args, kwargs: dict[str, Any], *, fn: Callable[..., Any]) -> Any:
+    return _draw(trace, (_GLOBAL, *args), kwargs, fn=fn)
+
+
+for _name in _NAMES:
+    _fn = vars(_STATE)[_name]
+    RULES.add(_fn, partial(_draw, fn=_fn))
+RULES.add(_STATE.shuffle, _shuffle)
+for _alias, _name in (("seed", "seed"), ("sample", "random_sample"), ("ranf", "random_sample")):
+    RULES.add(vars(np.random)[_alias], partial(_of_module, fn=vars(_STATE)[_name]))
