@@ -147,7 +147,6 @@ def test_entrances_of_torchs_compiler():
     assert {"inductor", "eager", "cudagraphs"} <= set(torch.compiler.list_backends())
 
 
-@pytest.mark.usefixtures("installed")
 def test_run_compiles_nothing_more(installed):
     compiled = torch.compile(Net(), backend="eager")
     compiled(X)
@@ -164,6 +163,7 @@ def test_guard_collectives_say_that_they_do_nothing(installed):
     torch.compiler.set_enable_guard_collectives(False)
 
 
+@pytest.mark.usefixtures("installed")
 def test_arguments_are_those_of_torch():
     with pytest.raises(RuntimeError, match="Either mode or options can be specified"):
         torch.compile(Net(), mode="default", options={"recompile_limit": 3})
