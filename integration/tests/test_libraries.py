@@ -33,7 +33,13 @@ KNOWN = {
 """Programs that fail, with the reason."""
 
 
-WHOLE = {"func_ensemble", "transformers_generate", "transformers_mamba", "transformers_static_cache"}
+WHOLE = {
+    "func_ensemble",
+    "tensordict_policy",
+    "transformers_generate",
+    "transformers_mamba",
+    "transformers_static_cache",
+}
 """Programs in which no graph breaks."""
 
 
