@@ -82,6 +82,25 @@ def test_two_that_are_written():
         b.mul_(2)
         return x + 1, a[1:], b.view(2, 2)
 
-    a, b = torch.ones(4, device="meta"), torch.ones(4, device="meta")
-    result, of_a, of_b = fx.optimize(lambda graph, _: graph.forward)(program)(a, b, torch.zeros(1))
-    assert (result.item(), of_a._base is a, of_b._base is b) == (1, True, True)
+    graphs = []
+    optimised = fx.optimize(lambda graph, _: graphs.append(graph) or graph.forward)(program)
+    for _ in range(2):
+        a, b = torch.ones(4, device="meta"), torch.ones(4, device="meta")
+        result, of_a, of_b = optimised(a, b, torch.zeros(1))
+        assert (result.item(), of_a._base is a, of_b._base is b) == (1, True, True)
+        assert (a._version, b._version) == (1, 1)
+    assert len(graphs) == 1
+
+
+def test_one_that_is_written_beside_its_view():
+    def program(a, b, x):
+        a.add_(1)
+        return x + b._version, b
+
+    graphs = []
+    optimised = fx.optimize(lambda graph, _: graphs.append(graph) or graph.forward)(program)
+    for shared in (True, False, True):
+        a = torch.ones(4, device="meta")
+        b = a[1:] if shared else torch.ones(3, device="meta")
+        result, same = optimised(a, b, torch.zeros(1))
+        assert (result.item(), same is b, a._version) == (int(shared), True, 1)
