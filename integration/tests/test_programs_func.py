@@ -349,6 +349,23 @@ def model_ensemble(c):
 
 
 @program(breaks=0)
+def model_ensemble_of_a_model_without_data(c):
+    models = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) for _ in range(3)]
+    params, buffers = stack_module_state(models)
+    base = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("meta")
+
+    def call(params, buffers, x):
+        return functional_call(base, (params, buffers), (x,)).square().mean()
+
+    def fn(params, x):
+        return vmap(grad(call), in_dims=(0, None, None))(params, {}, x), vmap(call, (0, None, None))(
+            params, {}, x
+        )
+
+    return twice(c, fn, {name: value.detach() for name, value in params.items()}, torch.randn(5, 3)), buffers
+
+
+@program(breaks=0)
 def functional_call_keeps_the_module(c):
     model = nn.BatchNorm1d(3)
     state = {name: t.detach() + 1 for name, t in model.state_dict(keep_vars=True).items()}

@@ -52,6 +52,7 @@ LIBRARIES = {
     "transformers_generate": "transformers",
     "transformers_mamba": "transformers",
     "transformers_mixtral": "transformers",
+    "transformers_static_cache": "transformers",
     "transformers_trainer_bert": "transformers",
     "transformers_trainer_gpt2": "transformers",
     "transformers_trainer_smoothing": "transformers",

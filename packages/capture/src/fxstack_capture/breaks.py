@@ -139,7 +139,7 @@ _REASONS = (
         "handled-error",
         "{detail} may raise an error that depends on tensor data, and the program handles errors of this call",
         "The handler must run directly after the call. A graph that changes its inputs cannot be undone to this call.",
-        "Move the call, or the change of the inputs, out of the try block.",
+        "Move the call, or the change of the inputs, out of the block. Handlers that only restore state do not break.",
     ),
     Reason(
         "unsupported-call",

@@ -114,6 +114,26 @@ class Prepared(threading.local):
         self.count = 5
 
 
+class Defaults(threading.local):
+    def __init__(self):
+        self.count = 5
+        self.on = False
+        self.stack = []
+        self.names = {}
+
+
+class Derived(Defaults):
+    rate = 2
+
+
+class Calling(threading.local):
+    made = 0
+
+    def __init__(self):
+        Calling.made += 1
+        self.count = 5
+
+
 class Slotted(threading.local):
     __slots__ = ("count",)
 
@@ -130,6 +150,13 @@ def named(x, local):
     return y, local.t, sorted(vars(local)), "count" in local.__dict__, local.__dict__.pop("count")
 
 
+def pushed(x, local):
+    local.stack.append(local.count)
+    local.on = not local.on
+    local.count += 1
+    return x * local.count, local.stack, vars(local)
+
+
 def missing(x, local):
     try:
         return x * local.nothing
@@ -141,8 +168,10 @@ def missing(x, local):
     ("kind", "fn", "fullgraph"),
     [
         *((Named, fn, True) for fn in (counting, named)),
-        *((Prepared, fn, False) for fn in (counting, missing)),
-        (Prepared, lambda x, local: (x * 2, sorted(vars(local)), local.__dict__["count"]), False),
+        *((kind, fn, True) for kind in (Prepared, Defaults, Derived) for fn in (counting, missing)),
+        *((kind, pushed, True) for kind in (Defaults, Derived)),
+        *((Calling, fn, False) for fn in (counting, missing)),
+        (Prepared, lambda x, local: (x * 2, sorted(vars(local)), local.__dict__["count"]), True),
         *((Slotted, fn, False) for fn in (counting, missing)),
     ],
 )

@@ -34,8 +34,8 @@ class Stack:
     def module_stack(self):
         return {}
 
-    def catches(self):
-        return False
+    def receivers(self):
+        return ()
 
 
 class Objects:

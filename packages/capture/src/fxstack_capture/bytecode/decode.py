@@ -12,7 +12,7 @@ from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.bytecode.opcode import Opcode
-from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Surroundings
+from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Receiver, Surroundings
 from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
@@ -64,7 +64,7 @@ def decode(code: CodeType, instruction_set: InstructionSet) -> Program:
         lines=_lines(code, raw),
         handlers=(handlers := _handlers(code, raw, indices)),
         protects=any(handler is not None for handler in handlers),
-        catches=_catches(raw, handlers),
+        receivers=_receivers(raw, handlers),
         names=names,
         cell_indices=cell_indices(code, names),
         signature=Signature(code),
@@ -145,25 +145,29 @@ def _handlers(
     return tuple(found)
 
 
-def _catches(raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]) -> frozenset[int]:
-    """The steps behind whose handlers, those of ``with`` and of cleaning up apart, there is code of the program."""
-    known: dict[int | None, bool] = {None: False}
-    for handler in dict.fromkeys(handlers):
-        seen: list[int] = []
-        while handler is not None and handler.target not in known and handler.target not in seen:
-            seen.append(handler.target)
-            handler = _next_handler(raw, handlers, handler.target)  # noqa: PLW2901 - the way out
-        found = handler is not None and known.get(handler.target, True)
-        known.update(dict.fromkeys(seen, found))
-    return frozenset(k for k, h in enumerate(handlers) if h is not None and known[h.target])
+def _receivers(
+    raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...]
+) -> dict[int, tuple[Receiver, ...]]:
+    """What receives the exceptions of the steps: see ``Program.receivers``."""
+    known = {handler: _receivers_from(raw, handlers, handler) for handler in dict.fromkeys(handlers)}
+    return {step: known[handler] for step, handler in enumerate(handlers) if known[handler]}
 
 
-def _next_handler(
-    raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], target: int
-) -> ExceptHandler | None:
-    """Who receives what the handler at ``target`` raises again; that handler itself if it is the program's code."""
-    names = [instruction.opname for instruction in raw[target : target + 2]]
-    if names[:1] == ["PUSH_EXC_INFO"] and names[1:] != ["WITH_EXCEPT_START"]:
-        return ExceptHandler(target, 0, lasti=False)
-    again = next((k for k in range(target, len(raw)) if raw[k].opname == "RERAISE"), None)
-    return None if again is None else handlers[again]
+def _receivers_from(
+    raw: list[Instruction], handlers: tuple[ExceptHandler | None, ...], handler: ExceptHandler | None
+) -> tuple[Receiver, ...]:
+    """Follow an exception outwards up to the first block that is not a ``with`` block."""
+    found: list[Receiver] = []
+    seen: set[int] = set()
+    while handler is not None and handler.target not in seen:
+        target = handler.target
+        seen.add(target)
+        names = [instruction.opname for instruction in raw[target : target + 2]]
+        if names[:1] == ["PUSH_EXC_INFO"]:
+            is_with = names[1:] == ["WITH_EXCEPT_START"]
+            found.append(Receiver(target, handler.depth, is_with))
+            if not is_with:
+                break
+        again = next((k for k in range(target, len(raw)) if raw[k].opname == "RERAISE"), None)
+        handler = None if again is None else handlers[again]
+    return tuple(found)

@@ -103,6 +103,18 @@ class ExceptHandler:
 
 
 @dataclass(frozen=True, slots=True)
+class Receiver:
+    """A ``with``, ``except`` or ``finally`` block of the program that receives an exception. See ``ExceptHandler``.
+
+    A ``with`` block keeps its ``__exit__`` on top of the ``depth`` items.
+    """
+
+    target: int
+    depth: int
+    is_with: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The decoded form of a code object. It does not keep the code object alive."""
 
@@ -123,8 +135,8 @@ class Program:
     """See ``InstructionSet``."""
     protects: bool
     """Whether any step has a handler."""
-    catches: frozenset[int]
-    """The steps whose exceptions an ``except`` or a ``finally`` of the code object receives, ``with`` apart."""
+    receivers: Mapping[int, tuple[Receiver, ...]]
+    """What receives the exceptions of each step, innermost first: ``with`` blocks, and the first other block."""
     continues: bool
     """A function that continues a frame: its variables may hold what nobody has looked at."""
     ours: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
@@ -12,6 +13,7 @@ from fxstack_capture.driver.attempt import Attempt, attempt, new_trace
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import unsupported
 from fxstack_capture.driver.frame_policy.policy import is_module_call
+from fxstack_capture.driver.handlers import passing
 from fxstack_capture.driver.replacement import Written
 from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.endings.breaking import draft_stop
@@ -21,8 +23,9 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
-from fxstack_capture.torch_side.recording.assumptions import HandledError, RefusedError
+from fxstack_capture.torch_side.recording.assumptions import Blocks, HandledError, RefusedError
 from fxstack_capture.trace.records import Raised, Returned, Stopped
+from fxstack_capture.trace.state import Trace
 
 # The number of traces of a frame: to the end, to a break, to the creation of an object that cannot leave the
 # graph.
@@ -56,18 +59,19 @@ class FrameTracing:
         found: BreakRecord | None
         user = id(self.resumptions.user_of(code))
         assuming, is_error, polyfills = True, False, user in self.polyfilled
-        ending = False
+        unseen: frozenset[Blocks] | None = None
         for _ in range(_ATTEMPTS):
             try:
                 return self._traced(
                     *(frame, code, state, stop_at, record),
                     assuming=assuming,
-                    ending=ending,
+                    unseen=unseen,
                     polyfills=polyfills,
                 )
-            except HandledError:
-                # Trace again, and end graphs at calls whose errors the program may handle.
-                ending, stop_at, record = True, None, None
+            except HandledError as reason:
+                # Trace again, and end graphs at calls whose errors the program handles.
+                new = partial(self._new_trace, frame, code, state, assuming=assuming, polyfills=polyfills)
+                unseen, stop_at, record = passing(reason.calls, frame, new), None, None
                 continue
             except RefusedError:
                 # Trace again without assumed checks.
@@ -115,9 +119,20 @@ class FrameTracing:
         record: BreakRecord | None,
         *,
         assuming: bool,
-        ending: bool,
+        unseen: frozenset[Blocks] | None,
         polyfills: bool,
     ) -> Written:
+        trace = self._new_trace(frame, code, state, assuming=assuming, polyfills=polyfills)
+        trace.torch.assumptions.unseen = unseen
+        with attempt(frame, trace, stop_at) as done:
+            draft, raised = self._draft(done, frame, code)
+            trace.objects.close()
+            guards = tuple(trace.guards)
+        return Written(draft, guards, record, raised)
+
+    def _new_trace(
+        self, frame: RealFrame, code: CodeType, state: CodeState, *, assuming: bool, polyfills: bool
+    ) -> Trace:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.choices = choices_of(
@@ -128,12 +143,7 @@ class FrameTracing:
         trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
         trace.polyfills = polyfills
         trace.torch.assumptions.allowed = assuming
-        trace.torch.assumptions.ends_at_handlers = ending
-        with attempt(frame, trace, stop_at) as done:
-            draft, raised = self._draft(done, frame, code)
-            trace.objects.close()
-            guards = tuple(trace.guards)
-        return Written(draft, guards, record, raised)
+        return trace
 
     def _draft(
         self, done: Attempt, frame: RealFrame, code: CodeType

@@ -192,7 +192,7 @@ class FrameWriter:
             assumptions.demand_retractable()
         elif not trace.may_fall_back or not assumptions.retractable:
             if trace.may_fall_back and assumptions.handled and not trace.options.fullgraph:
-                raise HandledError
+                raise HandledError(assumptions.handled_calls)
             return None
         elif trace.objects.draws.made and not assumptions.handled:
             return None  # keep no generator states for an error that the program does not handle

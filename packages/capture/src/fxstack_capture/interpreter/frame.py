@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
-from types import CellType, CodeType
+from types import BuiltinMethodType, CellType, CodeType, MethodType
 from typing import Any, Protocol
 
 from fxstack_capture.breaks import Position
@@ -131,6 +132,21 @@ class Frame:
             return outer
         at = self.program.offsets[self.pc] // 2
         return (*outer, next(islice(self.code.co_positions(), at, None)))
+
+    def receivers(self) -> list[tuple[int, int]]:
+        """The blocks that can act on an exception of the current step: the code object and the place in it."""
+        blocks = self.program.receivers.get(self.pc, ())
+        return [
+            (id(self.code), at.target) for at in blocks if not (at.is_with and self._only_restores(at.depth))
+        ]
+
+    def _only_restores(self, depth: int) -> bool:
+        """Whether a ``with`` block, with ``__exit__`` on top of ``depth`` items, is of a context that sets a flag."""
+        leave = self.stack[depth - 1]
+        if leave is NULL:
+            leave = self.stack[depth - 2]
+        owner = type(leave.__self__) if isinstance(leave, MethodType | BuiltinMethodType) else None
+        return owner is not None and (owner is nullcontext or owner.__module__.partition(".")[0] == "torch")
 
     def module_stack(self) -> ModuleStack:
         """The modules around this frame (``modules``). The result is the same object in each call."""

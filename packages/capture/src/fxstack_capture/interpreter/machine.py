@@ -185,14 +185,14 @@ class BytecodeInterpreter:
         self.frame = frame
         self.handles = self.handles or frame.program.protects
 
-    def catches(self) -> bool:
-        """Whether a handler of the program receives an exception of the current step."""
+    def receivers(self) -> tuple[tuple[int, int], ...]:
+        """Return a key of the program's blocks that can act on an exception of the current instruction."""
+        found: list[tuple[int, int]] = []
         frame = self.frame
         while frame is not None:
-            if frame.pc in frame.program.catches:
-                return True
+            found += frame.receivers()
             frame = frame.back
-        return False
+        return tuple(found)
 
     def raise_pending(self) -> None:
         """Raise the graph break that happened in a destructor."""

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from fxstack_capture import native, torch_compat
+from fxstack_capture.bytecode.units import units
 from fxstack_capture.guards.records import Equals, IdentityIs, RangeIs, TypeIs
 from fxstack_capture.kernels.launching import is_kernel_class
 from fxstack_capture.numpy_side.scalar import Scalar
@@ -329,17 +330,43 @@ def thread_local(objects: Objects, obj: object, source: Source) -> Any:
 def thread_local_of_class(objects: Objects, obj: object, source: Source) -> Any:
     """Wrap an instance of a subclass of ``threading.local``.
 
-    The proxy is opaque if the class has code for the initial state of a thread or for attribute access. A
-    guard that reads the state of a new thread would run the class's ``__init__``.
+    The proxy is opaque if the class has code for attribute access, or an ``__init__`` that does more than set
+    attributes to constants. A guard that reads the state of a new thread runs the class's ``__init__``.
     """
     cls = type(obj)
-    inherited = all(
-        objects.classes.lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS
-    )
-    return (thread_local if inherited and not slots(cls) else opaque)(objects, obj, source)
+    lookup = objects.classes.lookup
+    inherited = all(lookup(cls, name) is getattr(threading.local, name) for name in _OF_LOCALS)
+    initial = lookup(cls, "__init__")
+    known = initial is threading.local.__init__ or _only_sets_constants(initial)
+    return (thread_local if inherited and known and not slots(cls) else opaque)(objects, obj, source)
 
 
-_OF_LOCALS = ("__init__", "__new__", "__getattribute__", "__setattr__", "__delattr__")
+_OF_LOCALS = ("__new__", "__getattribute__", "__setattr__", "__delattr__")
+
+
+def _only_sets_constants(function: object) -> bool:
+    """Whether a function without parameters but ``self`` only stores constants and empty containers in ``self``."""
+    if type(function) is not types.FunctionType or function.__code__.co_argcount != 1:
+        return False
+    return all(name in _CONSTANT_STORES for _, _, _, name, _ in units(function.__code__))
+
+
+_CONSTANT_STORES = frozenset(
+    {
+        *("RESUME", "CACHE", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "STORE_ATTR"),
+        *(
+            "BUILD_LIST",
+            "BUILD_MAP",
+            "BUILD_TUPLE",
+            "BUILD_SET",
+            "COPY",
+            "RETURN_VALUE",
+            "RETURN_CONST",
+            "NOP",
+        ),
+        *("EXTENDED_ARG", "POP_TOP"),
+    }
+)
 
 _WORK = (torch.distributed.Work,) if torch.distributed.is_available() else ()
 """The class of running collectives. Each call has its own object."""

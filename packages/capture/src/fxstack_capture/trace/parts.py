@@ -226,11 +226,22 @@ class AssumedTruths(Protocol):
     """Truth values of tensors that the trace assumes and the graph checks."""
 
     allowed: bool
-    ends_at_handlers: bool
-    """Whether the graph ends at a call that may raise for tensor data where the program handles errors."""
+    unseen: frozenset[tuple[tuple[int, int], ...]] | None
+    """If set, graphs end at calls that may raise for tensor data, unless one of these blocks is around the call."""
 
-    handled: bool
-    """Whether the graph has a call that may raise for tensor data where the program handles errors."""
+    handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
+    """The calls that may raise for tensor data where the program handles errors, by the blocks around them."""
+
+    call_raises: Callable[[], BaseException | None]
+    """Called at each such call. Returns an error that the call is to raise."""
+
+    @property
+    def handled(self) -> bool:
+        """Whether the graph has a call that may raise for tensor data where the program handles errors."""
+
+    @property
+    def operators(self) -> int:
+        """How many calls of operators the graph has so far."""
 
     @property
     def passed(self) -> torch.Tensor | None: ...

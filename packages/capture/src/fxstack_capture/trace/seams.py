@@ -215,8 +215,8 @@ class Interpreter(Protocol):
     ) -> RootOutcome:
         """Interpret the root frame. ``stop_at`` is the ``path`` of a GraphBreak: stop before that step."""
 
-    def catches(self) -> bool:
-        """Whether the program can catch an exception that the current instruction raises."""
+    def receivers(self) -> tuple[tuple[int, int], ...]:
+        """Return a key of the program's blocks that can act on an exception of the current instruction."""
 
     def raises(self, error: BaseException) -> bool:
         """Whether ``error`` has left a frame of the program."""

@@ -31,9 +31,9 @@ from fxstack_capture.trace.state import Objects
 Handler = Callable[[Objects, Any, Source], Any]
 
 
-# Limits: objects of subclasses of threading.local with an __init__, slots or attribute methods of their own
-# end the graph where they are read: a new thread would run their code in a guard. A __getattribute__, or a
-# property __class__, with side effects is also called where the tracer asks isinstance.
+# Limits: objects of subclasses of threading.local with slots, attribute methods of their own, or an __init__ that
+# does more than set attributes to constants end the graph where they are read: a guard may run their code. A
+# __getattribute__, or a property __class__, with side effects is also called where the tracer asks isinstance.
 
 
 def handler(cls: type) -> Handler | None:

@@ -56,8 +56,6 @@ def _unsupported_kind(real: torch.Tensor) -> str | None:
         return "nested tensor"
     if real.requires_grad and is_leaf(real) is None:
         return "view made under no_grad, whose base was changed,"
-    if real.device.type == "meta":
-        return "meta device"
     if is_wrapped(real):
         return "tensor inside a torch.func transform"
     if torch_compat.is_legacy_batchedtensor(real):

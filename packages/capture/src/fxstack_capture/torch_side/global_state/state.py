@@ -172,7 +172,12 @@ def put_back(before: State) -> None:
 
 def changed_by(graph: fx.Graph) -> bool:
     """Whether ``graph`` sets torch's state."""
-    return any(node.op == "call_function" and node.target in _WRITERS for node in graph.nodes)
+    return any(map(sets_state, graph.nodes))
+
+
+def sets_state(node: fx.Node) -> bool:
+    """Whether ``node`` sets torch's state."""
+    return node.op == "call_function" and node.target in _WRITERS
 
 
 def seen_below() -> State:

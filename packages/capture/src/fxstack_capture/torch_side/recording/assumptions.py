@@ -7,7 +7,7 @@ draws its random numbers from the state before the first run. The same holds for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 
@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.torch_side.global_state.state import sets_state
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _OWN = frozenset({"aten", "prims", "prim"})
@@ -28,12 +29,24 @@ _INDEXING = frozenset(
 """Operators that index. On a GPU a wrong index ends the process. The check may be there to prevent that."""
 
 
+Blocks = tuple[tuple[int, int], ...]
+"""A key of the blocks of the program (``with``, ``except``, ``finally``) that receive an error."""
+
+
 class RefusedError(Exception):
     """The graph cannot fall back to eager. The frame must be traced again without assumptions."""
 
 
 class HandledError(RefusedError):
-    """A handler of the program may catch an error of the graph. Graphs must end at calls that may raise."""
+    """A handler of the program may see an error of a graph that cannot be retracted.
+
+    ``calls`` has, for each set of blocks that receive errors, the numbers of the first and of the last call
+    whose error the blocks receive.
+    """
+
+    def __init__(self, calls: dict[Blocks, tuple[int, int]]) -> None:
+        super().__init__()
+        self.calls = calls
 
 
 class Assumptions:
@@ -46,10 +59,13 @@ class Assumptions:
         self.may_assert = False
         """Whether the nodes of the region become a nested graph, which can hold assertions."""
         self.allowed = True
-        self.ends_at_handlers = False
-        """Whether graphs end at calls that may raise for their data where the program catches errors."""
-        self.handled = False
-        """Whether the graph has such a call."""
+        self.unseen: frozenset[Blocks] | None = None
+        """If set, graphs end at calls that may raise for their data, unless one of these is around the call."""
+        self.handled_calls: dict[Blocks, tuple[int, int]] = {}
+        """See ``HandledError``. Calls inside of ``unseen`` are left out."""
+        self.call_raises: Callable[[], BaseException | None] = lambda: None
+        """Called at each call that a block is around. Returns an error that the call is to raise."""
+        self._calls = 0
         self.passed: torch.Tensor | None = None
 
     @contextmanager
@@ -84,10 +100,29 @@ class Assumptions:
 
     def note_data_checks(self, name: str) -> None:
         """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
-        if self._tracer.trace.interp.catches():
-            if self.ends_at_handlers:
+        blocks = self._tracer.trace.interp.receivers()
+        if not blocks:
+            return
+        error = self.call_raises()
+        if error is not None:
+            raise error
+        self._calls += 1
+        if self.unseen is None or blocks not in self.unseen:
+            if self.unseen is not None:
                 raise graph_break("handled-error", name)
-            self.handled = True
+            first, _ = self.handled_calls.get(blocks, (self._calls, 0))
+            self.handled_calls[blocks] = first, self._calls
+
+    @property
+    def handled(self) -> bool:
+        """Whether the graph has a call whose error the program may handle."""
+        return bool(self.handled_calls)
+
+    @property
+    def operators(self) -> int:
+        """How many calls of operators the graph has so far."""
+        nodes = self._tracer.builder.graph.nodes
+        return sum(node.op != "placeholder" and not sets_state(node) for node in nodes)
 
     @property
     def draws(self) -> bool:

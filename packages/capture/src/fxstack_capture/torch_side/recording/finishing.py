@@ -198,8 +198,10 @@ def guard_relations(tracer: TracerProtocol) -> None:
     for storage in sorted(written):
         tracer.wrappers.demand_unshared(storage)  # a wrapper may have become an input after the write
         _guard_together(tracer, groups[storage])
-    if len(groups) > 1:
-        _guard_apart(tracer, {key: [s for _, s in group] for key, group in groups.items()}, written)
+    # Tensors on the meta device have no memory. All have the address 0.
+    placed = {key: [s for _, s in group] for key, group in groups.items() if not group[0][0].is_meta}
+    if len(placed) > 1 and written & placed.keys():
+        _guard_apart(tracer, placed, written & placed.keys())
 
 
 def _guard_together(tracer: TracerProtocol, group: list[tuple[torch.Tensor, Source]]) -> None:
@@ -231,7 +233,7 @@ def _demand_apart(tracer: TracerProtocol, written: set[int]) -> None:
     memory = {
         fake.untyped_storage()._cdata: (storage.data_ptr(), storage.nbytes())
         for fake, real, _ in tracer.inputs()
-        if not is_wrapper(fake) and (storage := real.untyped_storage()).nbytes()
+        if not is_wrapper(fake) and not real.is_meta and (storage := real.untyped_storage()).nbytes()
     }
     for key in written & memory.keys():
         begin, size = memory[key]

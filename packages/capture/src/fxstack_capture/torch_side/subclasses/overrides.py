@@ -120,8 +120,12 @@ class Overrides:
         """Whether a ``__torch_function__`` or a mode of the program may handle the call."""
         if self.modes and self.level < Level.ALL_OFF:
             return True
+        if self.level:
+            return False
+        if any(map(self._is_asked_duck, _objects(args, kwargs))):
+            return True
         wrappers = self._tracer.wrappers
-        if self.level or not (self._shown or wrappers.used):
+        if not (self._shown or wrappers.used):
             return False
         found = _leaves(fn, args, kwargs)
         return any(_is_overriding(leaf) or wrappers.asks(leaf) for leaf in found)
@@ -131,6 +135,13 @@ class Overrides:
         if self.concern(None, tuple(values), {}):
             return True
         return not self.level and any(map(self._is_duck, values))
+
+    def _is_asked_duck(self, value: object) -> bool:
+        """Whether torch's C code calls the ``__torch_function__`` of an object that is not a tensor."""
+        cls = type(value)
+        if cls is FakeTensor or cls in _NEVER_ASKED or isinstance(value, torch.Tensor):
+            return False
+        return type(raw_lookup(cls, "__torch_function__")) is classmethod and self._is_duck(value)
 
     def _is_duck(self, value: object) -> bool:
         """Whether torch calls the ``__torch_function__`` of an object that is not a tensor."""
@@ -154,7 +165,8 @@ class Overrides:
             return self._tracer.trace.interp.call_function(fn, args, kwargs)
         probe = _Probe(self)
         try:
-            with self._disguise(_leaves(fn, args, kwargs)), self._probing(probe):
+            wrapped = _leaves(fn, args, kwargs) if self._tracer.wrappers.used else ()
+            with self._disguise(wrapped), self._probing(probe):
                 result = fn(*args, **kwargs)
         except TypeError as error:
             if "Multiple dispatch failed" in str(error):  # the text names the fake classes
@@ -201,14 +213,26 @@ class Overrides:
 
     def ask(self, func: Callable[..., Any], kinds: Sequence[type], args: Args, kwargs: Kwargs) -> Any:
         """Return the answer of the innermost mode, or NotImplemented for the classes, or make the call."""
-        if kinds and not self.modes:
+        has_ducks = not all(issubclass(kind, torch.Tensor) for kind in kinds)
+        if kinds and not self.modes and not has_ducks:
             return NotImplemented
         with torch_compat.DisableTorchFunctionSubclass(), self._undisguised():
+            if has_ducks and not self.modes:
+                return self._ask_classes(func, self._kinds(func, kinds, args), args, kwargs)
             if self.modes:
                 return self._ask_mode(func, self._kinds(func, kinds, args), args, kwargs)
             if is_accessor(func):
                 return attributes.access(self._tracer, func, args)
             return self._tracer.call_plainly(func, args, kwargs)
+
+    def _ask_classes(
+        self, func: Callable[..., Any], kinds: tuple[type, ...], args: Args, kwargs: Kwargs
+    ) -> Any:
+        for kind in kinds:
+            result = self.ask_class(kind, func, kinds, (args, kwargs))
+            if result is not NotImplemented:
+                return result
+        raise graph_break("unsupported-call", f"{func}, which no argument implements,")
 
     def _kinds(self, func: object, kinds: Sequence[type], args: Args) -> tuple[type, ...]:
         """Return the classes that torch reports to ``__torch_function__``."""
@@ -395,6 +419,15 @@ def _leaves(fn: object, args: Sequence[Any], kwargs: Kwargs) -> list[Any]:
     """Return all leaves of a call's arguments, including the tensor of a bound method."""
     found: list[Any] = tree_leaves((getattr(fn, "__self__", None), args, kwargs))
     return found
+
+
+def _objects(args: Sequence[Any], kwargs: Kwargs) -> Iterator[Any]:
+    """Yield the arguments, and the items of those that are lists or tuples, as torch's C code looks at them."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if type(value) in (list, tuple):
+            yield from value
+        else:
+            yield value
 
 
 def _is_python(func: object) -> bool:

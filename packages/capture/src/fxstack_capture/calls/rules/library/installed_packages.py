@@ -1,0 +1,60 @@
+"""Questions for installed packages and programs: ``find_spec``, ``importlib.metadata.version``, ``shutil.which``.
+
+The answer is that of the trace. Guards cover the paths where the search looks, and which modules are loaded. The
+files there are assumed to stay while the process runs.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from typing import Any
+
+from fxstack_capture.callers import plainly
+from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.table import RuleTable
+from fxstack_capture.objects.constants import is_value
+from fxstack_capture.sources import pinned
+from fxstack_capture.trace.state import Args, Trace
+
+RULES: RuleTable = RuleTable()
+
+# ``find_spec`` calls this function for a module that is not loaded. All before it is traced.
+_search: Any = vars(importlib.util)["_find_spec"]
+
+
+@RULES.rule(_search)
+def _find(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+    name, *path = args
+    if kwargs or len(path) != 1:
+        return trace.interp.call_function(_search, args, kwargs)
+    _read(trace, "meta_path")
+    if path[0] is None:
+        _read(trace, "path")
+        return plainly(_search, (name, None), {})
+    return plainly(_search, (name, list(trace.calls.call(tuple, (path[0],), {}))), {})
+
+
+@RULES.rule(importlib.metadata.version)
+def _version(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+    _read(trace, "meta_path")
+    _read(trace, "path")
+    return plainly(importlib.metadata.version, args, kwargs)
+
+
+@RULES.rule(shutil.which)
+def _which(trace: Trace, args: Args, kwargs: dict[str, Any]) -> Any:
+    if not all(map(is_value, (*args, *kwargs.values()))):
+        return trace.interp.call_function(shutil.which, args, kwargs)
+    environment = trace.objects.enter(os.environ, pinned(os.environ, "os.environ"))
+    trace.calls.call(trace.objects.load_attr(environment, "get"), ("PATH",), {})
+    return plainly(shutil.which, args, kwargs)
+
+
+def _read(trace: Trace, name: str) -> None:
+    """Guard the items of the list ``sys.<name>``."""
+    held = trace.objects.load_attr(trace.objects.enter(sys, pinned(sys, "sys")), name)
+    run(trace, tuple, (held,), {})

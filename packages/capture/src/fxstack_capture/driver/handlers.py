@@ -1,0 +1,96 @@
+"""Decide which handlers of a program would act on an error that a graph raises when it runs.
+
+A graph that has written to its inputs cannot be undone, so an error of the graph leaves the frame at once. That is
+right where the handlers of the program let the error through and leave everything as the graph found it: ``finally``
+blocks that restore attributes, ``except`` clauses for other errors, contexts that set a flag. To find out, the frame
+is traced once more, with an error raised at a call of the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+
+from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.driver.attempt import attempt
+from fxstack_capture.effects.diff import diff
+from fxstack_capture.effects.records import DictSet, Effect, Effects
+from fxstack_capture.emit.resolve import resolve
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.torch_side.recording.assumptions import Blocks
+from fxstack_capture.trace.records import Raised
+from fxstack_capture.trace.state import Trace
+
+
+class _DataError(torch.linalg.LinAlgError, IndexError, ValueError):
+    """An error that each clause catches which catches an error of an operator for the data of its tensors."""
+
+
+_PLAIN = (IndexError, RuntimeError)
+"""The classes of most errors. A handler may compare the class (``kind is IndexError``)."""
+
+
+def passing(
+    calls: dict[Blocks, tuple[int, int]], frame: RealFrame, new_trace: Callable[[], Trace]
+) -> frozenset[Blocks]:
+    """Return the blocks that let errors of their first and their last call through without acting on them."""
+    return frozenset(
+        blocks
+        for blocks, (first, last) in calls.items()
+        if _passes(last, _DataError, frame, new_trace())
+        and all(_passes(first, kind, frame, new_trace()) for kind in (_DataError, *_PLAIN))
+    )
+
+
+def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
+    """Whether an error of the call with this number leaves the frame, and the handlers only undo what was done."""
+    rehearsal = _Rehearsal(number, kind("an operator refuses the data of its tensors"), frame, trace)
+    trace.torch.assumptions.call_raises = rehearsal.next_call
+    try:
+        with attempt(frame, trace) as done:
+            outcome = done.outcome
+            return isinstance(outcome, Raised) and rehearsal.is_unchanged(outcome.exception)
+    except GraphBreak:
+        return False
+
+
+class _Rehearsal:
+    """One trace in which a call raises an error."""
+
+    def __init__(self, number: int, error: Exception, frame: RealFrame, trace: Trace) -> None:
+        self._left = number
+        self._frame = frame
+        self._trace = trace
+        self._error = error
+        self._effects = Effects(())
+        self._recorded = 0, 0, 0
+
+    def next_call(self) -> BaseException | None:
+        self._left -= 1
+        if self._left:
+            return None
+        self._effects, self._recorded = diff(self._trace.objects), self._count()
+        return self._error
+
+    def is_unchanged(self, error: BaseException) -> bool:
+        """Whether ``error`` is the error of the call as it was, and nothing has been done since the call."""
+        if error is not self._error or error.__cause__ is not None or vars(error) or len(error.args) != 1:
+            return False
+        if self._trace.torch.state_delta() or self._count() != self._recorded:
+            return False
+        after = Effects(tuple(r for r in diff(self._trace.objects) if not _restores(r, self._frame)))
+        return not Counter(after.identity()) - Counter(self._effects.identity())
+
+    def _count(self) -> tuple[int, int, int]:
+        """Count the operators, the written attributes of tensors and the random numbers so far."""
+        torch_side, objects = self._trace.torch, self._trace.objects
+        return torch_side.assumptions.operators, len(torch_side.attribute_writes), len(objects.draws.made)
+
+
+def _restores(record: Effect, frame: RealFrame) -> bool:
+    """Whether a write stores what is there now, for example an attribute that the handler sets to its default."""
+    if not isinstance(record, DictSet) or type(record.key) is not str:
+        return False
+    return dict.get(resolve(record.target, frame), record.key, record) is record.value
