@@ -35,8 +35,8 @@ from fxstack_capture.driver.errors import (
 )
 from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
+from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.frame_policy.policy import is_foreign
-from fxstack_capture.driver.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_capture.driver.reports.records import FrameRecord, Observer
 from fxstack_capture.driver.reports.uncompiled import FirstCall

@@ -39,6 +39,7 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_fullgraph,
     with_settings,
 )
+from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
 from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.frame_policy.policy import (
     has_foreign_modes,
@@ -48,7 +49,6 @@ from fxstack_capture.driver.frame_policy.policy import (
     is_traced_by_others,
 )
 from fxstack_capture.driver.frame_policy.replaced_functions import ReplacedFunctions
-from fxstack_capture.driver.fullgraph import demand_compiled
 from fxstack_capture.driver.profitability import Trials
 from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError

@@ -46,17 +46,17 @@ def passing(
 
 def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) -> bool:
     """Whether an error of the call with this number leaves the frame, and the handlers only undo what was done."""
-    rehearsal = _Rehearsal(number, kind("an operator refuses the data of its tensors"), frame, trace)
-    trace.torch.assumptions.call_raises = rehearsal.next_call
+    trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
+    trace.torch.assumptions.call_raises = trial.next_call
     try:
         with attempt(frame, trace) as done:
             outcome = done.outcome
-            return isinstance(outcome, Raised) and rehearsal.is_unchanged(outcome.exception)
+            return isinstance(outcome, Raised) and trial.is_unchanged(outcome.exception)
     except GraphBreak:
         return False
 
 
-class _Rehearsal:
+class _Trial:
     """One trace in which a call raises an error."""
 
     def __init__(self, number: int, error: Exception, frame: RealFrame, trace: Trace) -> None:

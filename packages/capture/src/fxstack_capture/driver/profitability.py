@@ -22,7 +22,7 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.driver.errors import TracingWarning
-from fxstack_capture.driver.fullgraph import first_frame_of
+from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of
 from fxstack_capture.driver.reports.records import FrameRecord, Tally, Verdict
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
