@@ -66,7 +66,8 @@ def fill(
     tensor, *given = args
     rest = {name: value for name, value in kwargs.items() if name != "generator"}
     _demand_alone(tracer, fn, generator, tuple(given), rest)
-    if tracer.python_type(tensor) not in (torch.Tensor,) or not tensor.is_contiguous():
+    is_plain = tracer.python_type(tensor) is torch.Tensor
+    if not (is_plain and tensor.is_contiguous()):
         raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
     size = tuple(tracer.specialize(length) for length in tensor.shape)
     like = (size, tensor.dtype, tensor.device, *given)
