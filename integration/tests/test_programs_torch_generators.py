@@ -116,3 +116,41 @@ def draws_that_are_errors_or_leaves(c):
 
 
 test_equals_eager = program.tests()
+
+
+@program(backend="aot_eager", graphs=1, breaks=0)
+def tensors_that_are_filled(c):
+    generator = torch.Generator().manual_seed(2)
+
+    @c
+    def f(x, g):
+        y = torch.empty(20, dtype=torch.float64).normal_(1.0, 2.0, generator=g)
+        x.uniform_(-1, 1, generator=g)
+        same = x[:2].exponential_(generator=g).mul_(2)
+        picked = torch.empty(5, dtype=torch.int64).random_(3, 9, generator=g)
+        kept = (
+            torch.empty(2, 3).bernoulli_(0.4, generator=g),
+            nn.init.xavier_normal_(torch.empty(2, 3), generator=g),
+        )
+        return y, same, picked, kept, torch.rand(2), torch.empty(3).normal_()
+
+    inputs = [torch.ones(4) for _ in range(3)]
+    return [f(x, generator) for x in inputs], inputs, generator.get_state()
+
+
+@program(backend="aot_eager", graphs=1, breaks=0)
+def a_tensor_as_diffusion_pipelines_make_it(c):
+    def f(x, g):
+        like = {"device": x.device, "dtype": x.dtype, "layout": torch.strided}
+        return torch.randn(x.shape, generator=g, **like) + x
+
+    compiled, generator = c(f), torch.Generator().manual_seed(2)
+    return [compiled(X, generator) for _ in range(3)]
+
+
+@program(backend="aot_eager")
+def a_fill_that_depends_on_data(c):
+    f = c(
+        lambda x, g: (torch.empty(4).bernoulli_(x / 4, generator=g), torch.ones(2, 2).T.normal_(generator=g))
+    )
+    return f(X, torch.Generator().manual_seed(2))

@@ -53,6 +53,9 @@ class Objects:
         self.entered[source] = obj
         return obj
 
+    def is_preexisting(self, obj):
+        return any(obj is entered for entered in self.entered.values())
+
 
 def new_trace(history=None, **options):
     trace = Trace(CaptureOptions(**options), GuardSet(), None, None, None, Stack())

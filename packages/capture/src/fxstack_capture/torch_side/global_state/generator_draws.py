@@ -1,5 +1,7 @@
 """Random tensors from a generator that the program created (``torch.randn(3, generator=g)``).
 
+Methods that fill a tensor (``x.normal_(generator=g)``) are such a tensor and a copy.
+
 The replacement code draws such a tensor before the graph runs, in order with the other draws
 (``objects.kinds.random_draws``). The graph takes the tensor as an input. The earlier draw is safe, because
 only another draw from the same generator can observe the order.
@@ -22,6 +24,11 @@ from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 FUNCTIONS = (torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal)
+FILLS = (
+    *("normal_", "uniform_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_"),
+    "bernoulli_",
+)
+"""Methods that fill a tensor with random numbers."""
 
 
 def draw(
@@ -35,6 +42,8 @@ def draw(
     if generator is torch.default_generator and _on_cpu(rest.get("device")):
         _guard_same(tracer, generator)
         return tracer.record(fn, args, rest)
+    if rest.get("layout") is torch.strided:
+        del rest["layout"]
     _demand_alone(tracer, fn, generator, args, rest)
     example = _example(fn, generator, args, rest)
     # Torch's default dtype and device may have changed when the replacement code draws the tensor.
@@ -42,6 +51,48 @@ def draw(
     _guard_own(tracer, generator)
     source = tracer.trace.objects.draws.add(_from(fn), generator, args, rest)
     return tracer.enter_drawn(example, source)
+
+
+def fill(
+    tracer: TracerProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Apply the rule for ``FILLS``: the frame draws a tensor of the same kind, which the graph copies."""
+    generator = kwargs.get("generator")
+    if generator is None or tracer.transforms.inside:
+        return tracer.record(fn, args, kwargs)
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, torch.Tensor):
+        args = (owner, *args)
+    tensor, *given = args
+    rest = {name: value for name, value in kwargs.items() if name != "generator"}
+    _demand_alone(tracer, fn, generator, tuple(given), rest)
+    is_plain = tracer.python_type(tensor) is torch.Tensor
+    if not (is_plain and tensor.is_contiguous()):
+        raise graph_break("unsupported-call", f"{name_of(fn)} of this tensor with a generator")
+    size = tuple(tracer.specialize(length) for length in tensor.shape)
+    like = (size, tensor.dtype, tensor.device, *given)
+    drawn = partial(_filled, fn.__name__)
+    drawn.__name__ = fn.__name__  # type: ignore[attr-defined]
+    example = _example(partial(_filled_by, drawn), generator, like, rest)
+    _guard_own(tracer, generator)
+    source = tracer.trace.objects.draws.add(drawn, generator, like, rest)
+    return tracer.call(torch.Tensor.copy_, (tensor, tracer.enter_drawn(example, source)), {})
+
+
+def _filled(
+    name: str,
+    generator: torch.Generator,
+    size: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    *args: object,
+    **kwargs: object,
+) -> Any:
+    return getattr(torch.empty(size, dtype=dtype, device=device), name)(*args, generator=generator, **kwargs)
+
+
+def _filled_by(drawn: Callable[..., Any], *args: object, generator: torch.Generator, **kwargs: object) -> Any:
+    return drawn(generator, *args, **kwargs)
 
 
 def seed(
@@ -99,6 +150,7 @@ def _demand_alone(
     """Break the graph unless all arguments are constants and the generator existed before the frame."""
     plain = all(map(_is_plain, (*args, *rest.values())))
     special = rest.keys() - {"size", "dtype", "device", "low", "high", "n", "mean", "std", "seed"}
+    special -= {"from", "to", "lambd", "p", "median", "sigma"}
     objects: Any = tracer.trace.objects
     own = type(generator) is torch.Generator and objects.is_preexisting(generator)
     if not (plain and own) or special or any(generator is other for other in _defaults()):

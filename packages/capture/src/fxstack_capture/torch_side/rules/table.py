@@ -321,6 +321,7 @@ _METHOD_RULES: dict[str, Rule] = {
     "register_hook": tensor_hooks.register,
     "register_post_accumulate_grad_hook": tensor_hooks.register,
     "retain_grad": tensor_hooks.retain_grad,
+    **dict.fromkeys(generator_draws.FILLS, generator_draws.fill),
 }
 
 _QUERIES = (
