@@ -2,10 +2,12 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,6 +147,12 @@ def test_entrances_of_torchs_compiler():
     explained = torch._dynamo.explain(lambda x: x.sin() + 1)(X)
     assert (explained.graph_count, explained.graph_break_count, explained.op_count) == (1, 0, 2)
     assert {"inductor", "eager", "cudagraphs"} <= set(torch.compiler.list_backends())
+
+
+@pytest.mark.parametrize("name", sorted({*torch._dynamo.__all__, *torch.compiler.__all__}))
+def test_the_documentation_says_what_becomes_of_every_public_name(name):
+    text = (Path(__file__).parents[2] / "docs/drop-in.md").read_text()
+    assert re.search(rf"`(torch\.)?(compiler\.|_dynamo\.)?{name}(\(True\))?`", text)
 
 
 def test_run_compiles_nothing_more(installed):

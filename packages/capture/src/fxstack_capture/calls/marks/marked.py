@@ -6,6 +6,7 @@ are found by name, because torch's compiler need not be loaded.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -156,6 +157,16 @@ def _nothing(_trace: Trace) -> None:
     """
 
 
+def _no_hint(_trace: Trace, _x: object, _val: int) -> None:
+    """Ignore ``override_optimization_hint``: rules and not sizes decide here."""
+
+
+def _no_context(trace: Trace, fwd: bool | None = None, bwd: bool | None = None) -> Any:
+    """Ignore ``override_cudagraphs``: the mode of a compiled callable decides about CUDA graphs."""
+    del fwd, bwd
+    return trace.calls.call(contextlib.nullcontext, (), {})
+
+
 def _optimized_module(trace: Trace, module: object, *args: object, **kwargs: object) -> Any:
     """Call the result of ``torch.compile(module)``: run its own hooks and the module that it holds."""
     return trace.calls.call(torch.nn.Module.__call__, (module, *args), kwargs)
@@ -190,6 +201,8 @@ _MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyT
         ("torch._dynamo.external_utils", "is_compiling"): _is_compiling,
         ("torch._dynamo.decorators", "error_on_graph_break"): _error_on_graph_break,
         ("torch._dynamo.decorators", "graph_break"): _graph_break,
+        ("torch._dynamo.decorators", "override_cudagraphs"): _no_context,
+        ("torch._dynamo.decorators", "override_optimization_hint"): _no_hint,
         ("torch._dynamo.decorators", "skip_frame"): _skip_frame,
         ("torch._dynamo.eval_frame", "OptimizedModule.__call__"): _optimized_module,
         **compiled_autograd.MEANINGS,
