@@ -1,5 +1,6 @@
 """``install`` and ``FXSTACK=1``: ``torch.compile`` and what belongs to it mean fxstack, for programs that do not know it."""
 
+import gc
 import inspect
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,73 @@ def test_entrances_of_torchs_compiler():
 def test_the_documentation_says_what_becomes_of_every_public_name(name):
     text = (Path(__file__).parents[2] / "docs/drop-in.md").read_text()
     assert re.search(rf"`(torch\.)?(compiler\.|_dynamo\.)?{name}(\(True\))?`", text)
+
+
+def in_each_step(how):
+    """The number of graphs of a function that is compiled in each of three steps."""
+
+    def step(x, scale):
+        return x.sin() * scale
+
+    def scaled(scale):
+        return lambda x: x.sin() * scale
+
+    class Held(torch.nn.Module):
+        def part(self, x):
+            return x.cos()
+
+    made = {
+        "function": lambda: (step, 2.0),
+        "closure": lambda: (scaled(torch.full((4,), 2.0)),),
+        "method": lambda: (Held().part,),
+    }[how]
+    logs = []
+    for _ in range(3):
+        fn, *rest = made()
+        compiled = torch.compile(fn, backend="eager")
+        torch.testing.assert_close(compiled(X, *rest), fn(X, *rest))
+        logs.append(log_of(compiled))
+    assert all(log is logs[0] for log in logs)
+    return logs[0].graph_count
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("how", ["function", "closure", "method"])
+def test_a_function_compiled_in_each_step_is_compiled_once(how):
+    assert in_each_step(how) == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_other_arguments_isolation_and_reset_compile_anew():
+    def fn(x):
+        return x.sin()
+
+    def logs(**arguments):
+        compiled = torch.compile(fn, **{"backend": "eager", **arguments})
+        compiled(X)
+        return log_of(compiled)
+
+    first = logs()
+    assert logs(dynamic=True) is not first
+    assert logs(backend="aot_eager") is not first
+    assert logs(isolate_recompiles=True) is not first
+    assert logs() is first
+    torch._dynamo.reset()
+    assert logs() is not first
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_several_calls_share_does_not_keep_their_functions():
+    def scaled(scale):
+        return lambda x: x * scale
+
+    kept = torch.ones(4)
+    compiled = torch.compile(scaled(kept), backend="eager")
+    compiled(X)
+    gone = weakref.ref(kept)
+    del kept, compiled
+    gc.collect()
+    assert gone() is None
 
 
 def test_run_compiles_nothing_more(installed):

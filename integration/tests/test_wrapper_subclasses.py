@@ -106,6 +106,24 @@ def between_breaks(x):
     return y * 2, y.sum()
 
 
+@program(lambda: (two(3), two(3, seed=1)))
+def arguments_changed_in_place(x, y):
+    x.add_(y)
+    y.mul_(x)
+    return x.copy_(y * 2)
+
+
+@program(lambda: (two(3, 4), torch.ones(3, 4)))
+def arguments_changed_by_views_and_plain_tensors(x, y):
+    x[0].mul_(3)
+    return x.copy_(y) + x.t().t()
+
+
+@program(lambda: (TwoTensor(two(3), two(3, seed=2)),))
+def two_levels_changed_in_place(x):
+    return x.add_(1) * 2
+
+
 class _Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -143,11 +161,44 @@ class Growing(Scaled):
         return Growing(inner["inner"] + 1, context["scale"])
 
 
+class Replacing(Scaled):
+    """``add_`` stores another inner tensor, ``mul_`` another scale."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, _size, _stride):
+        return Replacing(inner["inner"], context["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.add_.Tensor:
+            args[0].inner = args[0].inner + args[1]
+            return args[0]
+        if func is torch.ops.aten.mul_.Tensor:
+            args[0].scale = args[0].scale * args[1]
+            return args[0]
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+class ComesBackPlain(Scaled):
+    """Its ``__tensor_unflatten__`` is inherited, and makes an object of the other class."""
+
+
 REFUSED = {
+    "an inner tensor changed in place beside its wrapper": (
+        lambda x: (x.a.add_(1), x.mul_(2), x.a + x.b),
+        lambda: (two(3),),
+    ),
+    "one that comes back as another class": (lambda x: x * 2, lambda: (ComesBackPlain(torch.ones(3), 2.0),)),
     "not put together as taken apart": (lambda x: x * 2, lambda: (Growing(torch.ones(3), 2.0),)),
     "made inside, not put together as taken apart": (lambda x: Growing(x, 2.0) * 2, lambda: (torch.ones(3),)),
-    "an argument changed in place": (lambda x: x.add_(1) * 2, lambda: (two(3),)),
-    "an inner tensor changed in place": (lambda x: x.a.add_(1) + x.b, lambda: (two(3),)),
+    "an operator that replaces inner tensors": (
+        lambda x: x.add_(1) * 2,
+        lambda: (Replacing(torch.ones(3), 1.0),),
+    ),
+    "an operator that replaces the context": (
+        lambda x: x.mul_(2) * 2,
+        lambda: (Replacing(torch.ones(3), 1.0),),
+    ),
     "one made inside and changed in place": (
         lambda x: TwoTensor(x * 2, x * 3).add_(1),
         lambda: (torch.ones(3),),
@@ -159,6 +210,33 @@ REFUSED = {
     ),
     "sparse": (lambda x: (x * 2).to_dense(), lambda: (torch.eye(3).to_sparse(),)),
 }
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_write_counts_as_a_version(backend):
+    def versions(fn):
+        x = two(3)
+        fn(x)
+        return x._version
+
+    def fn(x):
+        x.add_(1).mul_(2)
+
+    assert versions(fxstack.compile(fn, backend=backend, fullgraph=True)) == versions(fn) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_tensors_inside_of_written_wrappers_are_guarded_against_sharing(backend):
+    def fn(x, y):
+        x.add_(1)
+        return y * 2
+
+    compiled = fxstack.compile(fn, backend=backend, fullgraph=True)
+    for shares in (False, True, False):
+        y = torch.ones(3)
+        x = TwoTensor(y if shares else torch.ones(3), torch.zeros(3))
+        assert compiled(x, y).tolist() == [4.0 if shares else 2.0] * 3
+    assert fxstack.compile_log(compiled).graph_count == 2
 
 
 @pytest.mark.filterwarnings("ignore")

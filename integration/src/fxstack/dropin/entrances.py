@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 import fxstack_capture
 from fxstack import api, backends
+from fxstack.dropin import entries
 from fxstack.pipeline import Backend
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
@@ -62,10 +64,8 @@ def compile(
         mode, chosen = None, kept
     if recompile_limit is not None:
         chosen["recompile_limit"] = recompile_limit
-    del isolate_recompiles  # every compiled callable has entries of its own
-    again: Any = api.compile
-    return again(
-        model,
+    made: Any = api.compile
+    decorate = made(
         fullgraph=fullgraph,
         dynamic=dynamic,
         backend=backend,
@@ -73,6 +73,9 @@ def compile(
         options=chosen or None,
         disable=disable,
     )
+    how = fullgraph, dynamic, backend or backends.get_default_backend(), mode, tuple(sorted(chosen.items()))
+    shared = decorate if disable or isolate_recompiles else partial(entries.shared, how, decorate)
+    return shared if model is None else shared(model)
 
 
 _OF_FRONTEND = ("guard_filter_fn",)
@@ -165,6 +168,7 @@ def set_enable_guard_collectives(original: Callable[[bool], bool], enabled: bool
 def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
+    entries.forget()
     compiled_autograd = sys.modules.get(MODULE)
     if compiled_autograd is not None:
         vars(compiled_autograd)["reset"]()

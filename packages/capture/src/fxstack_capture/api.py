@@ -222,10 +222,30 @@ def profile_of(compiled: object) -> ShapeProfile:
         TypeError: ``compiled`` was not made by ``optimize``.
     """
     entrance = compiled._fxstack_call if isinstance(compiled, OptimizedModule) else compiled
-    compiler = getattr(getattr(entrance, "callback", None), "__self__", None)
+    return _compiler_of(entrance, "profile_of").states.seen()
+
+
+def sharing_entries(compiled: object) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles functions with the code of the function in ``compiled``.
+
+    The callables share their entries with ``compiled``. The decorator does not keep ``compiled`` alive.
+
+    Raises:
+        TypeError: ``compiled`` is no function or method that was compiled by ``optimize``.
+    """
+    compiler = _compiler_of(compiled, "sharing_entries")
+
+    def decorate(fn: Callable[..., Any]) -> Any:
+        return _optimized(fn, compiler, decorate)
+
+    return decorate
+
+
+def _compiler_of(compiled: object, caller: str) -> FrameCompiler:
+    compiler = getattr(getattr(compiled, "callback", None), "__self__", None)
     if not isinstance(compiler, FrameCompiler):
-        raise TypeError(f"profile_of: expected a callable that optimize returned, got {compiled!r}")
-    return compiler.states.seen()
+        raise TypeError(f"{caller}: expected a callable that optimize returned, got {compiled!r}")
+    return compiler
 
 
 def capture(fn: Callable[..., Any], *args: object, **kwargs: object) -> Captured:

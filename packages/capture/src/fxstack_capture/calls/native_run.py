@@ -159,7 +159,7 @@ def _run(
     if watched is None:
         return fn(*args, **kwargs)
     objects = trace.objects
-    identified = hashes(fn, args) or fn in _EQUALITY
+    identified = hashes(fn, args) or _compares(fn)
     moved = _moves_values(fn, args)
     if any(issubclass(type(value), _HOLDING) for value in watched):
         scan.complete(objects, (*args, *kwargs.values()), instances=True)
@@ -175,21 +175,26 @@ def _run(
 def _may_take(fn: object, value: object) -> bool:
     """Whether the guards of an opaque object determine the result of ``fn``."""
     traits = traits_of(fn)
-    if fn in _EQUALITY and _is_equal_to_itself_alone(type(value)):
+    if _compares(fn) and _is_equal_to_itself_alone(type(value)):
         return True
     return bool(traits & IDENTIFIES or (traits & READS_DECIMALS and type(value) is decimal.Decimal))
 
 
-_EQUALITY = (operator.eq, operator.ne)
+def _compares(fn: object) -> bool:
+    """Whether ``fn`` asks for equality. ``fn`` may be an object with an ``__eq__`` of its own."""
+    return fn is operator.eq or fn is operator.ne
 
 
 def _is_equal_to_itself_alone(cls: type) -> bool:
     return all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__ne__"))
 
 
+_UPDATE = dict.update
+
+
 def _moves_values(fn: object, args: tuple[Any, ...]) -> bool:
     """Whether ``fn`` puts values into a dictionary, below names, without a look at the values."""
-    return fn == dict.update and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
+    return fn is _UPDATE and all(type(arg) is dict and all(type(k) is str for k in arg) for arg in args)
 
 
 def _plain_numbers(

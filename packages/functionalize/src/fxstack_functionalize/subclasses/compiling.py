@@ -93,10 +93,13 @@ def _probe(graph: Desugared, flat: Sequence[Any], mode: FakeTensorMode) -> tuple
 
 def _inference(graph: Desugared, compiled: Callable[..., Any], options: AotOptions) -> Callable[..., Any]:
     outputs, sources, spec = graph.outputs, graph.sources, graph.spec
+    counted = [place for place, count in graph.writes.items() for _ in range(count)]
 
     def run(*args: object) -> Any:
         flat = map(_plain, flatten_all(graph.inputs, args))
         found = rebuild_all(outputs, compiled(*flat))
+        for place in counted:  # the versions of its inner tensors are counted by the compiled graph
+            torch.autograd.graph.increment_version(args[place])
         values = [
             value if source is None else args[source] for value, source in zip(found, sources, strict=True)
         ]

@@ -26,6 +26,7 @@ from fxstack_functionalize.subclasses.layout import (
     rebuild_all,
     tensors_all,
 )
+from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange.modules import make_graph_module
 
@@ -47,6 +48,8 @@ class Desugared:
     sources: tuple[int | None, ...] = ()
     spec: Any = None
     differentiable: tuple[int, ...] = ()
+    writes: dict[int, int] = field(default_factory=dict)
+    """For each wrapper among the inputs that operators write to: how many writes its version counts."""
     gradients: list[Layout | None] = field(default_factory=list)
 
     def forward(self, *flat: object) -> tuple[Any, ...]:
@@ -58,9 +61,15 @@ class Desugared:
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the graph on wrappers and record the outputs. Capture has handled ``__torch_function__``."""
         values: list[Any]
+        before = _versions(arguments)
         without_functions = torch_compat.DisableTorchFunctionSubclass()
         with without_functions, torch.set_grad_enabled(self.grad_mode):  # restores the grad mode
             values, self.spec = pytree.tree_flatten(self.module(*arguments))
+        self.writes = {
+            place: version - before[place]
+            for place, version in _versions(arguments).items()
+            if version != before[place]
+        }
         places = {id(argument): place for place, argument in enumerate(arguments)}
         self.outputs = tuple(layout_of(value) for value in values)
         self.sources = tuple(
@@ -121,6 +130,14 @@ class _Apart:
             value = value.clone()
         self._seen.add(_memory(value))
         return value
+
+
+def _versions(arguments: Sequence[Any]) -> dict[int, int]:
+    return {
+        place: argument._version
+        for place, argument in enumerate(arguments)
+        if is_wrapper(argument) and not argument.is_inference()
+    }
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -44,6 +44,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
     placeholders = graph.find_nodes(op="placeholder")
     _put_back_layouts(tracer, placeholders)
     check_strict(tracer.geometry)
+    tracer.wrappers.demand_same_parts()
     guard_relations(tracer)
     for source, check, stack in shape_guards(tracer.geometry):
         tracer.trace.guards.add(source, check, stack)
@@ -196,7 +197,6 @@ def guard_relations(tracer: TracerProtocol) -> None:
     if not written:
         return
     for storage in sorted(written):
-        tracer.wrappers.demand_unshared(storage)  # a wrapper may have become an input after the write
         _guard_together(tracer, groups[storage])
     # Tensors on the meta device have no memory. All have the address 0.
     placed = {key: [s for _, s in group] for key, group in groups.items() if not group[0][0].is_meta}

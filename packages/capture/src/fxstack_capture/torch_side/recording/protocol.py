@@ -87,8 +87,8 @@ class WrappersProtocol(Protocol):
     def count(self) -> int:
         """The number of wrappers that the program has made."""
 
-    def demand_unshared(self, storage: int) -> None:
-        """Break the graph if the program writes to an input wrapper or to its inner tensors."""
+    def demand_same_parts(self) -> None:
+        """Break the graph if an operator has given an input wrapper other inner tensors."""
 
     def demand_unused(self, tensor: torch.Tensor, name: str) -> None:
         """Break the graph if an attribute of a wrapper changes after an operator has used the wrapper."""

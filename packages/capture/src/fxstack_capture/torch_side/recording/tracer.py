@@ -373,8 +373,8 @@ class TorchTracer:
         self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
-        if self.wrappers.used:
-            self.wrappers.demand_writable(tensor)
+        if self.wrappers.used and is_wrapper(tensor):
+            self.wrappers.note_written(tensor)
         if storage in self.unwritable:
             raise graph_break("unsupported-object", self.unwritable[storage])
 

@@ -29,9 +29,10 @@ from fxstack_capture.torch_side.subclasses.fake_classes import overrides
 from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapper, why_not_followed
 from fxstack_capture.trace.records import Construction
 
-# Limits: four cases break the graph: a write to an input wrapper or to an inner tensor of an input wrapper,
-# the use of a wrapper under a torch-function mode, a class that does not return the symbolic sizes that it
-# was given, and a ``__tensor_unflatten__`` that does not use the given inner tensors.
+# Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator
+# that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function mode, a class that
+# does not return the symbolic sizes that it was given, and a ``__tensor_unflatten__`` that does not use the given
+# inner tensors.
 
 
 class Wrappers:
@@ -44,7 +45,8 @@ class Wrappers:
         self._unguarded: list[torch.Tensor] = []
         self._inside: list[tuple[torch.Tensor, Source]] = []
         self._constructed: dict[int, Construction] = {}
-        self._storages: set[int] = set()
+        self._parts: list[tuple[torch.Tensor, dict[str, torch.Tensor], object]] = []
+        """The fakes of input wrappers with their inner tensors and their contexts."""
         self.used = False
         """Whether the trace has wrappers."""
 
@@ -66,9 +68,9 @@ class Wrappers:
         if id(real) not in self._made:
             self.used = True
             made = self._fake_of(real, source)
-            self._storages.add(made.untyped_storage()._cdata)
             self._made[id(real)] = real, made
             self._originals[id(made)] = real, source
+            self._parts.append((made, *_taken_apart(made)))
             self._unguarded.append(made)
         return self._made[id(real)][1]
 
@@ -86,6 +88,9 @@ class Wrappers:
         inner = {name: self._inner(real, name, source, sizes) for name in attributes}
         with torch.no_grad():
             made: Any = cls.__tensor_unflatten__(inner, context, sizes, strides)
+        if type(made) is not cls:
+            text = f"a {cls.__qualname__}, which comes back as a {type(made).__qualname__}"
+            raise graph_break("unsupported-tensor", text)
         constructed_subclasses.demand_kept(made, inner.keys(), inner.values())
         if not is_static:
             _demand_same((*made.size(), *made.stride()), (*sizes, *strides), cls)
@@ -116,9 +121,7 @@ class Wrappers:
         if type(value) not in facts.PLAIN_CLASSES or value.requires_grad:
             text = f"{type(value).__qualname__} inside of a wrapper"
             raise graph_break("unsupported-tensor", text)
-        fake = self._inner_fake(real, value, source, outer)
-        self._storages.add(fake.untyped_storage()._cdata)
-        return fake
+        return self._inner_fake(real, value, source, outer)
 
     def _inner_fake(
         self, real: torch.Tensor, value: torch.Tensor, source: Source, outer: Sequence[int | torch.SymInt]
@@ -209,17 +212,31 @@ class Wrappers:
             return False
         return any(overrides(type(leaf)) and not asks(type(leaf)) for leaf in found)
 
-    def demand_unshared(self, storage: int) -> None:
-        """Break the graph if the program writes to an input wrapper or to its inner tensors."""
-        if storage in self._storages:
-            raise graph_break("unsupported-tensor", "a wrapper subclass that is written to")
-
-    def demand_writable(self, tensor: torch.Tensor) -> None:
-        """Break the graph if the program writes to a wrapper, or to an inner tensor of an input wrapper."""
-        # The inner tensors of a new wrapper may be any tensors of the trace.
-        if id(tensor) in self._constructed:
+    def note_written(self, tensor: torch.Tensor) -> None:
+        """Note a write to a wrapper, or to a view of one, as writes to its inner tensors."""
+        if id(tensor) in self._constructed:  # its inner tensors may be any tensors of the trace
             raise graph_break("unsupported-tensor", "a new wrapper subclass that is written to")
-        self.demand_unshared(tensor.untyped_storage()._cdata)
+        inner, _context = _taken_apart(tensor)
+        for part in inner.values():
+            self._tracer.note_mutated(part)
+
+    def demand_same_parts(self) -> None:
+        """Break the graph if an operator has given an input wrapper other inner tensors, or another context.
+
+        The replacement code could not give them to the wrapper of the program.
+        """
+        for made, inner, context in self._parts:
+            now, context_now = _taken_apart(made)
+            same = now.keys() == inner.keys() and all(now[name] is part for name, part in inner.items())
+            if not same or context_now != context:
+                text = f"a {type(made).__qualname__} whose operators replace its inner tensors or its context"
+                raise graph_break("unsupported-tensor", text)
+
+
+def _taken_apart(wrapper: Any) -> tuple[dict[str, torch.Tensor], object]:
+    """Return the inner tensors of a wrapper by attribute, and its context."""
+    names, context = wrapper.__tensor_flatten__()
+    return {name: getattr(wrapper, name) for name in names}, context
 
 
 def _held(real: torch.Tensor, name: str, source: Source) -> tuple[torch.Tensor, Source]:
