@@ -30,9 +30,9 @@ from fxstack_capture.torch_side.subclasses.wrapper_classes import asks, is_wrapp
 from fxstack_capture.trace.records import Construction
 
 # Limits: five cases break the graph: a write to a wrapper that the program has made in the trace, an operator
-# that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function mode, a class that
-# does not return the symbolic sizes that it was given, and a ``__tensor_unflatten__`` that does not use the given
-# inner tensors.
+# that gives an input wrapper other inner tensors or another context, the use of a wrapper under a torch-function
+# mode, a class that does not return the symbolic sizes that it was given, and a ``__tensor_unflatten__`` that does
+# not use the given inner tensors or gives another class.
 
 
 class Wrappers:
