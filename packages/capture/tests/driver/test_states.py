@@ -3,6 +3,7 @@
 import builtins
 import functools
 import gc
+import types
 
 import torch
 from running import check
@@ -74,3 +75,21 @@ def test_programs_that_replace_what_the_compiler_calls():
     kept = builtins.len
     check(replaces_a_builtin, torch.ones(3))
     assert builtins.len is kept
+
+
+def scaled(namespace, text="def scaled(x):\n    return x * factor\n"):
+    """Functions of one code object with globals of their own."""
+    code = compile(text, "<scaled>", "exec").co_consts[0]
+    return [types.FunctionType(code, {"factor": factor, **namespace}) for factor in (1, 2)]
+
+
+def test_functions_of_one_code_object_have_their_own_globals():
+    def calls(fn, x):
+        fxstack_capture.graph_break()
+        return fn(x)
+
+    broken = scaled({"fx": fxstack_capture}, "def scaled(x):\n    fx.graph_break()\n    return x * factor\n")
+    run = fxstack_capture.optimize()(calls)
+    for first, second in (scaled({}), broken):
+        for fn, factor in ((first, 1), (second, 2), (first, 1)):
+            torch.testing.assert_close(run(fn, torch.ones(3)), torch.full((3,), float(factor)))

@@ -100,6 +100,7 @@ def _root_function(frame: RealFrame, trace: Trace) -> FunctionType:
     root = FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
     objects = trace.objects
     assert isinstance(objects, ObjectModel)
+    objects.root_globals = fn.__globals__
     cells = tuple(proxy_cell(objects, cell, FreeCell(name)) for name, cell in frame.cells.items())
     objects.parts[id(root)] = Parts(root, (), {}, cells)
     return root

@@ -32,7 +32,7 @@ from fxstack_capture.objects.protocols.classes import ClassReads
 from fxstack_capture.objects.records import Parts, ProxiedCell
 from fxstack_capture.objects.registry import NEW_CLASS_MARK, Registry
 from fxstack_capture.objects.stable_modules import is_stable, is_stable_module, label_of
-from fxstack_capture.sources import InstanceDict, Source, pinned
+from fxstack_capture.sources import Globals, InstanceDict, Source, pinned
 from fxstack_capture.trace.state import Trace
 
 
@@ -66,6 +66,8 @@ class ObjectModel:
         self.parts: dict[int, Parts] = {}
         self._made_at: dict[int, int] = {}
         self.recipes = Recipes()
+        self.root_globals: dict[str, Any] | None = None
+        """The globals of the root frame. Another function may have its code, and globals of its own."""
         self.opaque: set[int] = set()
         self.guarded_by_repr: set[int] = set()
         """Ids of pre-existing values that are guarded by their text instead of their identity."""
@@ -184,6 +186,8 @@ class ObjectModel:
             return self.dicts[id(entry.proxy)]
         name = namespace.get("__name__", "?")
         source = pinned(namespace, f"globals of {name}")
+        if namespace is self.root_globals:
+            self.trace.guard(Globals(), IdentityIs(namespace, id(namespace)))
         state = LazyDict(self, namespace, {}, source, stable=is_stable_module(name), uniform=True)
         self.registry.add(namespace, state.proxy, source)
         self.namespaces[id(namespace)] = state
