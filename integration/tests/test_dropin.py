@@ -259,6 +259,7 @@ def test_backends_of_the_program_get_mode_and_options():
 
     options = {"level": 3, "guard_filter_fn": lambda guards: [True] * len(guards)}
     for arguments in ({"options": options}, {"mode": "reduce-overhead"}, {"mode": "default"}, {}):
+        torch._dynamo.reset()
         assert torch.equal(torch.compile(lambda x: x + 1, backend=backend, **arguments)(X), X + 1)
     assert got == [{"options": {"level": 3}}, {"mode": "reduce-overhead"}, {}, {}]
 
