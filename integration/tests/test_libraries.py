@@ -26,9 +26,7 @@ def finished(program, system):
 
 
 KNOWN = {
-    "diffusers_pipeline": "a torch.Generator in keyword arguments cannot be traced",
     "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew",
-    "torchao_adam8bit": "a wrapper subclass that a compiled function writes to cannot be traced",
 }
 """Programs that fail, with the reason."""
 
