@@ -54,12 +54,18 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
     special = _SPECIAL.get(op)
     if special is not None:
         return special(calls, left, right)
+    if op in _FORMATTING and isinstance(left, (str, bytes, bytearray)):
+        return run(calls.trace, op, (left, right), {})
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         result = tensor_methods.binary(calls, op, left, right)
         if result is NotImplemented:
             result = calls.trace.torch.call(op, (left, right), {})
         return result
     return run(calls.trace, op, (left, right), {})
+
+
+_FORMATTING = frozenset({operator.mod, operator.imod})
+"""``%`` and ``%=``, by which strings format every object."""
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:

@@ -237,7 +237,13 @@ def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 @RULES.positional(super, 0)
 def _super(trace: Trace) -> Any:
-    return super(*super_arguments(trace.interp.current_frame()))
+    cls, instance = super_arguments(trace.interp.current_frame())
+    try:
+        return super(cls, instance)
+    except TypeError:
+        if not isinstance(instance, torch.Tensor):
+            raise
+    raise graph_break("unsupported-call", f"super() of a {cls.__qualname__}")  # its fake has another class
 
 
 # --- functions that iterate over their arguments -------------------------------------------------
