@@ -65,9 +65,26 @@ def set_where_nothing_was(x):
     return y + UNSET.get(3) + NUMBER.get(8)
 
 
+def new(x):
+    made = contextvars.ContextVar("made", default=x + 1)
+    before = made.get()
+    token = made.set(before * 2)
+    during = made.get()
+    made.reset(token)
+    return before, during, made.get(), made.name
+
+
+def new_without_default(x):
+    made = contextvars.ContextVar("made")
+    try:
+        return x + made.get()
+    except LookupError:
+        return x + 1, made.get(4)
+
+
 WHOLE = [
     *(reads, set_and_reset, stays_set, nested, changes_what_it_holds, holds_a_tensor),
-    *(not_set, set_where_nothing_was),
+    *(not_set, set_where_nothing_was, new, new_without_default),
 ]
 
 
@@ -86,6 +103,21 @@ def reset_twice(x):
         NUMBER.reset(token)
     except RuntimeError as error:
         return x + 1, str(error)[:20]
+
+
+def new_leaves(x):
+    made = contextvars.ContextVar("made")
+    made.set(3)
+    return x + 1, lambda: made.get()
+
+
+def new_over_a_break(x):
+    made = contextvars.ContextVar("made")
+    token = made.set(3)
+    fxstack_capture.graph_break()
+    y = x + made.get()
+    made.reset(token)
+    return y, made.get(1)
 
 
 def token_leaves(x):
@@ -130,3 +162,9 @@ def test_with_a_break(fn):
 
 def test_tokens_leave_as_they_are():
     breaks_of(token_leaves)
+
+
+def test_new_variables_leave_as_they_are():
+    breaks_of(new_over_a_break)
+    first, second = (fxstack_capture.optimize()(new_leaves)(X)[1] for _ in range(2))
+    assert (first(), first.__closure__[0].cell_contents is second.__closure__[0].cell_contents) == (3, False)

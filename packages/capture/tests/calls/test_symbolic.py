@@ -1,5 +1,6 @@
 """Symbolic numbers in places that need the number itself."""
 
+import collections
 import numbers
 import random
 
@@ -86,3 +87,34 @@ def test_comparisons_of_drawn_numbers_end_no_graph():
         expected = coin(torch.ones(2))
         random.seed(seed)
         torch.testing.assert_close(compiled(torch.ones(2)), expected)
+
+
+TABLES = {
+    "dict": {3: "a", 20: "b"},
+    "counter": collections.Counter([3, 20]),
+    "set": {3, 20},
+    "frozen set": frozenset({3, 20}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_keys_are_compared_with_a_number_that_changes(name):
+    found, table = [], TABLES[name]
+
+    def fn(x, n):
+        return x * n if n not in table else x - n
+
+    compiled = fxstack_capture.optimize(lambda graph, _: (found.append(graph), graph.forward)[1])(fn)
+    for n in (2, *range(30)):
+        torch.testing.assert_close(compiled(torch.ones(2), n), fn(torch.ones(2), n))
+    assert len(found) <= 6  # 2; 0 and 1 by the rules of numbers; 3; 20; all others
+
+
+@pytest.mark.parametrize("table", [{"a": 1}, {2.0: 1}, {True: 1}, {}, {(1,): 2}, dict.fromkeys(range(40))])
+def test_numbers_are_found_by_value(table):
+    def fn(x, n):
+        return x * n, n in table, n in set(table)
+
+    compiled = fxstack_capture.optimize()(fn)
+    for n in (5, 6, 1, 2, 50):
+        assert repr(compiled(torch.ones(2), n)) == repr(fn(torch.ones(2), n))

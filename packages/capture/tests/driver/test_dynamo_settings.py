@@ -171,3 +171,39 @@ def test_a_method_of_another_object_keeps_its_rule(caplog):
 def test_an_option_precedes_the_setting():
     options = CaptureOptions(recompile_limit=2, specialize_int=True)
     assert graphs(lambda x, n: x * n, *NUMBERS, settings={"recompile_limit": 1}, options=options) == 2
+
+
+def patched(x):
+    before = dynamo.capture_scalar_outputs
+    with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=True, verbose=True):
+        y = x * 2
+        during = dynamo.capture_scalar_outputs
+    return y + 1, before, during, dynamo.capture_scalar_outputs
+
+
+@torch._dynamo.patch_dynamo_config(capture_scalar_outputs=True)
+def decorated(x):
+    return x * 2
+
+
+def around_a_break(x):
+    with torch._dynamo.patch_dynamo_config(capture_scalar_outputs=True):
+        return x * x.sum().item(), dynamo.capture_scalar_outputs
+
+
+def refused(x):
+    try:
+        torch._dynamo.patch_dynamo_config(recompile_limit=3)
+    except ValueError as error:
+        return x * 2, str(error)
+
+
+@pytest.mark.parametrize("fn", [patched, decorated, refused])
+def test_settings_are_patched_inside_of_a_graph(fn):
+    compiled = fx.optimize(fullgraph=True)(fn)
+    assert repr(compiled(X)) == repr(compiled(X)) == repr(fn(X))
+
+
+def test_settings_are_patched_around_a_graph_break():
+    assert repr(fx.optimize()(around_a_break)(X)) == repr(around_a_break(X))
+    assert not dynamo.capture_scalar_outputs

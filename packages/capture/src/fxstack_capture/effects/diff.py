@@ -172,9 +172,9 @@ def _cell(cell: Any) -> Iterator[Effect]:
 
 
 def _contexts(objects: Objects) -> Iterator[Effect]:
-    """Yield the writes to context variables that the program has not reset."""
+    """Yield the writes to context variables from outside that the program has not reset."""
     for var, value in objects.context.items():
-        if value is not DEFERRED:
+        if value is not DEFERRED and objects.source_of(var) is not None:
             yield Call(pinned(var.set, f"{var.name}.set"), (value,), {})
 
 

@@ -12,6 +12,7 @@ from fxstack_capture.bytecode.program import Program
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.modules import ModuleStack, with_module
 from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.objects.printed_texts import concrete
 from fxstack_capture.trace.records import DeferredLocal, Link
 from fxstack_capture.trace.state import Calls, Objects, Trace
 
@@ -160,6 +161,7 @@ class Frame:
         value = self.fast[index]
         if type(value) is DeferredLocal:
             value = self.fast[index] = self.objects.enter(value.value, value.source)
+        value = concrete(self.interp.trace, value)
         if index in self.program.cell_indices and type(value) is CellType:
             try:
                 return self.objects.load_cell(value)

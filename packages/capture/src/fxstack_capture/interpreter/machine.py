@@ -27,7 +27,7 @@ from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
-from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
+from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
@@ -50,7 +50,7 @@ class BytecodeInterpreter:
         self.handles = False
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
-        self._unfolded: dict[int, tuple[Program, tuple[Step, ...]]] = {}
+        self._changed: dict[int, tuple[Program, tuple[Step, ...]]] = {}
         self.descent: Descent | None = None
         """The way to where the trace is to stop."""
 
@@ -159,11 +159,11 @@ class BytecodeInterpreter:
 
     def steps_of(self, program: Program) -> tuple[Step, ...]:
         """The steps with which this trace runs a program."""
-        if not self.trace.polyfills:
+        if not (self.trace.polyfills or self.trace.options.reorderable_functions):
             return program.steps
-        found = self._unfolded.get(id(program))
+        found = self._changed.get(id(program))
         if found is None:
-            found = self._unfolded[id(program)] = (program, unfolded(program.steps))
+            found = self._changed[id(program)] = program, steps_of_trace(self.trace, program.steps)
         return found[1]
 
     def arrive(self, frame: Frame) -> None:

@@ -9,7 +9,7 @@ from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.interpreter.frame import Frame, FrameRunner
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
-from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
+from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
 from fxstack_capture.interpreter.stopping import Descent, Reached
 from fxstack_capture.interpreter.values import NULL
 from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome
@@ -78,9 +78,7 @@ class RootRun:
         """The interpreter's loop, with a step counter that other objects can read."""
         interp = self.interp
         names = self.program.names
-        steps = wrapping(self.program.steps, names)
-        if interp.trace.polyfills:
-            steps = unfolded(steps)
+        steps = steps_of_trace(interp.trace, wrapping(self.program.steps, names))
         stop_at = -1 if interp.descent is None else interp.descent.root_step
         pc = 0
         while True:

@@ -2,22 +2,25 @@
 
 The replacement code formats the string after the graph has run, from the numbers and strings of that call.
 Therefore no number or string in a ``Text`` is guarded by value. A ``Text`` is on the stack of a frame or in
-the arguments of a deferred ``print``.
+the arguments of a deferred ``print``. A text that holds tensors, for functions that the options call reorderable,
+may also be in a local variable.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.trace.records import DeferredLocal
 from fxstack_capture.trace.state import Trace
 
-# Limits: text is deferred only if one expression passes the text to print, as an argument or an f-string.
-# Text is not deferred if it is first assigned to a variable, or passes through %, str.format, str(), a
+# Limits: text of numbers is deferred only if one expression passes the text to print, as an argument or an f-string.
+# It is not deferred if it is first assigned to a variable, or passes through %, str.format, str(), a
 # logger, a key, a conditional expression or another function. Strings that are attributes, items, globals or
 # arguments of a module's forward are not deferred. Format specifications that fail for some numbers of a type
 # (:c) or read the locale (:n) are not deferred.
@@ -30,14 +33,36 @@ _ALIKE: Final = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,4}[,_]?(\.\d{1,3})?[bdo
 ``c`` is valid for some integers only. ``n`` reads the locale.
 """
 
-_EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: ""}
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaterString:
+    """The string that a call ``function(*args, **kwargs)`` of tensors returns, such as ``str.format``."""
+
+    function: Callable[..., str]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+_EXAMPLES: Final = {torch.SymInt: 1, torch.SymFloat: 1.5, DeferredLocal: "", LaterString: ""}
+
+
+def _example(value: object) -> object:
+    """A value that accepts the format specifications of ``value``: a tensor of one number has those of its number."""
+    if not isinstance(value, torch.Tensor):
+        return _EXAMPLES[type(value)]
+    if value.ndim or isinstance(value, torch.nn.Parameter):
+        return object()
+    if value.is_floating_point() or value.is_complex():
+        return 1.5 if value.is_floating_point() else 1.5j
+    return value.dtype is torch.bool or 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """A replacement field ``{value!conversion:spec}``.
 
-    ``value`` is a SymInt, a SymFloat, or a ``DeferredLocal`` whose value is guarded to be a string.
+    ``value`` is a SymInt, a SymFloat, a tensor, a ``LaterString``, or a ``DeferredLocal`` whose value is guarded
+    to be a string.
     """
 
     value: Any
@@ -57,15 +82,17 @@ class Piece:
         """
         if self.spec or type(spec) is not str or _ALIKE.fullmatch(spec) is None:
             return None
-        example = "" if self.conversion else _EXAMPLES[type(self.value)]
+        example = "" if self.conversion else _example(self.value)
         try:
             format(example, spec)
-        except ValueError:
+        except (TypeError, ValueError):
             return None
         return Piece(self.value, self.conversion, spec)
 
     def settle(self, trace: Trace) -> str:
-        """Return the present text and guard the value."""
+        """Return the present text and guard the value. Raises GraphBreak for the text of a tensor."""
+        if isinstance(self.value, (torch.Tensor, LaterString)):
+            raise graph_break("unsupported-call", "a use of the text of a tensor")
         value = trace.torch.specialize(self.value)
         if type(value) is DeferredLocal:
             value = trace.objects.enter(value.value, value.source)

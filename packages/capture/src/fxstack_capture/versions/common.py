@@ -49,7 +49,7 @@ OPCODES = MappingProxyType(
         "SWAP": plain(stack.swap),
         "LOAD_CONST": constant(stack.load_const),
         # local variables and cells
-        "LOAD_FAST": plain(local_slots.load_fast),
+        "LOAD_FAST": plain(local_slots.load_fast, (0, 1)),
         "STORE_FAST": plain(local_slots.store_fast),
         "DELETE_FAST": plain(local_slots.delete_fast),
         "MAKE_CELL": plain(local_slots.make_cell),

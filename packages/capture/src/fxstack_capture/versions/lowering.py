@@ -58,9 +58,9 @@ def super_name(attribute: Handler, method: Handler) -> Opcode:
     return Opcode(lower, (3, 1), null_bit=True)
 
 
-def two_locals(handler: Handler) -> Opcode:
+def two_locals(handler: Handler, effect: Effect | None = None) -> Opcode:
     """Two local slots of four bits each."""
-    return Opcode(lambda instruction: (handler, (instruction.oparg >> 4, instruction.oparg & 15)))
+    return Opcode(lambda instruction: (handler, (instruction.oparg >> 4, instruction.oparg & 15)), effect)
 
 
 def forward(handler: Handler, effect: Effect | None = None, leaves_jumping: int = 0, skip: int = 0) -> Opcode:

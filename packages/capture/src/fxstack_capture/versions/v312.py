@@ -66,7 +66,7 @@ INTRINSICS_2 = MappingProxyType(
 
 SINCE_312 = MappingProxyType(
     {
-        "LOAD_FAST_CHECK": plain(local_slots.load_fast),
+        "LOAD_FAST_CHECK": plain(local_slots.load_fast, (0, 1)),
         "LOAD_FAST_AND_CLEAR": plain(local_slots.load_fast_and_clear),
         "LOAD_LOCALS": plain(names.load_locals),
         "LOAD_FROM_DICT_OR_DEREF": plain(names.load_from_dict_or_deref),

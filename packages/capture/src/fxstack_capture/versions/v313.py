@@ -34,7 +34,7 @@ OPCODES = MappingProxyType(
     {
         **common.OPCODES,
         **SINCE_312,
-        "LOAD_FAST_LOAD_FAST": two_locals(local_slots.load_fast_load_fast),
+        "LOAD_FAST_LOAD_FAST": two_locals(local_slots.load_fast_load_fast, (0, 2)),
         "STORE_FAST_LOAD_FAST": two_locals(local_slots.store_fast_load_fast),
         "STORE_FAST_STORE_FAST": two_locals(local_slots.store_fast_store_fast),
         "LOAD_GLOBAL": name_or_method(names.load_global, names.load_global_null_above, 0),

@@ -38,8 +38,8 @@ OPCODES = MappingProxyType(
         "LOAD_SMALL_INT": plain(stack.load_const),
         "LOAD_COMMON_CONSTANT": selected(stack.load_const, COMMON_CONSTANTS),
         # The compiler has seen that the variable outlives its use on the stack.
-        "LOAD_FAST_BORROW": plain(local_slots.load_fast),
-        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast),
+        "LOAD_FAST_BORROW": plain(local_slots.load_fast, (0, 1)),
+        "LOAD_FAST_BORROW_LOAD_FAST_BORROW": two_locals(local_slots.load_fast_load_fast, (0, 2)),
         "BINARY_OP": chosen(
             {**BINARY_OPS, SUBSCRIPT: fixed(operators.binary_subscr)}, "binary operator", (2, 1)
         ),

@@ -41,12 +41,19 @@ _NOT_OF_COMPILERS = frozenset(
         "torch._dynamo.external_utils",
         "torch._dynamo.compiled_autograd.copy_slices_prologue",
         "torch._dynamo.compiled_autograd.copy_slices_epilogue",
+        "torch._dynamo.decorators.patch_dynamo_config",
+        "torch._dynamo.decorators._patch_dynamo_config_check",
+        "torch._dynamo.decorators.DynamoConfigPatchProxy.__init__",
+        "torch._dynamo.decorators.DynamoConfigPatchProxy.__enter__",
+        "torch._dynamo.decorators.DynamoConfigPatchProxy.__exit__",
+        "torch._dynamo.utils.is_safe_constant",
+        "torch._dynamo.utils.istype",
     }
 )
 """Modules and functions that are kept beside torch's compiler, but are traced like those of a program.
 
-The first is the mode under which ``mask[index]`` can be mapped over indices. The others are called by graphs of
-compiled autograd, and by hooks in them.
+The first is the mode under which ``mask[index]`` can be mapped over indices. Graphs of compiled autograd, and hooks
+in them, call the next three. The others patch settings, which the next graph heeds.
 """
 _ALLOWED_BY_TORCH = "torch._dynamo.trace_rules"
 """Where torch remembers what ``torch.compiler.allow_in_graph`` was told, if it was ever called."""

@@ -47,6 +47,20 @@ def _for_object(method: MethodType, chosen: Rule, otherwise: Rule | None) -> Rul
     return rule
 
 
+def is_reorderable(trace: Trace, function: object) -> bool:
+    """Whether the options name a function of the trace as reorderable."""
+    return any(_is_same(trace, function, chosen) for chosen in trace.options.reorderable_functions)
+
+
+def _is_same(trace: Trace, function: object, chosen: object) -> bool:
+    if type(function) is not MethodType:
+        return function is chosen
+    if type(chosen) is not MethodType:
+        return function.__func__ is chosen
+    receiver = trace.objects.original_of(function.__self__)
+    return function.__func__ is chosen.__func__ and receiver is chosen.__self__
+
+
 def _ignored(_trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     """The call does nothing."""
 

@@ -54,12 +54,18 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
     special = _SPECIAL.get(op)
     if special is not None:
         return special(calls, left, right)
+    if op in _FORMATTING and isinstance(left, (str, bytes, bytearray)):
+        return run(calls.trace, op, (left, right), {})
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
         result = tensor_methods.binary(calls, op, left, right)
         if result is NotImplemented:
             result = calls.trace.torch.call(op, (left, right), {})
         return result
     return run(calls.trace, op, (left, right), {})
+
+
+_FORMATTING = frozenset({operator.mod, operator.imod})
+"""``%`` and ``%=``, by which strings format every object."""
 
 
 def _is_index(op: Callable[[Any, Any], Any], left: object) -> bool:
@@ -120,6 +126,8 @@ def _class_getitem(calls: Calls, cls: Any, key: Any) -> Any:
 
 @calls_program
 def _contains(calls: Calls, container: Any, item: object) -> Any:
+    if type(item) is torch.SymInt and _has_few_integers(calls, container):
+        return _contains_by_comparing(calls, container, item)
     if type(container) is dict:
         state = calls.objects.lazy.get(id(container))
         if state is None:
@@ -141,7 +149,7 @@ def _contains(calls: Calls, container: Any, item: object) -> Any:
     if method is not None:
         return calls.truth(calls.call(method, (container, item), {}))
     if _any_tensor_inside(container, item):
-        return _contains_tensor(calls, container, item)
+        return _contains_by_comparing(calls, container, item)
     return run(calls.trace, operator.contains, (container, item), {})
 
 
@@ -151,7 +159,23 @@ def _any_tensor_inside(container: Any, item: object) -> bool:
     return isinstance(item, torch.Tensor) or any(isinstance(x, torch.Tensor) for x in container)
 
 
-def _contains_tensor(calls: Calls, container: Any, item: object) -> bool:
+def _has_few_integers(calls: Calls, container: Any) -> bool:
+    """Whether the keys of a dictionary or set are compared with a symbolic number one by one.
+
+    Its hash would need a guard for the value of the number, so that the graph would serve this number only.
+    """
+    if getattr(type(container), "__contains__", None) not in _HASHED:
+        return False
+    calls.objects.expand(container)
+    return len(container) <= _FEW and all(type(key) is int for key in container)
+
+
+_HASHED = (dict.__contains__, set.__contains__, frozenset.__contains__)
+_FEW = 16
+"""More keys make more guards than a graph for one number costs."""
+
+
+def _contains_by_comparing(calls: Calls, container: Any, item: object) -> bool:
     """``PySequence_Contains``: identity first, then ``==`` and its truth."""
     return any(
         member is item or calls.truth(binary(calls, operator.eq, member, item)) for member in container

@@ -73,7 +73,8 @@ def _stub(level: Level, resumptions: Resumptions) -> Stub:
     handled = tuple(slot for slot in slots[:seen] if slot is Slot.HANDLED)
     if Slot.HANDLED in slots[level.taken :] or Slot.CAUGHT in slots[level.taken :]:
         raise CannotResumeError(f"{level.step.ops[-1].name} has the handled exception among its operands")
-    inspected = looks_at_frame(level.state.stack[level.taken :])
+    reads = level.step.ops[-1].name.startswith("LOAD_FAST")
+    inspected = reads or looks_at_frame(level.state.stack[level.taken :])
     variables = bound_order(level.user, frozenset(level.state.local_values))
     kept = len(handled) + level.step.looks
     stub = make_stub(

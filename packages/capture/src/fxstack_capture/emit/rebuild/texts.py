@@ -6,7 +6,7 @@ import ast
 
 from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.emit.rebuild.rules import Rule
-from fxstack_capture.objects.printed_texts import Piece, Text
+from fxstack_capture.objects.printed_texts import LaterString, Piece, Text
 
 
 def _piece(rebuilder: RebuilderProtocol, piece: Piece) -> ast.expr:
@@ -25,4 +25,10 @@ def text(rebuilder: RebuilderProtocol, obj: Text) -> ast.expr:
     return rebuilder.assign(ast.JoinedStr(parts), "text")
 
 
-RULES: dict[type, Rule] = {Text: text}
+def later_string(rebuilder: RebuilderProtocol, obj: LaterString) -> ast.expr:
+    keywords = [ast.keyword(name, rebuilder.expr(value)) for name, value in obj.kwargs.items()]
+    function = rebuilder.constant(obj.function, obj.function.__name__)
+    return rebuilder.assign(ast.Call(function, [rebuilder.expr(arg) for arg in obj.args], keywords), "text")
+
+
+RULES: dict[type, Rule] = {Text: text, LaterString: later_string}

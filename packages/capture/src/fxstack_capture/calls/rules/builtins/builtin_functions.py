@@ -235,9 +235,15 @@ def _globals(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return trace.objects.namespace(frame.globals).proxy
 
 
-@RULES.positional(super, 0)
-def _super(trace: Trace) -> Any:
-    return super(*super_arguments(trace.interp.current_frame()))
+@RULES.positional(super, 0, 2)
+def _super(trace: Trace, *args: Any) -> Any:
+    args = args or super_arguments(trace.interp.current_frame())
+    try:
+        return super(*args)
+    except TypeError:
+        if not isinstance(args[-1], torch.Tensor):
+            raise
+    raise graph_break("unsupported-call", "super() of a tensor whose fake has another class")
 
 
 # --- functions that iterate over their arguments -------------------------------------------------

@@ -15,7 +15,7 @@ from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.interpreter.frame_rules import python_type_of
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.objects.constants import PLAIN_TYPES
+from fxstack_capture.objects.constants import PLAIN_TYPES, is_constant_key
 from fxstack_capture.objects.registry import NEW_CLASS_MARK
 from fxstack_capture.trace.state import Trace
 
@@ -37,8 +37,41 @@ def _type(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs:
         return class_of(trace, args[0])
     if len(args) == 3:
-        return make_class(trace, type, args, kwargs)
+        args = _with_module(trace, args)
+        made = make_class(trace, type, args, kwargs)
+        if not kwargs:
+            _note_recipe(trace, made, args)
+        return made
     return run(trace, type, args, kwargs)
+
+
+def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add ``__module__`` to the namespace of a new class, which CPython takes from the calling frame."""
+    _, bases, namespace = args
+    caller = trace.interp.current_frame().globals
+    if type(bases) is not tuple or type(namespace) is not dict or "__name__" not in caller:
+        return args
+    trace.objects.expand(namespace)
+    if "__module__" in namespace or any(type(base) is not type for base in bases):
+        return args
+    return *args[:2], {**namespace, "__module__": caller["__name__"]}
+
+
+def _note_recipe(trace: Trace, made: type, args: tuple[Any, ...]) -> None:
+    """Let the class leave the trace, if no code of the program runs when the class is made anew.
+
+    Descriptors of slots are parts of one class, by which the values in slots are kept.
+    """
+    if "__slots__" in args[2]:
+        return
+    outside = type(made) is type and not any(map(trace.objects.is_new, made.__mro__[1:]))
+    silent = not any("__init_subclass__" in vars(base) for base in made.__mro__[:-1])
+    if outside and silent and all(map(_is_made_anew, args[2].values())):
+        trace.objects.recipes.note(made, type, (*args[:2], dict(args[2])), {})
+
+
+def _is_made_anew(value: object) -> bool:
+    return is_constant_key(value) or (type(value) is types.FunctionType and value.__closure__ is None)
 
 
 def make_class(trace: Trace, meta: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type:

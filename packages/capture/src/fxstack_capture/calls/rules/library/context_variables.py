@@ -25,6 +25,15 @@ RULES: RuleTable = RuleTable()
 _GET: Final[Any] = ContextVar.__dict__["get"]
 
 
+@RULES.rule(ContextVar)
+@calls_program
+def _new(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextVar[Any]:
+    """A variable that the trace alone uses: it cannot be rebuilt, so that its writes are not replayed."""
+    made: ContextVar[Any] = ContextVar(*args, **kwargs)
+    trace.objects.note_new(made)
+    return made
+
+
 @RULES.positional(_GET, 1, 2)
 @calls_program
 def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
@@ -33,7 +42,7 @@ def _get(trace: Trace, var: ContextVar[Any], *default: object) -> Any:
         return value
     source = trace.objects.source_of(var)
     if source is None:
-        raise graph_break("unsupported-call", "ContextVar.get of a new variable")
+        return _GET(var, *default)  # a new variable: nobody has set it
     if var.get(ABSENT) is ABSENT and (default or _has_no_default(var)):
         trace.guard(Converted(pinned(ABSENT, "absent"), var.get), IdentityIs(ABSENT, id(ABSENT)))
         return _GET(var, *default)  # what was given, or a LookupError
@@ -51,8 +60,6 @@ def _has_no_default(var: ContextVar[Any]) -> bool:
 @RULES.rule(ContextVar.__dict__["set"])
 def _set(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token[Any]:
     var, value = args
-    if trace.objects.source_of(var) is None:
-        raise graph_break("unsupported-call", "ContextVar.set of a new variable")
     written = _written(trace)
     before = written.get(var, DEFERRED)
     token = Context().run(_token, var, _get(trace, var) if _is_set(trace, var) else ABSENT)

@@ -1,13 +1,16 @@
-"""f-strings, and values that are only printed (``is_printed``).
+"""f-strings, and values that are only printed (``is_printed``) or only get to reorderable functions (``is_reordered``).
 
-A printed value becomes a ``Text``, which is formatted after the graph has run.
+Such a value becomes a ``Text``, which is formatted after the graph has run.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
+
 from fxstack_capture.bytecode.program import Step
+from fxstack_capture.calls.marks.optional import is_reorderable
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.handlers import attributes, calling, containers, flow, operators, stack
 from fxstack_capture.interpreter.handlers.variables import local_slots, names
@@ -19,12 +22,20 @@ _LETTERS = ("", "s", "r", "a")
 
 
 def _piece(frame: Frame, value: object) -> Piece | None:
-    """The piece of a value on top of the stack that is only printed: a symbolic number or a deferred text."""
+    """The piece of a value on top of the stack that is only printed: a number or tensor of the graph, or a text."""
     if type(value) is Text:
         return value.piece
-    if type(value) in NUMBERS and is_printed(frame, len(frame.stack) - 1):
+    height = len(frame.stack) - 1
+    if type(value) in NUMBERS and is_printed(frame, height):
+        return Piece(value)
+    if isinstance(value, torch.Tensor) and is_plain(frame, value) and is_reordered(frame, height):
         return Piece(value)
     return None
+
+
+def is_plain(frame: Frame, tensor: torch.Tensor) -> bool:
+    """Whether torch's own code makes the text of a tensor."""
+    return frame.interp.trace.torch.python_type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _format(frame: Frame, value: object, spec: object) -> Any:
@@ -102,6 +113,12 @@ _ADDED: Final[dict[Any, tuple[int, int]]] = {
 """How many values a step takes from the stack, and how many it leaves."""
 
 _FORMATS: Final = (format_value, convert_value, format_simple, format_with_spec)
+_STORES: Final = (
+    local_slots.store_fast,
+    local_slots.store_fast_load_fast,
+    local_slots.root_store_fast_load_fast,
+)
+STORED: Final = -1
 _CALLS: Final = (calling.call, calling.call_with_names, calling.call_kw)
 
 
@@ -144,7 +161,8 @@ class _Walk:
     def to_call(self) -> int | None:
         """The number of values between the called function and the value, which is a positional argument.
 
-        None if another step reads the value, or if execution may not reach the call.
+        ``STORED`` if a local variable gets the value. None if another step reads the value, or if execution may
+        not reach the call.
         """
         for _ in range(len(self.steps)):
             step = _plain(self.steps[self.place])
@@ -156,6 +174,9 @@ class _Walk:
                 if self.above < count + top + 2:
                     return None  # the value is the callable, or its self
                 self.above -= count + top + 1
+            elif step[0] in _STORES and not self.above:
+                if step[0] is local_slots.store_fast or len({*step[1]}) > 1:
+                    return STORED
             elif not self._steps_over(step):
                 return None
             if step[0] is not flow.jump:
@@ -175,6 +196,8 @@ class _Walk:
                 self.above = 0
             else:
                 self.above -= operand - 1
+        elif handler is containers.build_tuple and self.above >= operand:
+            self.above -= operand - 1
         elif handler is flow.jump:
             self.place = operand
         elif handler in _ADDED:
@@ -187,14 +210,40 @@ class _Walk:
         return True
 
 
-def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
-    """Whether a value only becomes an argument of ``print``, possibly as a part of an f-string.
+def _taker(frame: Frame, height: int, above: int) -> Any:
+    """The function that gets a value as a positional argument, possibly as a part of an f-string.
 
-    The current step leaves the value ``height`` slots above the bottom of the stack, with ``above`` values
-    over it.
+    ``STORED`` if a local variable gets the value; None for every other use. The current step leaves the value
+    ``height`` slots above the bottom of the stack, with ``above`` values over it.
     """
     between = _Walk(frame.program.steps, frame.pc + 1, above).to_call()
+    if between == STORED:
+        return STORED
     if between is None or height - between < 2:
+        return None
+    return function_of(frame.stack[height - between - 2 : height - between])
+
+
+def function_of(slots: list[Any]) -> Any:
+    """The function in the two slots of a call; None if the slots also hold its first argument."""
+    first, second = slots
+    if first is NULL:
+        return second
+    return first if second is NULL else None
+
+
+def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
+    """Whether a value (``_taker``) only becomes an argument of ``print``."""
+    return _taker(frame, height, above) is print
+
+
+def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
+    """Whether a value (``_taker``) only becomes an argument of a reorderable function, or of a local variable.
+
+    The loads of local variables ask again (``reordered_texts``).
+    """
+    trace = frame.interp.trace
+    if not trace.options.reorderable_functions:
         return False
-    pair = frame.stack[height - between - 2 : height - between]
-    return len(pair) == 2 and any(value is print for value in pair) and any(v is NULL for v in pair)
+    taker = _taker(frame, height, above)
+    return taker is STORED or (taker is not None and is_reorderable(trace, taker))

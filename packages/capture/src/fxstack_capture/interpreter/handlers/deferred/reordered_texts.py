@@ -1,0 +1,171 @@
+"""Steps of traces with reorderable functions: strings made of tensors, which such functions get behind the graph.
+
+``str``, ``repr``, ``str.format`` and ``%`` of tensors make a ``Text`` if a reorderable function or a local variable
+gets the string (``formatting.is_reordered``; f-strings do the same without these steps). The graph breaks
+before a load of the variable for any other use.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from types import BuiltinMethodType
+from typing import Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.bytecode.program import Handler, Step
+from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.interpreter.handlers import calling, operators
+from fxstack_capture.interpreter.handlers.deferred.formatting import function_of, is_plain, is_reordered
+from fxstack_capture.interpreter.handlers.deferred.polyfilled_calls import unfolded
+from fxstack_capture.interpreter.handlers.variables import local_slots
+from fxstack_capture.objects.constants import IMMUTABLE_TYPES
+from fxstack_capture.objects.printed_texts import NUMBERS, LaterString, Piece, Text
+from fxstack_capture.trace.state import Trace
+
+# Limits: a string with a format specification or an attribute of a tensor, such as ``"{:.2f}".format(t)``, is made
+# at once, which ends the graph. Strings that + joins, or that containers hold, are, too.
+
+
+def steps_of_trace(trace: Trace, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with which a trace runs ``steps``: those that its options and its polyfills change."""
+    changed = unfolded(steps) if trace.polyfills else steps
+    if not trace.options.reorderable_functions:
+        return changed
+    pairs = zip(steps, changed, strict=True)
+    return tuple(_instead(getattr(handler, "plain", handler), step) for (handler, _), step in pairs)
+
+
+def _instead(plain: Handler, step: Step) -> Step:
+    rule = _RULES.get(plain)
+    return step if rule is None else (partial(rule, step[0]), step[1])
+
+
+# --- strings -------------------------------------------------------------------------------------
+
+
+class _NotDeferredError(Exception):
+    """An argument may run code of the program, or change before the string is made."""
+
+
+def _later(
+    frame: Frame, takes: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Push the ``Text`` of a call in the place of ``takes`` values; False if the string must be made at once.
+
+    An example of the call shows that the call raises no exception for tensors and numbers of any value.
+    """
+    if not any(_holds_tensor(value) for value in (*args, *kwargs.values())):
+        return False
+    height = len(frame.stack) - takes
+    try:
+        example = [_example(frame, value) for value in args]
+        function(*example, **{name: _example(frame, value) for name, value in kwargs.items()})
+    except Exception:  # the call itself raises, or breaks the graph
+        return False
+    if not is_reordered(frame, height):
+        return False
+    frame.stack[height:] = [Text((Piece(LaterString(function, args, kwargs)),))]
+    return True
+
+
+def _holds_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor) or (type(value) is tuple and any(map(_holds_tensor, value)))
+
+
+def _example(frame: Frame, value: object) -> object:
+    if isinstance(value, torch.Tensor) and is_plain(frame, value):
+        return object()
+    if type(value) in NUMBERS:
+        return object()
+    if type(value) is tuple:
+        return tuple([_example(frame, part) for part in value])
+    if type(value) in IMMUTABLE_TYPES:
+        return value
+    raise _NotDeferredError
+
+
+def _call(original: Handler, frame: Frame, count: int) -> int | None:
+    return None if _is_later(frame, (count, ()), top=0) else original(frame, count)
+
+
+def _call_with_names(original: Handler, frame: Frame, operand: tuple[int, tuple[str, ...]]) -> int | None:
+    return None if _is_later(frame, operand, top=0) else original(frame, operand)
+
+
+def _call_kw(original: Handler, frame: Frame, count: int) -> int | None:
+    return None if _is_later(frame, (count, frame.stack[-1]), top=1) else original(frame, count)
+
+
+def _is_later(frame: Frame, arguments: tuple[int, tuple[str, ...]], top: int) -> bool:
+    """``_later`` of a call. ``top``: the number of stack slots above the arguments."""
+    count, names = arguments
+    end = len(frame.stack) - top
+    values = frame.stack[end - count : end]
+    fn = function_of(frame.stack[end - count - 2 : end - count])
+    split = count - len(names)
+    args, kwargs = tuple(values[:split]), dict(zip(names, values[split:], strict=True))
+    if isinstance(fn, BuiltinMethodType) and type(fn.__self__) is str and fn.__name__ == "format":
+        return _later(frame, count + top + 2, str.format, (fn.__self__, *args), kwargs)
+    known = fn is str or fn is repr or fn is str.format
+    return known and _later(frame, count + top + 2, fn, args, kwargs)
+
+
+def _binary(original: Handler, frame: Frame, op: Any) -> int | None:
+    left, right = frame.stack[-2:]
+    is_format = op is operator.mod and type(left) is str
+    return None if is_format and _later(frame, 2, operator.mod, (left, right), {}) else original(frame, op)
+
+
+# --- loads ---------------------------------------------------------------------------------------
+
+
+def _demand_reordered(frame: Frame, value: object, height: int, above: int = 0) -> None:
+    if type(value) is Text and not is_reordered(frame, height, above):
+        raise graph_break("unsupported-call", "a use of the text of a tensor")
+
+
+def _load(original: Handler, frame: Frame, index: int) -> int | None:
+    _demand_reordered(frame, frame.fast[index], len(frame.stack))
+    return original(frame, index)
+
+
+def _load_two(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
+    height = len(frame.stack)
+    _demand_reordered(frame, frame.fast[indices[0]], height, above=1)
+    _demand_reordered(frame, frame.fast[indices[1]], height + 1)
+    return original(frame, indices)
+
+
+def _store_and_load(original: Handler, frame: Frame, indices: tuple[int, int]) -> int | None:
+    stored, loaded = indices
+    value = frame.stack[-1] if stored == loaded else frame.fast[loaded]
+    _demand_reordered(frame, value, len(frame.stack) - 1)
+    return original(frame, indices)
+
+
+def _take(original: Handler, frame: Frame, index: int) -> int | None:
+    """Put a variable in another place, where its uses are unknown."""
+    if type(frame.fast[index]) is Text:
+        raise graph_break("unsupported-call", "a use of the text of a tensor")
+    return original(frame, index)
+
+
+_RULES: dict[Handler, Any] = {
+    calling.call: _call,
+    calling.call_with_names: _call_with_names,
+    calling.call_kw: _call_kw,
+    operators.binary_op: _binary,
+    local_slots.load_fast: _load,
+    local_slots.load_fast_load_fast: _load_two,
+    local_slots.store_fast_load_fast: _store_and_load,
+    local_slots.root_store_fast_load_fast: _store_and_load,
+    local_slots.load_fast_and_clear: _take,
+    local_slots.root_load_fast_and_clear: _take,
+    local_slots.make_cell: _take,
+    local_slots.root_make_cell: _take,
+}
+"""Rules of steps, by the original handler: each is given the handler that the trace runs."""
