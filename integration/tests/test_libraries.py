@@ -26,7 +26,7 @@ def finished(program, system):
 
 
 KNOWN = {
-    "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew",
+    "kornia_augmentation": "ColorJitter loops over a random order and breaks in it: each order is compiled anew"
 }
 """Programs that fail, with the reason."""
 
