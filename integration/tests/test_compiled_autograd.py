@@ -132,7 +132,26 @@ def watched_results():
     yield from (x.grad, a.grad)
 
 
-BREAKING = [waits_for_all, waits_for_any, retained_gradients, twice_differentiated, watched_results]
+def queues_before_a_break():
+    x, seen = leaf(), []
+    y = x.sin()
+
+    def queues(_grad):
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: seen.append(x.grad * 2))
+
+    def breaks(_grad):
+        fxstack.graph_break()
+
+    y.register_hook(queues)
+    x.register_hook(breaks)
+    y.sum().backward()
+    yield from (x.grad, *seen)
+
+
+BREAKING = [
+    *(waits_for_all, waits_for_any, retained_gradients, twice_differentiated, watched_results),
+    queues_before_a_break,
+]
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda fn: fn.__name__)

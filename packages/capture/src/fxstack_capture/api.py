@@ -33,7 +33,7 @@ from fxstack_capture.driver.errors import (
     WrongResultError,
     plain,
 )
-from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass
+from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass, with_callbacks
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.frame_policy.policy import is_foreign
@@ -132,6 +132,8 @@ def _compiler(
 def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[[Any], Any]) -> Any:
     def run(function: Callable[..., Any]) -> Any:
         entered = around(function, again, compiler.options)
+        if is_backward_pass(fn):
+            entered = with_callbacks(entered)
         made = native.Optimized(entered, compiler.callback, compiler.owner)
         made.__wrapped__ = function
         leaves = compiler.options.leave_unprofitable and not compiler.options.fullgraph

@@ -24,7 +24,7 @@ from fxstack_interchange.operators.hooking import TRACEABLE_BACKWARD
 
 _FUNCTIONS: Final = "torch._dynamo.external_utils"
 
-_QUEUED: Final[list[Callable[[], object]]] = []
+CALLBACKS: Final[list[Callable[[], object]]] = []
 """Callbacks that hooks have queued for the end of the backward pass. torch runs one such pass at a time."""
 
 
@@ -92,7 +92,7 @@ def _run_all(queued: list[Callable[[], object]]) -> None:
 
 
 def _queue(trace: Trace) -> Any:
-    return trace.objects.enter(_QUEUED, pinned(_QUEUED, "callbacks"))
+    return trace.objects.enter(CALLBACKS, pinned(CALLBACKS, "callbacks"))
 
 
 MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyType(
@@ -106,4 +106,4 @@ MEANINGS: MappingProxyType[tuple[str, str], Callable[..., Any]] = MappingProxyTy
 )
 """Rules for functions of torch, by module and qualified name."""
 
-register(vars(ImperativeEngine)["queue_callback"], _queue_callback)
+register(ImperativeEngine.queue_callback, _queue_callback)

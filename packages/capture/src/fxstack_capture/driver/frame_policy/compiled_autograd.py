@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from fxstack_capture.annotations import disable
+from fxstack_capture.calls.marks.compiled_autograd import CALLBACKS
 from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.compiled_autograd import MODULE
 
@@ -46,6 +47,30 @@ def around(
             leave(mode)
 
     return call
+
+
+def with_callbacks(backward_pass: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``backward_pass`` with the callbacks that its hooks queue run at its end, also after a graph break.
+
+    Without a graph break the graph contains them, and none is left.
+    """
+
+    def call(*args: object, **kwargs: object) -> Any:
+        outer = len(CALLBACKS)  # those of a backward pass around this one
+        try:
+            result = backward_pass(*args, **kwargs)
+            run_callbacks(outer)
+        finally:
+            del CALLBACKS[outer:]
+        return result
+
+    return call
+
+
+@disable
+def run_callbacks(outer: int) -> None:
+    while len(CALLBACKS) > outer:
+        CALLBACKS.pop(outer)()
 
 
 @disable

@@ -50,25 +50,34 @@ def accumulate_alone(
     if gradient is None:
         return
     shown = [tensor for tensors in tracer.hooks.shown for tensor in tensors]
-    accumulate_into(tracer, leaf, gradient, [*(fake for fake, _, _ in tracer.inputs()), *shown])
+    busy = [*(fake for fake, _, _ in tracer.inputs()), *shown]
+    accumulate_into(tracer, leaf, gradient, busy, with_history=torch.is_grad_enabled())
     tracer.hooks.shown.append([gradient])
 
 
 def accumulate_into(
-    tracer: TracerProtocol, leaf: torch.Tensor, gradient: torch.Tensor, busy: Sequence[torch.Tensor]
+    tracer: TracerProtocol,
+    leaf: torch.Tensor,
+    gradient: torch.Tensor,
+    busy: Sequence[torch.Tensor],
+    *,
+    with_history: bool = False,
 ) -> None:
-    """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h)."""
+    """Record the work of ``AccumulateGrad`` (torch/csrc/autograd/functions/accumulate_grad.h).
+
+    ``with_history``: the backward pass itself can be differentiated (``create_graph=True``).
+    """
     with tracer.overrides.at(Level.ALL_OFF):  # autograd calls no ``__torch_function__``
         old = tracer.load_attr(leaf, "grad")
     if old is not None:
-        if torch.is_grad_enabled():
+        if with_history:
             tracer.store_attr(leaf, "grad", tracer.record(torch.add, (old, gradient), {}))
         else:
             tracer.record(torch.Tensor.add_, (old, gradient), {})
         return
     with tracer.unrecorded():
         shared = any(gradient.untyped_storage()._cdata == other.untyped_storage()._cdata for other in busy)
-        keep = not shared and not torch.is_grad_enabled() and _fits(gradient, leaf)
+        keep = not shared and not with_history and _fits(gradient, leaf)
         layout = torch.preserve_format if is_dense(leaf) else torch.contiguous_format
     if not keep:
         plain = tracer.record(torch.Tensor.detach, (leaf,), {})
