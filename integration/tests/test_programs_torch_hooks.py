@@ -147,3 +147,40 @@ def handles_are_told_apart_from_those_of_plain_code(c):
 
 
 test_equals_eager = program.tests()
+
+
+@program(graphs=1, breaks=0)
+def hooks_on_results(c):
+    def f(x, w):
+        inside = x * w
+        inside.register_hook(lambda g: g * 2)
+        result = inside.sin()
+        result.register_hook(lambda g: g * 3)
+        return result, result.exp() + w
+
+    run = c(f)
+    x, w = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+    for _ in range(2):
+        a, b = run(x, w)
+        a.register_hook(lambda g: g + 1)
+        (a.sum() + b.sum()).backward()
+    return x, w
+
+
+@program()
+def hooks_with_effects_on_results_and_on_what_stays_inside(c):
+    seen = []
+
+    def f(x, w):
+        inside = x * w
+        inside.register_hook(lambda g: seen.append(("inside", g.clone())))
+        w_twice = w * 2
+        w_twice.register_hook(lambda g: seen.append(("twice", g.clone())))
+        return inside.exp() + w_twice, w_twice
+
+    run = c(f)
+    x, w = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+    for _ in range(2):
+        b, t = run(x * 1.5, w)
+        (b.sum() + t.sum()).backward()
+    return x, w, seen

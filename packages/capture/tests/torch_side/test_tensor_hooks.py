@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from fxstack_capture import Unsupported, native, optimize
+from fxstack_capture import Unsupported, explain, native, optimize
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="needs the frame hook")
 
@@ -120,9 +120,67 @@ def leaves(x):
     return y
 
 
+def leaves_beside_its_uses(x):
+    y = x * 2
+    before = y.sin()
+    y.register_hook(double)
+    return before + y.exp(), y
+
+
+def several_on_what_leaves(x):
+    y = x * 2
+    y.register_hook(double)
+    y.register_hook(logging)
+    y.register_hook(clipped)
+    return y
+
+
+def on_an_input_with_history(x):
+    def inner(z):
+        z.register_hook(double)
+        z.register_hook(logging)
+        return z * z
+
+    return inner(x * 3)
+
+
+def many_with_effects(x):
+    for _ in range(20):
+        x = x.sin()
+        x.register_hook(logging)
+    return x * 2
+
+
 def handle_leaves(x):
     y = x * 2
     return y * y, y.register_hook(double)
+
+
+def leaves_changed_in_place(x):
+    y = x * 2
+    y.register_hook(double)
+    y.mul_(3)
+    return y
+
+
+def leaves_a_graph_that_changes_an_input(x, count=torch.zeros(1)):
+    count.add_(1)
+    y = x * 2
+    y.register_hook(double)
+    return y
+
+
+def removed_from_what_leaves(x):
+    y = x * 2
+    y.register_hook(double).remove()
+    return y
+
+
+def has_an_effect_in_a_backward_inside(x):
+    y = x * 2
+    y.register_hook(logging)
+    (y * y).sum().backward()
+    return y.detach() + 1
 
 
 def has_an_effect(x):
@@ -146,7 +204,15 @@ def removed_after_a_backward(x):
     return z
 
 
-BREAKS = [leaves, handle_leaves, has_an_effect, changes_its_gradient, removed_after_a_backward]
+REGISTERED_LATER = [
+    *(leaves, leaves_beside_its_uses, several_on_what_leaves, on_an_input_with_history, many_with_effects),
+    *(has_an_effect, changes_its_gradient),
+]
+BREAKS_UNLESS_WHOLE = [has_an_effect, on_an_input_with_history, several_on_what_leaves]
+BREAKS = [
+    *(handle_leaves, removed_after_a_backward, leaves_changed_in_place, removed_from_what_leaves),
+    *(has_an_effect_in_a_backward_inside, leaves_a_graph_that_changes_an_input),
+]
 
 
 def gradient(fn):
@@ -167,6 +233,35 @@ def test_hooks_that_compute_are_part_of_the_graph(fn):
     for _ in range(2):
         torch.testing.assert_close(gradient(compiled), gradient(fn))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("fn", REGISTERED_LATER)
+def test_other_hooks_are_registered_after_the_graph_has_run(fn, outer):
+    def later(run):
+        """A hook from outside runs after those from inside."""
+
+        def hooked(x):
+            result = run(x)
+            for value in result if isinstance(result, tuple) else (result,):
+                value.register_hook(lambda g: g + 1)
+            return result
+
+        return hooked if outer else run
+
+    graphs = []
+    compiled = optimize(lambda gm, _: (graphs.append(gm), gm)[1], fullgraph=True)(fn)
+    for _ in range(2):
+        torch.testing.assert_close(gradient(later(compiled)), gradient(later(fn)))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("fn", BREAKS_UNLESS_WHOLE)
+def test_hooks_with_effects_end_the_graph_unless_it_must_be_whole(fn):
+    assert explain(fn)(torch.ones(3, requires_grad=True)).breaks
+    compiled = optimize()(fn)
+    for _ in range(2):
+        torch.testing.assert_close(gradient(compiled), gradient(fn))
 
 
 @pytest.mark.parametrize("fn", BREAKS)

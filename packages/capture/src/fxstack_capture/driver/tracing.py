@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
 
@@ -23,6 +23,7 @@ from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.chosen import choices_of
+from fxstack_capture.torch_side.autograd.tensor_hooks import LaterHooks
 from fxstack_capture.torch_side.recording.assumptions import Blocks, HandledError, RefusedError
 from fxstack_capture.trace.records import Raised, Returned, Stopped
 from fxstack_capture.trace.state import Trace
@@ -33,6 +34,27 @@ _ATTEMPTS = 12
 
 # The number of calls of a function that run in plain Python because the calls fill a cache.
 _PLAIN_CALLS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How a frame is traced, as its earlier traces have found."""
+
+    polyfills: bool
+    """Whether Python code takes the place of C code that calls the program, so that the graph can break there."""
+    assuming: bool = True
+    """Whether checks of the program may be assumed to pass."""
+    unseen: frozenset[Blocks] | None = None
+    """See ``AssumedTruths.unseen``."""
+    later: frozenset[int] = frozenset()
+    """The hooks on tensors that the replacement code registers after the graph has run."""
+
+
+def _not_stopped(found: BreakRecord | None, *, is_error: bool) -> BaseException:
+    """The exception for a frame in which no graph can end, because of ``found`` if that is known."""
+    if found is None:
+        return graph_break("tracing-error", "the frame cannot be stopped anywhere")
+    return unsupported(found) if is_error else GraphBreak(found.reason, found.detail, found.stack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +80,27 @@ class FrameTracing:
         record: BreakRecord | None = None
         found: BreakRecord | None
         user = id(self.resumptions.user_of(code))
-        assuming, is_error, polyfills = True, False, user in self.polyfilled
-        unseen: frozenset[Blocks] | None = None
-        for _ in range(_ATTEMPTS):
+        how, is_error = _How(polyfills=user in self.polyfilled), False
+        attempts = _ATTEMPTS
+        while attempts:
+            attempts -= 1
             try:
-                return self._traced(
-                    *(frame, code, state, stop_at, record),
-                    assuming=assuming,
-                    unseen=unseen,
-                    polyfills=polyfills,
-                )
-            except HandledError as reason:
-                # Trace again, and end graphs at calls whose errors the program handles.
-                new = partial(self._new_trace, frame, code, state, assuming=assuming, polyfills=polyfills)
-                unseen, stop_at, record = passing(reason.calls, frame, new), None, None
+                return replace(self._traced(frame, code, state, stop_at, how), graph_break=record)
+            except LaterHooks as reason:
+                attempts += not reason.numbers <= how.later  # a frame may have any number of hooks
+                how = replace(how, later=how.later | reason.numbers)
                 continue
-            except RefusedError:
-                # Trace again without assumed checks.
-                assuming, stop_at, record = False, None, None
+            except RefusedError as reason:
+                how, stop_at, record = self._again(how, reason, frame, code, state), None, None
                 continue
             except GraphBreak as reason:
                 if reason.error is not None:
                     raise reason.error from reason.error.__cause__
                 if reason.until is not None:
                     raise
-                if reason.below_c_code and not (polyfills or self.options.fullgraph):
+                if reason.below_c_code and not (how.polyfills or self.options.fullgraph):
                     # Trace again with polyfills, so that the graph can break below C code.
-                    polyfills, stop_at, record = True, None, None
+                    how, stop_at, record = replace(how, polyfills=True), None, None
                     self.polyfilled.add(user)
                     continue
                 at, found, is_error = reason.path, reason.record, reason.is_error
@@ -101,38 +117,32 @@ class FrameTracing:
                 stop_at = stop_at[:-1]  # run the caller's call in plain Python instead
                 continue
             if not at or found is None or (stop_at is not None and at >= stop_at):
-                if found is None:
-                    break
-                if is_error:
-                    raise unsupported(found)
-                raise GraphBreak(found.reason, found.detail, found.stack)
+                raise _not_stopped(found, is_error=is_error)
             stop_at, record = at, found
             self.report(record, is_error=is_error)
-        raise graph_break("tracing-error", "the frame cannot be stopped anywhere")
+        raise _not_stopped(None, is_error=False)
+
+    def _again(
+        self, how: _How, reason: RefusedError, frame: RealFrame, code: CodeType, state: CodeState
+    ) -> _How:
+        """Return how the frame is traced again: without assumed checks, or with ends at handled calls."""
+        if not isinstance(reason, HandledError):
+            return replace(how, assuming=False)
+        new = partial(self._new_trace, frame, code, state, how)
+        return replace(how, unseen=passing(reason.calls, frame, new))
 
     def _traced(
-        self,
-        frame: RealFrame,
-        code: CodeType,
-        state: CodeState,
-        stop_at: tuple[int, ...] | None,
-        record: BreakRecord | None,
-        *,
-        assuming: bool,
-        unseen: frozenset[Blocks] | None,
-        polyfills: bool,
+        self, frame: RealFrame, code: CodeType, state: CodeState, stop_at: tuple[int, ...] | None, how: _How
     ) -> Written:
-        trace = self._new_trace(frame, code, state, assuming=assuming, polyfills=polyfills)
-        trace.torch.assumptions.unseen = unseen
+        trace = self._new_trace(frame, code, state, how)
+        trace.torch.assumptions.unseen = how.unseen
         with attempt(frame, trace, stop_at) as done:
             draft, raised = self._draft(done, frame, code)
             trace.objects.close()
             guards = tuple(trace.guards)
-        return Written(draft, guards, record, raised)
+        return Written(draft, guards, None, raised)
 
-    def _new_trace(
-        self, frame: RealFrame, code: CodeType, state: CodeState, *, assuming: bool, polyfills: bool
-    ) -> Trace:
+    def _new_trace(self, frame: RealFrame, code: CodeType, state: CodeState, how: _How) -> Trace:
         contract = None if self.contract is None else self.contract.bind(frame)
         trace = new_trace(self.options, self.programs, state.history, contract)
         trace.choices = choices_of(
@@ -141,8 +151,9 @@ class FrameTracing:
         trace.for_entry = self.for_entry
         trace.may_fall_back = trace.for_entry
         trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
-        trace.polyfills = polyfills
-        trace.torch.assumptions.allowed = assuming
+        trace.polyfills = how.polyfills
+        trace.torch.assumptions.allowed = how.assuming
+        trace.torch.assumptions.later_hooks = how.later
         return trace
 
     def _draft(

@@ -229,6 +229,9 @@ class AssumedTruths(Protocol):
     unseen: frozenset[tuple[tuple[int, int], ...]] | None
     """If set, graphs end at calls that may raise for tensor data, unless one of these blocks is around the call."""
 
+    later_hooks: frozenset[int]
+    """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
+
     handled_calls: dict[tuple[tuple[int, int], ...], tuple[int, int]]
     """The calls that may raise for tensor data where the program handles errors, by the blocks around them."""
 

@@ -3,9 +3,11 @@
 A hook on an input leaf is a side effect. No code calls the hook before a gradient arrives, so the replacement
 code registers the hook after the graph has run. A hook on a tensor that stays inside of the graph becomes a
 nested graph, which a node registers on the tensor (``hook_gradient``), if the hook only computes. Guards in
-the forward cover the objects that the hook reads, as for the backward of an ``autograd.Function``. All other
-hooks break the graph before the first use of the tensor, because autograd applies a hook only to uses after
-the registration.
+the forward cover the objects that the hook reads, as for the backward of an ``autograd.Function``. If such a
+tensor leaves the graph, the replacement code registers the hook after the graph has run: the hooks of a result
+get the gradient of all its uses. Hooks with side effects, and hooks on inputs that have history, break the graph
+before the first use of the tensor. Under ``fullgraph`` the replacement code registers them, too; then hooks on
+different tensors of one graph may run in another order than in eager.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +25,9 @@ from torch import fx
 from torch.utils.hooks import RemovableHandle
 
 from fxstack_capture import torch_compat
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import REASONS, GraphBreak, graph_break
+from fxstack_capture.effects.records import Call
+from fxstack_capture.sources import pinned
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
@@ -44,6 +49,18 @@ def register(
     raise _end_before_use(tracer, tensor, fn.__name__)
 
 
+class LaterHooks(GraphBreak):
+    """The replacement code must register some hooks, so the frame must be traced again.
+
+    ``numbers``: the hooks by their order in the trace. Where no trace follows, this is a graph break.
+    """
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        reason = REASONS["unsupported-call"]
+        super().__init__(reason, "Tensor.register_hook of a tensor that leaves the graph")
+        self.numbers = numbers
+
+
 class HandleInGraph(RemovableHandle):
     """The handle of a hook in the graph.
 
@@ -56,43 +73,99 @@ class HandleInGraph(RemovableHandle):
         self.extra_dict_ref = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    """A hook of the trace. ``node`` registers it in the graph; None if the replacement code does, later.
+
+    ``version`` is that of the tensor: a hook gets the gradient of the tensor as it was at the registration.
+    """
+
+    node: fx.Node | None
+    tensor: torch.Tensor
+    version: int
+
+
 class HooksInGraph:
-    """The hooks that nodes of the graph register. A handle removes its hook from ``active``."""
+    """The hooks on computed tensors. A handle removes its hook from ``active``."""
 
     def __init__(self, tracer: TracerProtocol) -> None:
         self._tracer = tracer
-        self._hung: list[tuple[fx.Node, torch.Tensor]] = []
+        self._hooks: list[_Hook] = []
         self.active: OrderedDict[int, Any] = OrderedDict()
         self.shown: list[list[torch.Tensor]] = []
         """The tensors that each hook has seen, in a graph that is a backward pass."""
 
-    def add(self, node: fx.Node, tensor: torch.Tensor) -> HandleInGraph:
-        handle = HandleInGraph(self.active, len(self._hung))
+    @property
+    def count(self) -> int:
+        """The number of hooks so far."""
+        return len(self._hooks)
+
+    def add(self, node: fx.Node | None, tensor: torch.Tensor) -> HandleInGraph:
+        handle = HandleInGraph(self.active, len(self._hooks))
         objects: Any = self._tracer.trace.objects
         for made in (self.active, handle):
             objects.note_new(made)
         self.active[handle.id] = None
-        self._hung.append((node, tensor))
+        self._hooks.append(_Hook(node, tensor, tensor._version))
         return handle
 
     def close(self, outputs: Sequence[object]) -> None:
-        """Remove the nodes of removed hooks. Break the graph if a tensor with a hook leaves the graph."""
-        # The program may register another hook on such a tensor. The second hook must run after the first
-        # hook.
+        """Remove the nodes of removed hooks.
+
+        Raises:
+            LaterHooks: a tensor with a hook in the graph leaves the graph. The program may register
+                another hook on the tensor, which must run after the first one.
+            GraphBreak: a hook cannot be registered after the graph has run.
+        """
         leaving = set(map(id, outputs))
-        for number, (node, tensor) in enumerate(self._hung):
+        moved = []
+        for number, hook in enumerate(self._hooks):
             removed = number not in self.active
-            if id(tensor) in leaving or (removed and self._tracer.differentiated):
-                reason = _end_before_use(self._tracer, tensor, "register_hook")
-                assert reason.earlier is not None
-                reason.path = (reason.earlier,)
-                raise reason
-            if removed:
-                self._tracer.builder.graph.erase_node(node)
+            if hook.node is None:
+                changed = hook.tensor._version != hook.version or self._changes_inputs()
+                if removed or self._tracer.differentiated or changed:
+                    raise self._before_use(hook.tensor)
+            elif removed and (self._tracer.differentiated or id(hook.tensor) in leaving):
+                raise self._before_use(hook.tensor)
+            elif removed:
+                self._tracer.builder.graph.erase_node(hook.node)
+            elif id(hook.tensor) in leaving and self._changes_inputs():
+                # A backward that finds gradients between results runs the graph again.
+                raise self._before_use(hook.tensor)
+            elif id(hook.tensor) in leaving:
+                moved.append(number)
+        if moved:
+            raise LaterHooks(frozenset(moved))
+
+    def _changes_inputs(self) -> bool:
+        inputs = {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
+        return not inputs.isdisjoint(self._tracer.mutated_storages)
+
+    def _before_use(self, tensor: torch.Tensor) -> GraphBreak:
+        reason = _end_before_use(self._tracer, tensor, "register_hook")
+        if reason.earlier is not None:
+            reason.path = (reason.earlier,)
+        return reason
+
+
+def _register_later(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
+    """Let the replacement code register the hook on the real tensor after the graph has run."""
+    register_hook = torch.Tensor.register_hook
+    objects: Any = tracer.trace.objects
+    objects.deferred.append(Call(pinned(register_hook, "register_hook"), (tensor, hook), {}))
+    handle: HandleInGraph = tracer.hooks.add(None, tensor)
+    return handle
 
 
 def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> HandleInGraph:
-    if tracer.transforms.inside or tracer.source_of(tensor) is not None or is_wrapper(tensor):
+    if tracer.transforms.inside or is_wrapper(tensor):
+        raise _end_before_use(tracer, tensor, "register_hook")
+    whole = tracer.trace.options.fullgraph
+    if tracer.hooks.count in tracer.assumptions.later_hooks or (
+        whole and tracer.source_of(tensor) is not None
+    ):
+        return _register_later(tracer, tensor, hook)
+    if tracer.source_of(tensor) is not None:
         raise _end_before_use(tracer, tensor, "register_hook")
     builder = tracer.builder
     mark = builder.mark()
@@ -102,6 +175,8 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
         with _without_gradients():
             made = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
     except GraphBreak as reason:
+        if whole:
+            raise LaterHooks(frozenset([tracer.hooks.count])) from reason
         raise _end_before_use(tracer, tensor, f"register_hook ({reason.record.reason.id})") from reason
     module = subgraphs.cut_out(tracer, made, made.free)
     builder.roll_back(mark)

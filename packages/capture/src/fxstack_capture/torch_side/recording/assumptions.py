@@ -63,6 +63,8 @@ class Assumptions:
         """If set, graphs end at calls that may raise for their data, unless one of these is around the call."""
         self.handled_calls: dict[Blocks, tuple[int, int]] = {}
         """See ``HandledError``. Calls inside of ``unseen`` are left out."""
+        self.later_hooks: frozenset[int] = frozenset()
+        """The hooks on tensors, by their order, that the replacement code registers after the graph has run."""
         self.call_raises: Callable[[], BaseException | None] = lambda: None
         """Called at each call that a block is around. Returns an error that the call is to raise."""
         self._calls = 0

@@ -139,7 +139,11 @@ class HooksProtocol(Protocol):
     def shown(self) -> list[list[torch.Tensor]]:
         """The tensors that each hook has seen, in a graph that is a backward pass."""
 
-    def add(self, node: torch.fx.Node, tensor: torch.Tensor) -> Any: ...
+    @property
+    def count(self) -> int:
+        """The number of hooks so far."""
+
+    def add(self, node: torch.fx.Node | None, tensor: torch.Tensor) -> Any: ...
 
     def close(self, outputs: Sequence[object]) -> None:
         """Remove the nodes of removed hooks. Raise GraphBreak if a tensor with a hook leaves the graph."""
