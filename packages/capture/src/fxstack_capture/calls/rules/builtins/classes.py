@@ -60,9 +60,10 @@ def _with_module(trace: Trace, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _note_recipe(trace: Trace, made: type, args: tuple[Any, ...]) -> None:
     """Let the class leave the trace, if no code of the program runs when the class is made anew.
 
-    Descriptors of slots are parts of one class, by which the values in slots are kept.
+    Descriptors of slots are parts of one class, by which the values in slots are kept. Objects with a
+    ``__del__`` cannot be rebuilt, so a graph that ends must end before the class is made.
     """
-    if "__slots__" in args[2]:
+    if not args[2].keys().isdisjoint(("__slots__", "__del__")):
         return
     outside = type(made) is type and not any(map(trace.objects.is_new, made.__mro__[1:]))
     silent = not any("__init_subclass__" in vars(base) for base in made.__mro__[:-1])
