@@ -10,8 +10,10 @@ import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -22,13 +24,18 @@ TORCH = os.environ.get("FXSTACK_TORCH", PINNED)
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 VERSIONS = runpy.run_path(str(ROOT / "integration/tests/versions_matrix/run.py"))["ROWS"]
 STAGES = ["capture", "functionalize", "partition", "inductor"]
-TEST_TOOLS = ["pytest", "hypothesis", "expecttest", "scipy", "jsonschema", "matplotlib"]
+TEST_TOOLS = ["pytest", "pytest-xdist", "hypothesis", "expecttest", "scipy", "jsonschema", "matplotlib"]
+# Capture's tests of what depends on the version of Python.
+PYTHON_SENSITIVE = ["interpreter", "versions", "emit", "native", "driver", "effects", "guards"]
+# Tests of the whole stack that run on each version of Python.
+SMOKE = ["readme", "steps", "api", "scripts"]
 # what deptry cannot see: one distribution, two modules
 MODULES = "fxstack-capture=fxstack_capture|fxstack_interchange"
 KERNEL_TOOLS = ["triton>=3.4"]  # what torch itself pins where it depends on Triton
 MODEL_TOOLS = ["transformers==5.23.0"]
 
-nox.options.default_venv_backend = "virtualenv"
+# uv unpacks torch once and makes each environment of hard links; pip copies 5 GB into each.
+nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.pythons = [f"{sys.version_info[0]}.{sys.version_info[1]}"]
 nox.options.sessions = ["tests", "lint", "typecheck"]
@@ -42,42 +49,142 @@ def distribution(package: str) -> str:
     return "fxstack" if package == "integration" else f"fxstack-{package}"
 
 
+WHEELS: dict[tuple[str, str], Path] = {}
+"""The wheels that this run of nox has built, by package and Python (``any`` for pure Python)."""
+
+
+def build_wheel(package: str, folder: Path, command: list[str]) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(directory(package) / "build", ignore_errors=True)  # setuptools packs deleted modules from it
+    subprocess.run([*command, str(folder), str(directory(package))], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def wheels(session: nox.Session, *packages: str) -> list[str]:
+    """Paths of the wheels of these packages, built on the first request of this run of nox."""
+    python = shutil.which("python", path=session.bin)
+    if python is None:
+        session.error(f"no python in {session.bin}")
+    command = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir"]
+    if session.venv_backend == "uv":
+        command = [nox.virtualenv.UV, "build", "-q", "--wheel", "--python", python, "--out-dir"]
+    keys = {package: (package, str(session.python) if package == "capture" else "any") for package in packages}
+    missing = {package: key for package, key in keys.items() if key not in WHEELS}
+    with ThreadPoolExecutor() as pool:
+        build = {
+            key: pool.submit(build_wheel, package, ROOT / "build" / "wheels" / "-".join(key), command)
+            for package, key in missing.items()
+        }
+    WHEELS.update({key: future.result() for key, future in build.items()})
+    return [str(WHEELS[key]) for key in keys.values()]
+
+
 def install(session: nox.Session, *packages: str, torch: str = TORCH) -> None:
-    """Install torch and these packages from source, and nothing else of ours."""
+    """Install torch and the wheels of these packages, and nothing else of ours."""
     session.install(torch, "numpy")
-    others = [distribution(p) for p in [*STAGES, "integration"] if p not in packages]
-    if others:
-        session.run("python", "-m", "pip", "uninstall", "-q", "-y", *others, silent=True)
-    session.install(*(str(directory(p)) for p in packages))
+    ours = [distribution(package) for package in [*STAGES, "integration"]]
+    uninstall = ["python", "-m", "pip", "uninstall", "-y"]
+    if session.venv_backend == "uv":
+        uninstall = [nox.virtualenv.UV, "pip", "uninstall"]
+    session.run_install(*uninstall, "-q", *ours, silent=True, external=True)
+    session.install(*wheels(session, *packages))
 
 
-def run_tests(session: nox.Session, package: str, *args: str) -> None:
-    session.run("python", "-m", "pytest", str(directory(package) / "tests"), *args)
+def caches(session: nox.Session) -> Path:
+    """The folder of compiled kernels and checks that the test processes of this session share."""
+    return Path(session.create_tmp()).resolve() / "caches"
+
+
+def empty_caches(session: nox.Session) -> None:
+    shutil.rmtree(caches(session), ignore_errors=True)
+
+
+def run_tests(session: nox.Session, name: str, paths: list[Path], *args: str) -> bool:
+    """Run tests with two workers of one thread each, and tell whether all passed.
+
+    ``build/costs/`` gets a file of what each test costs.
+    """
+    environment = {
+        "PYTHONPATH": str(ROOT / "testing"),
+        "OMP_NUM_THREADS": "1",
+        "FXSTACK_TEST_CACHES": str(caches(session)),  # each worker has a folder of its own below this one
+    }
+    costs = ROOT / "build" / "costs" / f"{name}-{session.python}.txt"
+    command = ["python", "-m", "pytest", "-p", "gate", "-n", "2", "--dist", "worksteal", f"--costs={costs}"]
+    try:
+        session.run(*command, *map(str, paths), *args, env=environment)
+    except nox.command.CommandFailed:
+        return False
+    return True
+
+
+def report(session: nox.Session, passed: dict[str, bool]) -> None:
+    """End the session with an error if a suite failed; the others have run all the same."""
+    if failed := [name for name, good in passed.items() if not good]:
+        session.error(f"tests failed: {', '.join(failed)}")
+
+
+def run_suites(session: nox.Session, *args: str) -> None:
+    """Run the tests of each stage in an environment without its siblings, then the tests of the whole."""
+    empty_caches(session)
+    session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS, *KERNEL_TOOLS)
+    passed = {}
+    for package in STAGES:
+        install(session, *dict.fromkeys(["capture", package]))
+        passed[package] = run_tests(session, package, [directory(package) / "tests"], *args)
+    install(session, *STAGES, "integration")
+    session.install("rich")
+    passed["integration"] = run_tests(session, "integration", [directory("integration") / "tests"], *args)
+    report(session, passed)
 
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """All tests: each stage in an environment without its siblings, then the whole."""
-    session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS, *KERNEL_TOOLS)
-    for package in STAGES:
-        install(session, *dict.fromkeys(["capture", package]))
-        run_tests(session, package, *session.posargs)
+    """The tests of every change: all that are quick, and an eighth of the slow ones, by the date."""
+    run_suites(session, "--slow=rotation", "--cpu-limit=5", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def tests_all(session: nox.Session) -> None:
+    """All tests."""
+    run_suites(session, *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def tests_shuffled(session: nox.Session) -> None:
+    """The tests of every change in a random order; ``-- -p randomly --randomly-seed=N`` repeats one."""
+    session.install("pytest-randomly")
+    run_suites(session, "--slow=rotation", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def tests_python(session: nox.Session) -> None:
+    """What depends on the version of Python: tests of bytecode, frames and guards, and a sample of the whole."""
+    empty_caches(session)
+    session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS)
+    install(session, "capture")
+    folders = [directory("capture") / "tests" / folder for folder in PYTHON_SENSITIVE]
+    passed = {"capture": run_tests(session, "python-capture", folders, "--slow=none", *session.posargs)}
     install(session, *STAGES, "integration")
-    session.install("matplotlib", "rich")
-    run_tests(session, "integration", *session.posargs)
+    session.install("rich")
+    files = [directory("integration") / "tests" / f"test_{name}.py" for name in SMOKE]
+    passed["whole"] = run_tests(session, "python-whole", files, "--slow=none", *session.posargs)
+    report(session, passed)
 
 
 def tests_of(package: str) -> None:
     @nox.session(python=PYTHONS, name=f"tests_{package}")
     def alone(session: nox.Session) -> None:
+        empty_caches(session)
         # The dry modes of capture's sweeps build models of transformers.
         tools = {"inductor": KERNEL_TOOLS, "capture": MODEL_TOOLS}.get(package, [])
         session.install(TORCH, *TEST_TOOLS, *tools)
         needed = [*STAGES, "integration"] if package == "integration" else ["capture", package]
         if package == "integration":
-            session.install(*MODEL_TOOLS, "matplotlib", "rich")
+            session.install(*MODEL_TOOLS, "rich")
         install(session, *dict.fromkeys(needed))
-        run_tests(session, package, *session.posargs)
+        report(session, {package: run_tests(session, package, [directory(package) / "tests"], *session.posargs)})
 
     alone.__doc__ = f"The tests of {package} alone, without its siblings."
 

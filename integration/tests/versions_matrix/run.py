@@ -4,8 +4,8 @@
     python integration/tests/versions_matrix/run.py --table [--results FOLDER] [--markdown]
 
 Writes one file for each pair of versions to ``--results`` (build/versions); with ``--only`` the other packages' results stay.
-Every test that takes under a second runs, the
-eleven models and the sample of CPython's own tests. Exits with 1 if a test fails.
+Every test runs that ``testing/gate/slow.txt`` does not list, the eleven models and the sample of CPython's own
+tests. Exits with 1 if a test fails.
 """
 
 import argparse
@@ -19,12 +19,13 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = {
     **{name: ROOT / "packages" / name for name in ("capture", "functionalize", "partition", "inductor")},
     "integration": ROOT / "integration",
 }
+WHOLE = ("test_models.py", "cpython_suite/")
+"""Whole models and CPython's own tests run, however long they take."""
 COUNTED = ("tests", "failures", "errors", "skipped")
 ROWS = (
     *(("3.11", torch) for torch in ("2.11.0", "2.13.0", "2.14.1", "2.15.0")),
@@ -47,11 +48,12 @@ def tests_of(package, *, dry):
     """Run them in a process of their own; the counts, the seconds, and the names of those that fail."""
     tests = PACKAGES[package] / "tests"
     chosen = sorted(tests.rglob("test_*.py"))[:1] if dry else [tests]
-    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(ROOT / "testing"), os.environ.get("PYTHONPATH", "")]))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-p", "quick", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-p", "gate", "--slow=none", f"--junitxml={report}"]
+        command += [f"--keep={part}" for part in WHOLE]
         command += ["--continue-on-collection-errors", *map(str, chosen)]
         process = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False)
         found = counts(report) if report.exists() else {"died": process.returncode}

@@ -495,7 +495,17 @@ LAYER = torch.nn.Linear(2, 2)
         torch.fx.symbolic_trace(LAYER).forward,
         torch.fft.fft,
     ],
-    ids=str,
+    ids=[
+        "vmap",
+        "grad",
+        "vmap-of-module",
+        "torch-compile",
+        "optimize",
+        "no_grad",
+        "checkpoint",
+        "symbolic_trace",
+        "torch-function",
+    ],
 )
 def test_functions_that_libraries_make_are_compiled(fn):
     backend = Counting()

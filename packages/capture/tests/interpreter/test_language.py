@@ -115,9 +115,15 @@ class Shape:
     def __init__(self, a):
         self.a = a
 
+    def __str__(self):  # the test's id
+        return f"Shape({self.a})"
+
 
 class Bad:
     __match_args__ = ["a"]
+
+    def __str__(self):
+        return "Bad()"
 
 
 def matching(subject):

@@ -1,0 +1,112 @@
+"""Measure what each test costs, and fail a run in which a test that is not listed as slow costs more than a limit.
+
+``--costs=FILE`` writes one line a test, the most expensive first: processor seconds, wall-clock seconds, the case.
+``--cpu-limit=SECONDS`` fails the run for a case above the limit whose function ``slow.txt`` does not list.
+
+The limit counts processor time of the test's process and of its finished children, so that other work on the
+machine does not change the outcome. The first test that needs an expensive import or a C compiler pays for it: a
+case above the limit runs a second time, for its cost alone, and the smaller cost counts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from gate.selection import case_of, function_of, slow_functions
+
+
+class Cost(NamedTuple):
+    """Processor and wall-clock seconds of a test with its fixtures."""
+
+    cpu: float
+    wall: float
+
+
+def now() -> Cost:
+    times = os.times()
+    return Cost(sum(times[:4]), time.monotonic())
+
+
+def since(begin: Cost) -> Cost:
+    end = now()
+    return Cost(round(end.cpu - begin.cpu, 2), round(end.wall - begin.wall, 2))
+
+
+class Costs:
+    """Costs by case. A worker of pytest-xdist sends its costs to the first process when it ends."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.limit: float | None = config.option.cpu_limit
+        self.file: Path | None = config.option.costs
+        self.slow = slow_functions()
+        self.by_case: dict[str, Cost] = {}
+
+    def is_over(self, case: str) -> bool:
+        limit = self.limit
+        return limit is not None and self.by_case[case].cpu > limit and function_of(case) not in self.slow
+
+    def over(self) -> list[str]:
+        return sorted(case for case in self.by_case if self.is_over(case))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        case, begin = case_of(item.nodeid), now()
+        result = yield
+        self.by_case[case] = since(begin)
+        if self.is_over(case):
+            begin = now()
+            runtestprotocol(item, log=False, nextitem=nextitem)
+            self.by_case[case] = min(self.by_case[case], since(begin))
+        return result
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        costs = getattr(node, "workeroutput", {}).get("costs", {})
+        self.by_case.update({case: Cost(*cost) for case, cost in costs.items()})
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["costs"] = {case: tuple(cost) for case, cost in self.by_case.items()}
+            return
+        if self.file is not None:
+            write(self.file, self.by_case)
+        if self.over() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for case in self.over():
+            terminalreporter.write_line(
+                f"SLOW {case}: {self.by_case[case].cpu} s of processor time, over the limit of {self.limit} s for tests "
+                "that testing/gate/slow.txt does not list. Make the test faster, or list its function."
+            )
+
+
+def write(file: Path, costs: dict[str, Cost]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(costs.items(), key=lambda pair: (-max(pair[1]), pair[0]))
+    file.write_text("".join(f"{cost.cpu:.2f} {cost.wall:.2f} {case}\n" for case, cost in ordered))
+
+
+def read(file: Path) -> Iterator[tuple[str, Cost]]:
+    """The lines of a file that ``write`` has written."""
+    for line in file.read_text().splitlines():
+        cpu, wall, case = line.split(" ", 2)
+        yield case, Cost(float(cpu), float(wall))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gate")
+    group.addoption("--costs", type=Path, help="the file for what each test costs")
+    group.addoption("--cpu-limit", type=float, help="processor seconds of a test that is not listed as slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(config), "costs")

@@ -1,0 +1,68 @@
+"""Select slow tests: ``--slow=all`` (default), ``--slow=none``, ``--slow=rotation``.
+
+``slow.txt`` lists the slow test functions. A rotation runs an eighth of their cases, by a hash of the case's id and
+the date. Every case runs once in eight successive days; ``--date`` repeats the choice of a day. Cases whose path
+contains a part that ``--keep`` names run always.
+"""
+
+from __future__ import annotations
+
+import datetime
+import zlib
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).with_name("slow.txt")
+DAYS = 8
+
+
+def case_of(nodeid: str) -> str:
+    """``package/folders/file.py::function[parameters]`` for the id of a test in ``package/tests``."""
+    path, _, rest = nodeid.replace("\\", "/").partition("/tests/")
+    return f"{path.rpartition('/')[2]}/{rest}"
+
+
+def function_of(case: str) -> str:
+    """The case without its parameters."""
+    return case.partition("[")[0]
+
+
+def is_due(case: str, day: int) -> bool:
+    """Whether the case runs on this day (an ordinal of the proleptic Gregorian calendar)."""
+    return (zlib.crc32(case.encode()) + day) % DAYS == 0
+
+
+def slow_functions() -> frozenset[str]:
+    return frozenset(LIST.read_text().split())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gate")
+    group.addoption("--slow", choices=["all", "none", "rotation"], default="all")
+    group.addoption("--keep", action="append", default=[], help="a part of the paths of tests that always run")
+    group.addoption("--date", type=datetime.date.fromisoformat, help="the day of the rotation (default: today)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers of pytest-xdist get the options of the first process: a run over midnight has one date.
+    config.option.date = config.option.date or datetime.datetime.now(tz=datetime.UTC).date()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mode = config.option.slow
+    if mode == "all":
+        return
+    slow, day = slow_functions(), config.option.date.toordinal()
+
+    def runs(item: pytest.Item) -> bool:
+        case = case_of(item.nodeid)
+        if any(part in case for part in config.option.keep):
+            return True
+        return function_of(case) not in slow or (mode == "rotation" and is_due(case, day))
+
+    left_out = [item for item in items if not runs(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if runs(item)]
