@@ -55,7 +55,8 @@ WHEELS: dict[tuple[str, str], Path] = {}
 
 def build_wheel(package: str, folder: Path, command: list[str]) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(directory(package) / "build", ignore_errors=True)  # setuptools packs deleted modules from it
+    # setuptools packs the modules that it finds there, deleted ones too
+    shutil.rmtree(directory(package) / "build", ignore_errors=True)
     subprocess.run([*command, str(folder), str(directory(package))], check=True)
     (built,) = folder.glob("*.whl")
     return built
@@ -69,7 +70,9 @@ def wheels(session: nox.Session, *packages: str) -> list[str]:
     command = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir"]
     if session.venv_backend == "uv":
         command = [nox.virtualenv.UV, "build", "-q", "--wheel", "--python", python, "--out-dir"]
-    keys = {package: (package, str(session.python) if package == "capture" else "any") for package in packages}
+    keys = {
+        package: (package, str(session.python) if package == "capture" else "any") for package in packages
+    }
     missing = {package: key for package, key in keys.items() if key not in WHEELS}
     with ThreadPoolExecutor() as pool:
         build = {
@@ -184,7 +187,9 @@ def tests_of(package: str) -> None:
         if package == "integration":
             session.install(*MODEL_TOOLS, "rich")
         install(session, *dict.fromkeys(needed))
-        report(session, {package: run_tests(session, package, [directory(package) / "tests"], *session.posargs)})
+        report(
+            session, {package: run_tests(session, package, [directory(package) / "tests"], *session.posargs)}
+        )
 
     alone.__doc__ = f"The tests of {package} alone, without its siblings."
 

@@ -7,7 +7,7 @@ contains a part that ``--keep`` names run always.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import zlib
 from pathlib import Path
 
@@ -40,14 +40,16 @@ def slow_functions() -> frozenset[str]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gate")
     group.addoption("--slow", choices=["all", "none", "rotation"], default="all")
-    group.addoption("--keep", action="append", default=[], help="a part of the paths of tests that always run")
-    group.addoption("--date", type=datetime.date.fromisoformat, help="the day of the rotation (default: today)")
+    group.addoption(
+        "--keep", action="append", default=[], help="a part of the paths of tests that always run"
+    )
+    group.addoption("--date", type=dt.date.fromisoformat, help="the day of the rotation (default: today)")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     # Workers of pytest-xdist get the options of the first process: a run over midnight has one date.
-    config.option.date = config.option.date or datetime.datetime.now(tz=datetime.UTC).date()
+    config.option.date = config.option.date or dt.datetime.now(tz=dt.UTC).date()
 
 
 @pytest.hookimpl(tryfirst=True)
