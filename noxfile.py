@@ -128,6 +128,10 @@ def report(session: nox.Session, passed: dict[str, bool]) -> None:
         session.error(f"tests failed: {', '.join(failed)}")
 
 
+# Whatever the date: the README's demo, whole models, and what the packages import.
+ALWAYS = [f"--keep=integration/test_{name}.py" for name in ("readme", "models", "no_incumbent")]
+
+
 def run_suites(session: nox.Session, *args: str) -> None:
     """Run the tests of each stage in an environment without its siblings, then the tests of the whole."""
     empty_caches(session)
@@ -145,7 +149,7 @@ def run_suites(session: nox.Session, *args: str) -> None:
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """The tests of every change: all that are quick, and an eighth of the slow ones, by the date."""
-    run_suites(session, "--slow=rotation", "--cpu-limit=5", *session.posargs)
+    run_suites(session, "--slow=rotation", *ALWAYS, "--cpu-limit=5", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -158,7 +162,7 @@ def tests_all(session: nox.Session) -> None:
 def tests_shuffled(session: nox.Session) -> None:
     """The tests of every change in a random order; ``-- -p randomly --randomly-seed=N`` repeats one."""
     session.install("pytest-randomly")
-    run_suites(session, "--slow=rotation", *session.posargs)
+    run_suites(session, "--slow=rotation", *ALWAYS, *session.posargs)
 
 
 @nox.session(python=PYTHONS)

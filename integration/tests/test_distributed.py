@@ -100,6 +100,9 @@ def _work(rank, port, results):
     os._exit(0)  # gloo's threads wait for the other process
 
 
+pytestmark = pytest.mark.alone  # two processes beside that of the test
+
+
 @pytest.fixture(scope="module")
 def losses():
     """For each process, the losses in eager and compiled by the way of training."""

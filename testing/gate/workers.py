@@ -65,9 +65,6 @@ TURNSTILE = pytest.StashKey[Turnstile]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "alone: counts threads, processes or memory; no other test runs meanwhile"
-    )
     if worker := getattr(config, "workerinput", None):
         config.stash[TURNSTILE] = Turnstile(worker["testrunuid"])
 

@@ -144,6 +144,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.alone
 def test_one_compiler_for_all_processes(tmp_path, monkeypatch):
     log, wanted = tmp_path / "log", tmp_path / "go"
     script = f"echo started >> {log}; while [ ! -e {wanted} ]; do sleep 0.05; done; exit 1"
@@ -181,6 +182,7 @@ assert begun.wait(120)
 """
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(tensor_build.find_compiler() is None, reason="no C++ compiler")
 def test_a_process_that_ends_meanwhile_does_not_abort(tmp_path):
     command = [sys.executable, "-c", ENDS_AT_THE_LAST_STEP, str(tmp_path)]
