@@ -12,6 +12,10 @@ import pytest
 pytest.importorskip("xdist")
 
 TESTING = Path(__file__).parents[2] / "testing"
+sys.path.insert(0, str(TESTING))
+
+from gate.selection import is_due  # noqa: E402
+
 BUSY = "end = time.process_time() + {}\n    while time.process_time() < end:\n        pass"
 
 
@@ -24,6 +28,7 @@ def gate(folder, source, *options, slow=()):
         f"import gate.selection\ngate.selection.LIST = __import__('pathlib').Path({str(folder / 'slow.txt')!r})\n"
     )
     (folder / "slow.txt").write_text("".join(f"stage/test_it.py::{name}\n" for name in slow))
+    (folder / "pytest.ini").write_text("[pytest]\n")  # not the settings of the repository, which may lie above
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": str(TESTING), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "gate", *options, str(tests)]
@@ -51,9 +56,6 @@ def test_slow_tests_that_are_kept(tmp_path):
 
 
 def test_each_slow_case_runs_once_in_eight_days():
-    sys.path.insert(0, str(TESTING))
-    from gate.selection import is_due
-
     days = [(date(2026, 11, 28) + timedelta(n)).toordinal() for n in range(8)]
     counts = [[is_due(f"stage/test_it.py::test[{n}]", day) for day in days].count(True) for n in range(200)]
     assert counts == [1] * 200
@@ -64,9 +66,6 @@ def test_a_rotation_runs_the_cases_of_the_day(tmp_path, workers):
     run = gate(
         tmp_path, CASES, "--slow=rotation", "--date=2026-11-28", "-n", workers, "-v", slow=["test_slow"]
     )
-    sys.path.insert(0, str(TESTING))
-    from gate.selection import is_due
-
     day = date(2026, 11, 28).toordinal()
     due = {f"test_slow[{n}]" for n in range(40) if is_due(f"stage/test_it.py::test_slow[{n}]", day)}
     assert set(re.findall(r"::(test_\S+)", run.stdout)) == due | {"test_quick"}
@@ -92,6 +91,32 @@ def test_waiting_and_the_first_import_do_not_count(tmp_path):
     wait = "def test_wait(): time.sleep(0.5)\n"
     once = f"DONE = []\ndef test_once():\n    if DONE: return\n    DONE.append(1)\n    {BUSY.format(0.6)}\n"
     assert gate(tmp_path, wait + once, "--cpu-limit=0.3").returncode == 0
+
+
+SHARED = f"""
+@pytest.fixture(scope="module")
+def model():
+    {BUSY.format(0.6)}
+def test_first(model): pass
+def test_second(model): pass
+def test_other(): pass
+"""
+
+
+def test_a_fixture_that_tests_share_counts_for_none_of_them(tmp_path):
+    run = gate(tmp_path, SHARED, "--cpu-limit=0.3", f"--costs={tmp_path}/costs.txt")
+    assert run.returncode == 0, run.stdout
+    first, *others = (tmp_path / "costs.txt").read_text().splitlines()
+    assert re.fullmatch(r"0\.[5-9]\d \d\.\d\d stage/test_it.py::model", first)
+    assert all(line.startswith("0.0") for line in others)
+
+
+def test_the_tests_of_a_slow_fixture_run_on_one_day(tmp_path):
+    days = [date(2026, 11, 20) + timedelta(n) for n in range(8)]
+    (due,) = (day for day in days if is_due("stage/test_it.py::model", day.toordinal()))
+    for name, day, count in (("due", due, 3), ("after", due + timedelta(1), 1)):
+        run = gate(tmp_path / name, SHARED, "--slow=rotation", f"--date={day}", slow=["model"])
+        assert passed(run) == count
 
 
 def test_costs_are_written(tmp_path):

@@ -5,7 +5,8 @@
 
 The limit counts processor time of the test's process and of its finished children, so that other work on the
 machine does not change the outcome. The first test that needs an expensive import or a C compiler pays for it: a
-case above the limit runs a second time, for its cost alone, and the smaller cost counts.
+case above the limit runs a second time, for its cost alone, and the smaller cost counts. A fixture that several
+tests share (of a module, a class or a session) has a line of its own, and does not count for the test that was first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from _pytest.runner import runtestprotocol
 
-from gate.selection import case_of, function_of, slow_functions
+from gate.selection import case_of, slow_names, slow_part
 
 
 class Cost(NamedTuple):
@@ -28,6 +29,9 @@ class Cost(NamedTuple):
     cpu: float
     wall: float
 
+    def without(self, other: Cost) -> Cost:
+        return Cost(round(max(0.0, self.cpu - other.cpu), 2), round(max(0.0, self.wall - other.wall), 2))
+
 
 def now() -> Cost:
     times = os.times()
@@ -35,8 +39,7 @@ def now() -> Cost:
 
 
 def since(begin: Cost) -> Cost:
-    end = now()
-    return Cost(round(end.cpu - begin.cpu, 2), round(end.wall - begin.wall, 2))
+    return now().without(begin)
 
 
 class Costs:
@@ -45,36 +48,56 @@ class Costs:
     def __init__(self, config: pytest.Config) -> None:
         self.limit: float | None = config.option.cpu_limit
         self.file: Path | None = config.option.costs
-        self.slow = slow_functions()
+        self.slow = slow_names()
         self.by_case: dict[str, Cost] = {}
+        self.listed: set[str] = set()
+        self.shared = Cost(0, 0)  # of the shared fixtures that the running test is the first to use
 
     def is_over(self, case: str) -> bool:
         limit = self.limit
-        return limit is not None and self.by_case[case].cpu > limit and function_of(case) not in self.slow
+        return limit is not None and self.by_case[case].cpu > limit and case not in self.listed
 
     def over(self) -> list[str]:
         return sorted(case for case in self.by_case if self.is_over(case))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        case, begin = case_of(item.nodeid), now()
+        case = case_of(item.nodeid)
+        if slow_part(item, self.slow):
+            self.listed.add(case)
+        begin, self.shared = now(), Cost(0, 0)
         result = yield
-        self.by_case[case] = since(begin)
+        self.by_case[case] = since(begin).without(self.shared)
         if self.is_over(case):
-            begin = now()
+            begin, self.shared = now(), Cost(0, 0)
             runtestprotocol(item, log=False, nextitem=nextitem)
-            self.by_case[case] = min(self.by_case[case], since(begin))
+            self.by_case[case] = min(self.by_case[case], since(begin).without(self.shared))
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> Iterator[Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        begin, inner, self.shared = now(), self.shared, Cost(0, 0)
+        result = yield
+        cost = since(begin)
+        file = case_of(request._pyfuncitem.nodeid).partition("::")[0]
+        fixture = f"{file}::{fixturedef.argname}"
+        self.by_case[fixture] = max(self.by_case.get(fixture, Cost(0, 0)), cost.without(self.shared))
+        self.listed.add(fixture)  # the limit is for tests
+        self.shared = Cost(inner.cpu + cost.cpu, inner.wall + cost.wall)
         return result
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        costs = getattr(node, "workeroutput", {}).get("costs", {})
-        self.by_case.update({case: Cost(*cost) for case, cost in costs.items()})
+        for case, (cpu, wall, listed) in getattr(node, "workeroutput", {}).get("costs", {}).items():
+            self.by_case[case] = max(self.by_case.get(case, Cost(0, 0)), Cost(cpu, wall))
+            self.listed.update([case] if listed else [])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output["costs"] = {case: tuple(cost) for case, cost in self.by_case.items()}
+            output["costs"] = {case: (*cost, case in self.listed) for case, cost in self.by_case.items()}
             return
         if self.file is not None:
             write(self.file, self.by_case)

@@ -1,8 +1,9 @@
 """Select slow tests: ``--slow=all`` (default), ``--slow=none``, ``--slow=rotation``.
 
-``slow.txt`` lists the slow test functions. A rotation runs an eighth of their cases, by a hash of the case's id and
-the date. Every case runs once in eight successive days; ``--date`` repeats the choice of a day. Cases whose path
-contains a part that ``--keep`` names run always.
+``slow.txt`` lists the slow test functions, and slow fixtures that several tests share. A rotation runs an eighth of
+the cases of a function, by a hash of the case's id and the date; the tests of a shared fixture run together. Every
+case runs once in eight successive days; ``--date`` repeats the choice of a day. Cases whose path contains a part
+that ``--keep`` names run always.
 """
 
 from __future__ import annotations
@@ -28,12 +29,28 @@ def function_of(case: str) -> str:
     return case.partition("[")[0]
 
 
+def fixtures_of(item: pytest.Item) -> list[str]:
+    """The fixtures of the test, as ``package/folders/file.py::fixture``."""
+    file = case_of(item.nodeid).partition("::")[0]
+    return [f"{file}::{name}" for name in getattr(item, "fixturenames", ())]
+
+
+def slow_part(item: pytest.Item, slow: frozenset[str]) -> str | None:
+    """What decides the day of a slow test: its slow fixture, or the case itself; None for a quick test."""
+    for fixture in fixtures_of(item):
+        if fixture in slow:
+            return fixture
+    case = case_of(item.nodeid)
+    return case if function_of(case) in slow else None
+
+
 def is_due(case: str, day: int) -> bool:
     """Whether the case runs on this day (an ordinal of the proleptic Gregorian calendar)."""
     return (zlib.crc32(case.encode()) + day) % DAYS == 0
 
 
-def slow_functions() -> frozenset[str]:
+def slow_names() -> frozenset[str]:
+    """The lines of the list: functions and fixtures."""
     return frozenset(LIST.read_text().split())
 
 
@@ -57,13 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mode = config.option.slow
     if mode == "all":
         return
-    slow, day = slow_functions(), config.option.date.toordinal()
+    slow, day = slow_names(), config.option.date.toordinal()
 
     def runs(item: pytest.Item) -> bool:
-        case = case_of(item.nodeid)
-        if any(part in case for part in config.option.keep):
+        part = slow_part(item, slow)
+        if part is None or any(kept in case_of(item.nodeid) for kept in config.option.keep):
             return True
-        return function_of(case) not in slow or (mode == "rotation" and is_due(case, day))
+        return mode == "rotation" and is_due(part, day)
 
     left_out = [item for item in items if not runs(item)]
     config.hook.pytest_deselected(items=left_out)
