@@ -28,7 +28,9 @@ def gate(folder, source, *options, slow=()):
         f"import gate.selection\ngate.selection.LIST = __import__('pathlib').Path({str(folder / 'slow.txt')!r})\n"
     )
     (folder / "slow.txt").write_text("".join(f"stage/test_it.py::{name}\n" for name in slow))
-    (folder / "pytest.ini").write_text("[pytest]\n")  # not the settings of the repository, which may lie above
+    (folder / "pytest.ini").write_text(
+        "[pytest]\n"
+    )  # not the settings of the repository, which may lie above
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment |= {"PYTHONPATH": str(TESTING), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "gate", *options, str(tests)]

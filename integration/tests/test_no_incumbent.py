@@ -39,10 +39,6 @@ def run(use):
     assert done.stdout.strip() == "clean"
 
 
-def test_import_loads_no_incumbent():
-    run("")
-
-
 LAYERS = """
 layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.GELU(), torch.nn.MaxPool2d(2), torch.nn.Dropout(0.1),
           torch.nn.Flatten(), torch.nn.Linear(36, 8), torch.nn.Unflatten(1, (2, 4)),

@@ -1,4 +1,4 @@
-"""Write ``slow.txt``: the test functions of which a case costs 0.8 seconds or more, and such shared fixtures.
+"""Write ``slow.txt``: the test functions of which a case costs half a second or more, and such shared fixtures.
 
 python testing/gate/record.py FILE...     # files that ``--costs`` wrote, of whole suites
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from gate.limits import read
 from gate.selection import LIST, function_of
 
-SECONDS = 0.8
+SECONDS = 0.5
 
 
 def main(files: list[str]) -> None:
