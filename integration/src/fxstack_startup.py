@@ -1,13 +1,14 @@
 """Change a module when it is imported, without importing it; install fxstack as soon as torch is imported.
 
-``fxstack.pth`` calls ``start`` when Python starts, if ``FXSTACK=1`` is in the environment. This module imports
-neither torch nor fxstack: a finder at the head of ``sys.meta_path`` waits for the modules that are to be changed.
+``fxstack.pth`` calls ``start`` when Python starts, if ``FXSTACK`` is in the environment and not 0. This module
+imports neither torch nor fxstack: a finder at the head of ``sys.meta_path`` waits for the modules that are to be changed.
 Where nobody imports one, nothing happens.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -16,6 +17,10 @@ from types import ModuleType
 from typing import Any
 
 Change = Callable[[ModuleType], None]
+
+ON = ("1", "true", "yes", "on")
+OFF = ("0", "false", "no", "off", "")
+"""The values of the variable ``FXSTACK``, in any case of letters."""
 
 
 class AfterImport(MetaPathFinder):
@@ -67,13 +72,28 @@ def _extend(loader: Any, change: Change) -> None:
 
 
 def start() -> None:
-    """Install fxstack when the program imports torch, or at once if torch is imported."""
-    if not _STARTED:
-        _STARTED.append(AfterImport({"torch": _install}))
+    """Install fxstack when the program imports torch, or at once if torch is imported.
+
+    Do nothing if ``FXSTACK`` has a value of ``OFF``. Warn when torch is imported if the value is in neither list.
+    """
+    value = os.environ.get("FXSTACK", "").strip().lower()
+    if not _STARTED and value not in OFF:
+        _STARTED.append(AfterImport({"torch": _install if value in ON else _warn}))
         _STARTED[0].start()
 
 
 _STARTED: list[AfterImport] = []
+
+
+def _warn(_torch: ModuleType) -> None:
+    _STARTED[0].stop()
+    import warnings  # noqa: PLC0415 - each start of Python would pay for it
+
+    warnings.warn(
+        f"the environment variable FXSTACK is {os.environ['FXSTACK']!r}, which is no known value: torch.compile stays "
+        f"torch's own. Set {', '.join(ON)} to run it on fxstack, or {', '.join(OFF[:-1])} for torch's own.",
+        stacklevel=1,
+    )
 
 
 def _install(_torch: ModuleType) -> None:

@@ -42,7 +42,7 @@ def installed():
 
 def fresh(program, **variables):
     """The output of a program in a process of its own, with ``fxstack.pth`` executed as an installation does."""
-    start = 'import os; os.environ.get("FXSTACK") == "1" and __import__("fxstack_startup").start()\n'
+    start = (Path(fxstack.__file__).parents[1] / "fxstack.pth").read_text()
     done = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(program)],
         env={**os.environ, **variables},
@@ -75,6 +75,31 @@ def test_the_variable_installs_when_torch_is_imported():
         print(isinstance(compiled, torch._dynamo.OptimizedModule))
     """
     assert fresh(program, FXSTACK="1") == ["False", "fxstack.dropin.entrances", "False", "1", "False", "True"]
+
+
+@pytest.mark.parametrize(("value", "active"), [("True", "True"), ("on", "True"), ("OFF", "False")])
+def test_other_values_of_the_variable(value, active):
+    program = """
+        import torch
+        print(torch.compile.__globals__["__name__"].startswith("fxstack"))
+    """
+    assert fresh(program, FXSTACK=value, PYTHONWARNINGS="error") == [active]
+
+
+def test_an_unknown_value_warns_when_torch_is_imported():
+    program = """
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import torch
+        print(*(w.message for w in caught if "FXSTACK" in str(w.message)), sep="|")
+        print(torch.compile.__globals__["__name__"])
+    """
+    words = " ".join(fresh(program, FXSTACK="maybe"))
+    assert words == (
+        "the environment variable FXSTACK is 'maybe', which is no known value: torch.compile stays torch's own. Set 1, "
+        "true, yes, on to run it on fxstack, or 0, false, no, off for torch's own. torch"
+    )
 
 
 def test_without_the_variable_nothing_is_imported():

@@ -23,6 +23,10 @@ from _pytest.runner import runtestprotocol
 from gate.selection import case_of, slow_names, slow_part
 
 
+MOST_ONCE = 6
+"""A test that costs more than this many times the limit does not owe it to imports: it does not run again."""
+
+
 class Cost(NamedTuple):
     """Processor and wall-clock seconds of a test with its fixtures."""
 
@@ -68,7 +72,7 @@ class Costs:
         begin, self.shared = now(), Cost(0, 0)
         result = yield
         self.by_case[case] = since(begin).without(self.shared)
-        if self.is_over(case):
+        if self.is_over(case) and self.by_case[case].cpu < MOST_ONCE * self.limit:
             begin, self.shared = now(), Cost(0, 0)
             runtestprotocol(item, log=False, nextitem=nextitem)
             self.by_case[case] = min(self.by_case[case], since(begin).without(self.shared))

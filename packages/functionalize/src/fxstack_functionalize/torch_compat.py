@@ -87,6 +87,7 @@ NAMES = {
     "torch's operators and their decompositions": {
         "torch": "_conj=conj_view _neg_view",
         "torch._C": "_nn",
+        "torch._decomp": "decomposition_table",
         "torch._decomp.decompositions": """
             matmul=decomposed_matmul upsample_compute_output_size
         """,

@@ -12,7 +12,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import decomposed_matmul as matmul
 from fxstack_functionalize.torch_compat import upsample_compute_output_size
 
-Kernel = Callable[..., torch.Tensor]
+Kernel = Callable[..., Any]
 
 _aten = torch.ops.aten
 _KEYS: Final = (torch_compat.DispatchKey.Autograd, torch_compat.DispatchKey.CompositeImplicitAutograd)
@@ -49,6 +49,43 @@ def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
+    """Run a recurrent operator layer by layer, with eager's dropout between layers.
+
+    torch's composition drops nothing: it tests ``num_layers < i - 1`` for layer ``i``. ``flags`` is the position of
+    ``has_biases`` among the arguments: ``input, hx, params`` come before it, or ``data, batch_sizes, hx, params``.
+    """
+    composition = torch_compat.decomposition_table[operator]
+
+    def kernel(*args: Any) -> tuple[torch.Tensor, ...]:
+        has_biases, num_layers, p, train, bidirectional = args[flags : flags + 5]
+        if p == 0 or not train or num_layers < 2:
+            whole: tuple[torch.Tensor, ...] = composition(*args)
+            return whole
+        x, *sizes, hx, params = args[:flags]
+        batch_first = args[flags + 5 :]
+        rows, width = 1 + bidirectional, len(params) // num_layers
+        states = [hx] if isinstance(hx, torch.Tensor) else hx
+        # eager draws for (time, batch, feature), whatever the caller's order
+        x = x.transpose(0, 1) if any(batch_first) else x
+        finals = []
+        for i in range(num_layers):
+            state = [part[i * rows : (i + 1) * rows] for part in states]
+            x, *final = composition(
+                *(x, *sizes, state[0] if isinstance(hx, torch.Tensor) else state),
+                *(params[i * width : (i + 1) * width], has_biases, 1, 0.0, train, bidirectional),
+                *(False for _ in batch_first),
+            )
+            finals.append(final)
+            x = torch.dropout(x, p, train) if i < num_layers - 1 else x
+        x = x.transpose(0, 1) if any(batch_first) else x
+        return x, *(torch.cat(parts) for parts in zip(*finals, strict=True))
+
+    return kernel
+
+
+_RECURRENT: Final = (_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu)
+
 _NEAREST: Final = (
     _aten.upsample_nearest1d,
     _aten.upsample_nearest2d,
@@ -66,6 +103,8 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
     _aten.upsample_bicubic2d.default: None,
     # They divide sizes by sizes, but eager multiplies with the reciprocal of the scale.
     **{operator.default: None for operator in _NEAREST},
+    **{operator.input: _stacked(operator.input, 3) for operator in _RECURRENT},
+    **{operator.data: _stacked(operator.data, 4) for operator in _RECURRENT},
     _aten.dropout.default: _dropout,
     _aten.matmul.default: _matmul,
     **{
