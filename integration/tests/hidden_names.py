@@ -1,4 +1,7 @@
-"""Imports fxstack without one private name of torch after the other, in processes; prints the outcomes as JSON."""
+"""Imports fxstack without one private name of torch after the other, in processes; prints the outcomes as JSON.
+
+python hidden_names.py PART PARTS     # every PARTS-th name, from number PART on
+"""
 
 import contextlib
 import importlib.util
@@ -65,7 +68,8 @@ def import_without(path):
 
 
 def main():
-    paths = result(*in_process(names))
+    part, parts = map(int, sys.argv[1:])
+    paths = result(*in_process(names))[part::parts]
     for path in paths:
         holder = path.rpartition(".")[0]
         with contextlib.suppress(ImportError):  # a class, or a module that is gone

@@ -22,7 +22,6 @@ from _pytest.runner import runtestprotocol
 
 from gate.selection import case_of, slow_names, slow_part
 
-
 MOST_ONCE = 6
 """A test that costs more than this many times the limit does not owe it to imports: it does not run again."""
 
