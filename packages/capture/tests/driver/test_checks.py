@@ -19,7 +19,9 @@ import fxstack_capture as fx
 
 # From torch 2.15 on, the constructors of distributions ask a helper that returns `bool(tensor)`: a branch on data for
 # the tracer. A test that has run before may have switched the helper off, so the program passes after some tests.
-HELPER = pytest.mark.xfail(torch.__version__ >= (2, 15), reason="checks in a helper end the graph", strict=False)
+HELPER = pytest.mark.xfail(
+    torch.__version__ >= (2, 15), reason="checks in a helper end the graph", strict=False
+)
 
 GOOD, BAD = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")])
 
