@@ -55,9 +55,10 @@ def _stacked(operator: Callable[..., Any], flags: int) -> Callable[..., Any]:
     torch's composition drops nothing: it tests ``num_layers < i - 1`` for layer ``i``. ``flags`` is the position of
     ``has_biases`` among the arguments: ``input, hx, params`` come before it, or ``data, batch_sizes, hx, params``.
     """
-    composition = torch_compat.decomposition_table[operator]
 
     def kernel(*args: Any) -> tuple[torch.Tensor, ...]:
+        # not at import, which has to pass without any one private name of torch
+        composition = torch_compat.decomposition_table[operator]
         has_biases, num_layers, p, train, bidirectional = args[flags : flags + 5]
         if p == 0 or not train or num_layers < 2:
             whole: tuple[torch.Tensor, ...] = composition(*args)
