@@ -49,6 +49,9 @@ def distribution(package: str) -> str:
     return "fxstack" if package == "integration" else f"fxstack-{package}"
 
 
+# Where this variable is set, each process compiles all of torch's Python code again: 13 seconds for each worker.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 WHEELS: dict[tuple[str, str], Path] = {}
 """The wheels that this run of nox has built, by package and Python (``any`` for pure Python)."""
 

@@ -41,13 +41,14 @@ def result(process, reader):
 
 
 def names():
-    """All private names, by path."""
+    """All private names, by path, and the modules of others that an import of fxstack loads."""
     import fxstack.torch_compat
     from fxstack_interchange.torch_names import entries
 
     modules = [sys.modules[f"fxstack_{name}.torch_compat"] for name in PACKAGES]
     modules.append(fxstack.torch_compat)
-    return sorted({path for module in modules for path, _, _ in entries(module.NAMES)})
+    paths = {path for module in modules for path, _, _ in entries(module.NAMES)}
+    return sorted(paths), [name for name in sys.modules if not name.startswith("fxstack")]
 
 
 def import_without(path):
@@ -69,11 +70,12 @@ def import_without(path):
 
 def main():
     part, parts = map(int, sys.argv[1:])
-    paths = result(*in_process(names))[part::parts]
-    for path in paths:
-        holder = path.rpartition(".")[0]
+    paths, others = result(*in_process(names))
+    paths = paths[part::parts]
+    # The processes inherit what is loaded here, so that each of them imports our modules alone.
+    for name in [*others, *(path.rpartition(".")[0] for path in paths)]:
         with contextlib.suppress(ImportError):  # a class, or a module that is gone
-            importlib.import_module(holder)
+            importlib.import_module(name)
     found, running = {}, {}
     for path in paths:
         running[path] = in_process(lambda path=path: import_without(path))
