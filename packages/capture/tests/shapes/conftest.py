@@ -1,6 +1,7 @@
-"""Lets the tests of this folder import ``counting`` of ``tests/api``."""
+"""Lets the tests of this folder import its ``mixed_numbers``, and ``counting`` of ``tests/api``."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "api")]

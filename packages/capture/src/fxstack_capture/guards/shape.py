@@ -133,6 +133,16 @@ def _trunc_to_float(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Ins
     yield "tofloat", 0
 
 
+def _xor(expr: sympy.Expr, registers: dict[str, int]) -> Iterator[Instruction]:
+    """Emit ``a ^ b`` as ``(a | b) - (a & b)``: the bits of one, less the bits of both."""
+    for operation in ("bitor", "bitand"):
+        yield from _emit(expr.args[0], registers)
+        yield from _emit(expr.args[1], registers)
+        yield operation, 0
+    yield "neg", 0
+    yield "add", 0
+
+
 def _rational(expr: sympy.Expr, _registers: Any) -> Iterator[Instruction]:
     yield "int", int(expr.p)
     if expr.q != 1:
@@ -157,6 +167,7 @@ _RULES: dict[type, Callable[[Any, Any], Iterator[Instruction]]] = {
     torch_functions.Identity: lambda expr, registers: _emit(expr.args[0], registers),
     torch_functions.Where: _in_order("where"),
     boolalg.ITE: _in_order("where"),
+    torch_functions.BitwiseFn_bitwise_xor: _xor,
     boolalg.BooleanTrue: lambda _expr, _registers: iter([("int", 1)]),
     boolalg.BooleanFalse: lambda _expr, _registers: iter([("int", 0)]),
 }

@@ -49,6 +49,8 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
         return numpy_scalars.binary(calls, op, left, right)
     if kind is Array or (other is Array and not _is_index(op, left)):
         return calls.trace.torch.arrays.call(op, (left, right), {})
+    if kind is torch.SymFloat or other is torch.SymFloat:
+        left, right = _beside_large(calls, left, right), _beside_large(calls, right, left)
     if op in _COMPARISONS:
         calls.objects.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
@@ -63,6 +65,14 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
         return result
     return run(calls.trace, op, (left, right), {})
 
+
+def _beside_large(calls: Calls, value: object, other: object) -> Any:
+    """The plain number of a symbolic float beside an integer that torch would round to a float."""
+    rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > _EXACT
+    return calls.trace.torch.specialize(value) if rounded else value
+
+
+_EXACT = 2**53
 
 _FORMATTING = frozenset({operator.mod, operator.imod})
 """``%`` and ``%=``, by which strings format every object."""

@@ -13,10 +13,12 @@ from functools import partial
 from typing import Any
 
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.sym_node import SymNode, magic_methods
 
+from fxstack_capture.shapes.symbolic import exact_comparisons
 from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, difference
+from fxstack_capture.torch_compat import ToFloat
 
 # Limits: several reshapes of symbolic sizes to constant sizes in sequence (x.reshape(16, 12).reshape(12, 16))
 # have sizes that torch's fake kernel represents as quotients of quotients. Capturing six of them takes 20
@@ -41,7 +43,9 @@ _BINARY = (
     "sym_min",
 )
 _DIVISIONS = {"mod": operator.mod, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv}
-_UNARY = ("neg", "sym_float", "floor", "ceil", "trunc", "round", "sym_not", "pos")
+_OTHERS = tuple(name for name in magic_methods if name not in (*_BINARY, "sym_float"))
+"""All other operations. Their results are not cached, but must be exact in later operations, too."""
+
 _DECISIONS = ("guard_bool", "guard_or_false", "guard_or_true")
 
 
@@ -80,11 +84,20 @@ class MemoNode(SymNode):
     def wrap_float(self, num: float) -> SymNode:
         return remembering(super().wrap_float(num))
 
+    def sym_float(self) -> SymNode:
+        if self.shape_env.memo.active and self.expr.is_Integer:  # sympy would round a large one
+            expr = ToFloat(self.expr, evaluate=False)
+            return type(self)(expr, self.shape_env, float, float(self.hint))
+        return remembering(super().sym_float())
+
     def guard_float(self, file: str, line: int) -> float:
         value = float(super().guard_float(file, line))
         return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
 
     def wrap_bool(self, num: bool) -> SymNode:
+        """Return the node of a bool that is an operand beside this node."""
+        if self.pytype is not bool:  # Python's bools are integers. sympy's are not: Eq(1, true) is false.
+            return self.wrap_int(int(num))
         memo = self.shape_env.memo
         if not memo.active:
             return super().wrap_bool(num)
@@ -139,7 +152,11 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 
     def make(left: Any, right: Any) -> Any:
         env, hints = left.shape_env, (left.hint, right.hint)
-        plain = not (None in hints or env._translation_validation_enabled or get_proxy_mode())
+        proxies = get_proxy_mode() is not None
+        exact = None if proxies or left.pytype is int else exact_comparisons.compare(name, left, right)
+        if exact is not None:
+            return exact
+        plain = not (None in hints or env._translation_validation_enabled or proxies)
         line = difference(left.expr, right.expr) if plain else None
         if line is None or line[0] is None:
             return ordinary(left, right)
@@ -180,7 +197,7 @@ def _decision(name: str) -> Callable[..., bool]:
 
 for _name in filter(partial(hasattr, SymNode), _BINARY):
     setattr(MemoNode, _name, _comparison(_name) if _name in RELATIONS else _binary(_name))
-for _name in _UNARY:
+for _name in _OTHERS:
     if hasattr(SymNode, _name):
         setattr(MemoNode, _name, _remembered(_name))
 for _name in OPERATIONS:

@@ -24,6 +24,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.constants import PLAIN_TYPES
+from fxstack_capture.shapes.symbolic.exact_comparisons import as_float
 from fxstack_capture.trace.state import Args, Trace
 
 RULES: RuleTable = RuleTable()
@@ -187,7 +188,7 @@ def _conversion(cls: type, method: Callable[..., Any]) -> None:
     RULES.add(cls, rule)
 
 
-_SYMBOLIC_CONVERSIONS: dict[type, Any] = {int: torch.sym_int, float: torch.sym_float, complex: complex}
+_SYMBOLIC_CONVERSIONS: dict[type, Any] = {int: torch.sym_int, float: as_float, complex: complex}
 _conversion(int, torch.Tensor.__int__)
 _conversion(float, torch.Tensor.__float__)
 _conversion(complex, torch.Tensor.__complex__)

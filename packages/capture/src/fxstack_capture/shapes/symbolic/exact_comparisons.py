@@ -1,0 +1,107 @@
+"""Comparisons of symbolic integers with floats, exact as Python's.
+
+torch converts the integer of ``m > 2.5`` to a float, ``ToFloat(m)``. Above 2**53, a conversion may change the
+integer; Python compares the exact values. Therefore this module compares the integer itself. The conversion
+``float(m)`` of the program gives the same expression; ``as_float`` makes sure that it is exact there.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.sym_node import SymNode
+
+from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS
+from fxstack_capture.torch_compat import ToFloat
+
+# Limits: C code (list.count, sorted) that compares a dynamic float with a constant integer above 2**53 gets the
+# rounded constant. Operators do not: see calls/operators/protocol.py.
+
+_EXACT = 2**53
+"""The largest integer up to which all integers are exact floats."""
+_MIRRORED: Mapping[str, str] = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
+_ROUNDING: Mapping[str, Callable[[float], int]] = {
+    "gt": math.floor,
+    "le": math.floor,
+    "ge": math.ceil,
+    "lt": math.ceil,
+}
+"""``m > 2.5`` is ``m > 2`` for integers, and ``m >= 2.5`` is ``m >= 3``."""
+
+
+def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
+    """Return the node of a comparison in which integers were converted to floats.
+
+    Return None if no integer was converted, or if a value is not known before the graph runs.
+    """
+    whole, other = _integer(left), _integer(right)
+    if whole is None and other is None:
+        return None
+    if whole is not None and other is not None:
+        return _call(name, whole, other)
+    if whole is None:
+        assert other is not None
+        return _with_float(_MIRRORED[name], other, right, left)
+    return _with_float(name, whole, left, right)
+
+
+def as_float(number: Any) -> Any:
+    """Return ``float(number)`` of a number. A guard says that the conversion of a symbolic integer is exact.
+
+    If it is not exact now, return a plain float, with a guard for the value of ``number``.
+    """
+    if type(number) is not torch.SymInt or number.node.hint is None or _guarded_exact(number.node):
+        return torch.sym_float(number)
+    return float(int(number))
+
+
+def _integer(node: SymNode) -> SymNode | None:
+    """Return the integer that ``node`` converts; None for other nodes, and for values that are not known."""
+    if not isinstance(node.expr, ToFloat) or node.hint is None:
+        return None
+    env, expr = node.shape_env, node.expr.args[0]
+    hint = expr.xreplace(env.backed_var_to_val)
+    return type(node)(expr, env, int, int(hint)) if hint.is_Integer else None
+
+
+def _with_float(name: str, whole: SymNode, converted: SymNode, other: SymNode) -> SymNode | None:
+    """Compare an integer with a float; ``converted`` is the integer as a float."""
+    if other.hint is None:
+        return None
+    compared = getattr(operator, name)
+    if isinstance(other.expr, sympy.Basic) and other.expr.is_number:
+        return _with_constant(name, whole, other.hint)
+    if _guarded_exact(whole):
+        relation = RELATIONS[name](converted.expr, other.expr)
+        return type(whole)(relation, whole.shape_env, bool, compared(whole.hint, other.hint))
+    number, constant = whole.guard_int("", 0), other.guard_float("", 0)
+    return _constant(whole, truth=compared(number, constant))
+
+
+def _with_constant(name: str, whole: SymNode, number: float) -> SymNode:
+    if not math.isfinite(number) or (name in ("eq", "ne") and not number.is_integer()):
+        return _constant(whole, truth=getattr(operator, name)(0, number))
+    return _call(name, whole, whole.wrap_int(_ROUNDING.get(name, int)(number)))
+
+
+def _constant(like: SymNode, *, truth: bool) -> SymNode:
+    zero = like.wrap_int(0)
+    return _call("eq" if truth else "ne", zero, zero)
+
+
+def _guarded_exact(whole: SymNode) -> bool:
+    """Whether the integer is exact as a float. If it is, guard that it stays so."""
+    if not -_EXACT <= whole.hint <= _EXACT:
+        return False
+    for name, bound in (("le", _EXACT), ("ge", -_EXACT)):
+        _call(name, whole, whole.wrap_int(bound)).guard_bool("", 0)
+    return True
+
+
+def _call(name: str, left: SymNode, right: SymNode) -> Any:
+    return getattr(left, name)(right)
