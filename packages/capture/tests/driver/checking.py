@@ -106,6 +106,61 @@ def check_of_a_torch_function():
     return lambda x: F.gaussian_nll_loss(x, x + 1, x)
 
 
+def good(values):
+    return bool(torch._is_all_true(values))
+
+
+def good_early(values):
+    if values.all():
+        return True
+    return False
+
+
+def kept(values):
+    found = good(values)
+    del values
+    return found
+
+
+class Checker:
+    def __init__(self, x):
+        self.x = x
+
+    def passes(self):
+        return bool((self.x > 0).all())
+
+
+FAILURES = (
+    "not good(x > 0)",
+    "not good_early(x > 0)",
+    "not kept(x > 0)",
+    "not Checker(x).passes()",
+    "(lambda values: not kept(values))(x > 0)",
+    "not (x > 0).all().item()",
+    "not good(x > 0) or bool(x.isnan().any())",
+    "not (good(x > 0) and good(x < 9))",
+    "not all(bool(value > 0) for value in (x.sum(), x.min()))",
+    "not all([(x > 0).all(), x.sum() > 0])",
+    "any(value.isnan().any() for value in (x, -x))",
+    "any([x.min() < 0, x.isnan().any()])",
+)
+"""Conditions of a ``raise`` whose bool is made elsewhere."""
+STATEMENTS = (
+    "ok = good(x > 0)\n    y = x * 3\n    if not ok:\n        raise ValueError(y.sum().item())",
+    "ok = (x > 0).all() and (x < 9).all()\n    if not ok:\n        raise ValueError(len(x))",
+    "bad = (x < 0).any() or x.isnan().any()\n    if bad:\n        raise ValueError(len(x))",
+    "assert good(x > 0), len(x)",
+    "assert good(x > 0) and not bool(x.isnan().any())",
+)
+BODIES = (*(f"if {text}:\n        raise ValueError(x.tolist())" for text in FAILURES), *STATEMENTS)
+
+
+def program(body):
+    scope = dict(globals())
+    exec(f"def f(x):\n    {body}\n    return x * 2", scope)
+    return lambda: scope["f"]
+
+
 PROGRAMS = (raising, asserting, nested, random_numbers, module, distributions, check_of_a_torch_function)
 
 

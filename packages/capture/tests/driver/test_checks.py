@@ -5,10 +5,11 @@ import random
 import pytest
 import torch
 from checking import (
+    BODIES,
     ERRORS,
     PROGRAMS,
     caught_before_the_operation_that_would_fail,
-    distributions,
+    program,
     raising,
     with_effects,
 )
@@ -16,12 +17,6 @@ from running import Graphs, observe
 from same import difference
 
 import fxstack_capture as fx
-
-# From torch 2.15 on, the constructors of distributions ask a helper that returns `bool(tensor)`: a branch on data for
-# the tracer. A test that has run before may have switched the helper off, so the program passes after some tests.
-HELPER = pytest.mark.xfail(
-    torch.__version__ >= (2, 15), reason="checks in a helper end the graph", strict=False
-)
 
 GOOD, BAD = torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("nan")])
 
@@ -37,11 +32,27 @@ def beside_plain(make, *inputs, graphs=1, fullgraph=True):
     assert graphs in (None, len(backend)), [graph.code for graph in backend]
 
 
-@pytest.mark.parametrize(
-    "make", [pytest.param(make, marks=HELPER) if make is distributions else make for make in PROGRAMS]
-)
+@pytest.mark.parametrize("make", PROGRAMS)
 def test_checks_that_pass_and_fail(make):
     beside_plain(make, GOOD, -GOOD, BAD, GOOD)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("body", BODIES)
+def test_checks_whose_bool_is_made_elsewhere(body, fullgraph):
+    beside_plain(program(body), GOOD, -GOOD, BAD, GOOD, fullgraph=fullgraph)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if good(x > 0):\n        return x",
+        "try:\n        if not good(x > 0):\n            raise ValueError\n    except ValueError:\n        x = -x",
+        "y = [good(x > 0), good(x < 9)]\n    if not y[0]:\n        raise ValueError",
+    ],
+)
+def test_bools_that_decide_what_runs_end_the_graph(body):
+    beside_plain(program(body), GOOD, -GOOD, BAD, GOOD, graphs=None, fullgraph=False)
 
 
 def test_effects_before_a_check_that_fails_and_none_after_it():

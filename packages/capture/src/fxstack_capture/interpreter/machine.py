@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.bytecode.program import ASYNC_FLAGS, Program, ProgramTable, Step
+from fxstack_capture.interpreter.checks import truth_of_check
 from fxstack_capture.interpreter.exceptions.chaining import set_context, set_traceback
 from fxstack_capture.interpreter.exceptions.errors import (
     Flight,
@@ -308,6 +309,11 @@ class BytecodeInterpreter:
         if self.frame is None:
             raise graph_break("tracing-error", "a frame was asked for outside of interpreted code")
         return self.frame
+
+    def truth_of_result(self, value: object) -> bool:
+        """Implement ``trace.Interpreter.truth_of_result``."""
+        frame = self.current_frame()
+        return truth_of_check(frame, value, frame.pc + 1)
 
     def user_stack(self) -> tuple[tuple[str, int, str], ...]:
         """(file, line, function) of the interpreted frames, innermost last."""

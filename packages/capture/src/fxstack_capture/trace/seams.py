@@ -194,6 +194,12 @@ class Interpreter(Protocol):
     def current_frame(self) -> Any:
         """Return the innermost interpreted frame (``interpreter.frame.Frame``)."""
 
+    def truth_of_result(self, value: object) -> bool:
+        """Return the truth of ``value``, which is the result of the current instruction.
+
+        If one truth of a tensor only leads to a ``raise``, assume the other one (``interpreter.checks``).
+        """
+
     def call_function(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Bind arguments and interpret the body of a Python function.
 

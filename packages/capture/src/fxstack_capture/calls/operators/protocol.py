@@ -35,6 +35,7 @@ _GIVE_THEMSELVES: frozenset[type] = _NATIVE_ITERATORS | {
 """Whose ``__iter__`` returns them."""
 
 _COMPARISONS = frozenset({operator.eq, operator.ne})
+_RELATIONS = _COMPARISONS | {operator.lt, operator.le, operator.gt, operator.ge}
 
 
 # --- two operands --------------------------------------------------------------------------------
@@ -49,7 +50,7 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
         return numpy_scalars.binary(calls, op, left, right)
     if kind is Array or (other is Array and not _is_index(op, left)):
         return calls.trace.torch.arrays.call(op, (left, right), {})
-    if kind is torch.SymFloat or other is torch.SymFloat:
+    if op in _RELATIONS and (kind is torch.SymFloat or other is torch.SymFloat):
         left, right = _beside_large(calls, left, right), _beside_large(calls, right, left)
     if op in _COMPARISONS:
         calls.objects.distinctions.note_compared(left, right)

@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.operators.plain_objects import is_plain_object
 from fxstack_capture.calls.polyfills import functions as polyfill
@@ -130,8 +132,15 @@ def _sum(calls: Calls, iterable: Iterable[Any], *args: object, **kwargs: object)
 
 
 def _truths(fn: Callable[..., Any]) -> Maker:
+    def is_asked(item: object) -> bool:
+        return isinstance(item, torch.Tensor) or is_plain_object(item)
+
     def make(calls: Calls, iterable: Iterable[Any]) -> Request | None:
-        asked = type(iterable) in (list, tuple) and any(map(is_plain_object, iterable))
+        asked = (
+            any(map(is_asked, iterable))
+            if type(iterable) in (list, tuple)
+            else isinstance(iterable, types.GeneratorType)
+        )
         return (fn, (iterable,)) if asked or calls_back(calls, iterable) else None
 
     return make

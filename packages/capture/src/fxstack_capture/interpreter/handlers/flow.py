@@ -39,14 +39,14 @@ def pop_jump_if_not_none(frame: Frame, target: int) -> int | None:
 
 
 def jump_if_true_or_pop(frame: Frame, target: int) -> int | None:
-    if frame.calls.truth(frame.stack[-1]):
+    if truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
     return None
 
 
 def jump_if_false_or_pop(frame: Frame, target: int) -> int | None:
-    if not frame.calls.truth(frame.stack[-1]):
+    if not truth_of_check(frame, frame.stack[-1], frame.pc):
         return target
     frame.stack.pop()
     return None

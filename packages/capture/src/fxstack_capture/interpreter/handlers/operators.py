@@ -57,13 +57,13 @@ def unary_op(frame: Frame, op: Callable[[Any], Any]) -> None:
 
 def unary_not(frame: Frame, _operand: object) -> None:
     stack = frame.stack
-    stack[-1] = not frame.calls.truth(stack[-1])
+    stack[-1] = not truth_of_check(frame, stack[-1], frame.pc)
 
 
 def to_bool(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     if type(stack[-1]) is not bool:
-        stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
+        stack[-1] = truth_of_check(frame, stack[-1], frame.pc)
 
 
 def binary_subscr(frame: Frame, _operand: object) -> None:

@@ -51,13 +51,10 @@ def compare(name: str, left: SymNode, right: SymNode) -> SymNode | None:
 
 
 def as_float(number: Any) -> Any:
-    """Return ``float(number)`` of a number. A guard says that the conversion of a symbolic integer is exact.
-
-    If it is not exact now, return a plain float, with a guard for the value of ``number``.
-    """
+    """Return ``float(number)``, with a guard that the conversion of a symbolic integer is exact, if it is now."""
     if type(number) is not torch.SymInt or number.node.hint is None or _guarded_exact(number.node):
         return torch.sym_float(number)
-    return float(int(number))
+    return number * 1.0  # a float of its own (``floats``), which is not compared as the integer
 
 
 def _integer(node: SymNode) -> SymNode | None:

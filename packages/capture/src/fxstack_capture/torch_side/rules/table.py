@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side import tensor_arrays as numpy_arrays
 from fxstack_capture.torch_compat import FakeTensor
@@ -104,6 +105,9 @@ def scalar(tracer: TracerProtocol, fn: Any, args: Args, kwargs: Kwargs) -> Any:
     known = known_values.value_of(tracer, tensor)
     if known is not None and known.numel() == 1:
         return getattr(known, fn.__name__)()
+    if fn.__name__ == "item" and tensor.dtype is torch.bool:
+        with suppress(GraphBreak):
+            return tracer.trace.interp.truth_of_result(tensor)
     if not tracer.trace.options.capture_scalar_outputs:
         return tracer.record(fn, args, kwargs)  # returns a known constant, or breaks the graph
     number = tracer.record(torch.Tensor.item, (tensor,), {})

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.operators import protocol as operators
@@ -103,8 +103,13 @@ def _delattr(trace: Trace, obj: object, name: object) -> None:
 
 @RULES.positional(bool, 1)
 def _bool(trace: Trace, value: object) -> Any:
-    found = trace.torch.open_truth(value)
-    return trace.calls.truth(value) if found is None else found
+    try:
+        return trace.interp.truth_of_result(value)
+    except GraphBreak:
+        found = trace.torch.open_truth(value)
+        if found is None:
+            raise
+        return found
 
 
 @RULES.positional(len, 1)
