@@ -113,6 +113,13 @@ def test_a_fixture_that_tests_share_counts_for_none_of_them(tmp_path):
     assert all(line.startswith("0.0") for line in others)
 
 
+@pytest.mark.parametrize(("slow", "status"), [((), 1), (("model",), 0)])
+def test_a_shared_fixture_of_four_times_the_limit_is_listed(tmp_path, slow, status):
+    run = gate(tmp_path, SHARED, "--cpu-limit=0.1", slow=slow)
+    assert run.returncode == status, run.stdout
+    assert ("SLOW stage/test_it.py::model: 0." in run.stdout) == bool(status)
+
+
 def test_the_tests_of_a_slow_fixture_run_on_one_day(tmp_path):
     days = [date(2026, 11, 20) + timedelta(n) for n in range(8)]
     (due,) = (day for day in days if is_due("stage/test_it.py::model", day.toordinal()))

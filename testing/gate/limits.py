@@ -6,7 +6,8 @@
 The limit counts processor time of the test's process and of its finished children, so that other work on the
 machine does not change the outcome. The first test that needs an expensive import or a C compiler pays for it: a
 case above the limit runs a second time, for its cost alone, and the smaller cost counts. A fixture that several
-tests share (of a module, a class or a session) has a line of its own, and does not count for the test that was first.
+tests share (of a module, a class or a session) has a line of its own, and does not count for the test that was first;
+its limit is four times as high.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from gate.selection import case_of, slow_names, slow_part
 
 MOST_ONCE = 6
 """A test that costs more than this many times the limit does not owe it to imports: it does not run again."""
+MOST_SHARED = 4
+"""A shared fixture may cost this many times the limit: several tests use it, and it cannot run a second time."""
 
 
 class Cost(NamedTuple):
@@ -87,7 +90,8 @@ class Costs:
         file = case_of(request._pyfuncitem.nodeid).partition("::")[0]
         fixture = f"{file}::{fixturedef.argname}"
         self.by_case[fixture] = max(self.by_case.get(fixture, Cost(0, 0)), cost.without(self.shared))
-        self.listed.add(fixture)  # the limit is for tests
+        if self.limit is None or cost.cpu <= MOST_SHARED * self.limit or fixture in self.slow:
+            self.listed.add(fixture)
         self.shared = Cost(inner.cpu + cost.cpu, inner.wall + cost.wall)
         return result
 
@@ -110,8 +114,9 @@ class Costs:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for case in self.over():
             terminalreporter.write_line(
-                f"SLOW {case}: {self.by_case[case].cpu} s of processor time, over the limit of {self.limit} s for tests "
-                "that testing/gate/slow.txt does not list. Make the test faster, or list its function."
+                f"SLOW {case}: {self.by_case[case].cpu} s of processor time, over the limit of {self.limit} s for a "
+                f"test, {MOST_SHARED * self.limit} s for a shared fixture. Make it faster, or list its function in "
+                "testing/gate/slow.txt."
             )
 
 
