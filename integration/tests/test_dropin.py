@@ -66,7 +66,7 @@ def test_the_variable_installs_when_torch_is_imported():
         import sys
         print("fxstack" in sys.modules)
         import torch
-        print(torch.compile.__globals__["__name__"], "torch._dynamo" in sys.modules)
+        print(torch.compile.__wrapped__.__globals__["__name__"], "torch._dynamo" in sys.modules)
         compiled = torch.compile(torch.nn.Linear(2, 2))
         compiled(torch.ones(1, 2))
         import fxstack

@@ -1,7 +1,7 @@
 """Functions of fxstack with the names and signatures that torch's compiler has.
 
 Arguments that torch has and fxstack follows in another way are translated; an argument that changes nothing is
-reported once, at the user's line.
+reported once, at the user's line. Calls that torch itself makes (``torchs_own``) go to torch's compiler.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 import fxstack_capture
 from fxstack import api, backends
 from fxstack.dropin import entries
+from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
@@ -24,6 +25,7 @@ from fxstack_interchange.compiled_autograd import MODULE
 from fxstack_interchange.user_warnings import warn_user
 
 
+@unless_torchs_own
 def compile(
     model: Callable[..., Any] | None = None,
     *,
@@ -86,6 +88,7 @@ def _unchanged(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
+@unless_torchs_own
 def optimize(
     backend: str | Backend = "inductor",
     *,
@@ -127,6 +130,7 @@ def optimize(
     return strict
 
 
+@unless_torchs_own
 def optimize_assert(backend: str | Backend, **keywords: Any) -> Callable[[Any], Any]:
     """``torch._dynamo.optimize_assert`` on fxstack: ``optimize`` for one whole graph."""
     known = {name: value for name, value in keywords.items() if name in _OF_OPTIMIZE}

@@ -1,8 +1,8 @@
 """``install`` puts fxstack in the place of torch's compiler; ``uninstall`` undoes it.
 
-Only what compiles is replaced. What a program says to the compiler (``disable``, ``mark_dynamic``,
-``allow_in_graph``, ``set_stance`` and so on) leaves marks that capture reads, so torch's own functions stay.
-Callables that torch's compiler made before stay with it.
+Only what compiles is replaced, and torch's own calls of it are not (``torchs_own``). What a program says to the
+compiler (``disable``, ``mark_dynamic``, ``allow_in_graph``, ``set_stance`` and so on) leaves marks that capture
+reads, so torch's own functions stay. Callables that torch's compiler made before stay with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
+from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import TorchCounters
 from fxstack_interchange import torch_errors
@@ -66,23 +67,23 @@ def _by(replacement: object) -> Callable[[object], object]:
 
 
 _COMPILING: Final[dict[str, Callable[[Any], object]]] = {
-    "optimize": _by(entrances.optimize),
-    "optimize_assert": _by(entrances.optimize_assert),
+    "optimize": replacing(entrances.optimize),
+    "optimize_assert": replacing(entrances.optimize_assert),
     "explain": _by(entrances.explain),
     "run": _by(entrances.run),
     "OptimizedModule": module_class.both,
 }
 
 _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
-    "torch": {"compile": _by(entrances.compile)},
+    "torch": {"compile": replacing(entrances.compile)},
     "torch.compiler": {
         "reset": _by(entrances.reset),
         "list_backends": lambda original: partial(entrances.list_backends, original),
         "set_enable_guard_collectives": lambda original: partial(
             entrances.set_enable_guard_collectives, original
         ),
-        "save_cache_artifacts": _by(artifacts.save_cache_artifacts),
-        "load_cache_artifacts": _by(artifacts.load_cache_artifacts),
+        "save_cache_artifacts": replacing(unless_torchs_own(artifacts.save_cache_artifacts)),
+        "load_cache_artifacts": replacing(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
     "torch._dynamo.decorators": {"run": _by(entrances.run)},

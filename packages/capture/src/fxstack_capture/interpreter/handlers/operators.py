@@ -63,7 +63,7 @@ def unary_not(frame: Frame, _operand: object) -> None:
 def to_bool(frame: Frame, _operand: object) -> None:
     stack = frame.stack
     if type(stack[-1]) is not bool:
-        stack[-1] = truth_of_check(frame, stack[-1], frame.pc)
+        stack[-1] = truth_of_check(frame, stack[-1], frame.pc + 1)
 
 
 def binary_subscr(frame: Frame, _operand: object) -> None:

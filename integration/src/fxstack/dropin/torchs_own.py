@@ -1,0 +1,54 @@
+"""Calls of the compiler that torch makes to implement an eager operator, an export or a tool of its own.
+
+``torch.while_loop`` outside of compiled code compiles its loop, and ``torch._dynamo.export`` captures by
+``optimize_assert``. The program has not asked for a compiler there, and torch passes arguments that no program passes.
+Such calls go to torch's own functions, so that a program that calls no compiler behaves as without fxstack.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_PACKAGES = ("torch._higher_order_ops", "torch._dynamo", "torch._inductor", "torch._export")
+_ORIGINALS: dict[str, Callable[..., Any]] = {}
+_INSIDE: ContextVar[bool] = ContextVar("inside of torch's own compiler", default=False)
+"""Torch's function calls others that are replaced, too: ``compile`` calls ``optimize``."""
+
+
+def unless_torchs_own(entrance: _F) -> _F:
+    """Decorator: let torch's function, if it is known, serve the calls that torch itself makes."""
+
+    @functools.wraps(entrance)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        original = _ORIGINALS.get(entrance.__name__)
+        if original is None or not (_INSIDE.get() or _is_torchs(sys._getframe(1).f_globals)):
+            return entrance(*args, **kwargs)
+        before = _INSIDE.set(True)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _INSIDE.reset(before)
+
+    return function  # type: ignore[return-value]
+
+
+def replacing(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the function that takes torch's original and returns ``entrance`` in its place."""
+
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        if original is not entrance:
+            _ORIGINALS[entrance.__name__] = original
+        return entrance
+
+    return replacement
+
+
+def _is_torchs(scope: dict[str, Any]) -> bool:
+    name = scope.get("__name__")
+    return isinstance(name, str) and any(name == p or name.startswith(f"{p}.") for p in _PACKAGES)
