@@ -55,6 +55,8 @@ class Context:
     comment: str = ""
     value: Any = None
     """The fake value (``meta["val"]``) of the FX node being lowered."""
+    rounded: frozenset[str] = frozenset()
+    """The FX nodes whose values of half precision are rounded (``lower.rounded``)."""
 
     def size(self, value: object) -> Expr:
         """Return an int, SymInt or ``Expr`` as an ``Expr``."""
@@ -77,7 +79,7 @@ class Context:
         node.body = make_body(node.index)
         if node.body.dtype != value_dtype(dtype):
             node.body = cast(node.body, value_dtype(dtype))
-        rounds = self.options.eager_rounding or isinstance(node.body, Const)
+        rounds = self.options.eager_rounding or self.current in self.rounded or isinstance(node.body, Const)
         if rounds and dtype != value_dtype(dtype):
             node.body = round_to(node.body, dtype)
         self.nodes.append(node)

@@ -53,6 +53,7 @@ from fxstack_inductor.lower.launches import functional_launch_of, launch_argumen
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
+from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
@@ -98,7 +99,7 @@ class Lowering:
         self.chosen = chosen
         self.device = device
         self.rules = rules
-        self.context = Context(options)
+        self.context = Context(options, rounded=rounded_nodes(graph_module.graph))
         self.program = Program()
         self.values: dict[FxNode, Any] = {}
         self.materialised: dict[Node, Node] = {}
