@@ -135,6 +135,20 @@ def test_costs_are_written(tmp_path):
     assert re.fullmatch(r"0\.\d\d 0\.\d\d stage/test_it.py::test_short", second)
 
 
+def test_what_the_list_names_exists():
+    """A line for a function that is gone does nothing, and a list that is lost makes each run an hour longer."""
+    repository = TESTING.parent
+    lines = (TESTING / "gate" / "slow.txt").read_text().splitlines()
+    folders = {"integration": repository / "integration" / "tests"}
+    for line in lines:
+        file, *_, function = line.split("::")
+        stage, _, path = file.partition("/")
+        source = folders.setdefault(stage, repository / "packages" / stage / "tests") / path
+        assert re.search(rf"\b{function}\b", source.read_text()), line
+    assert lines == sorted(set(lines))
+    assert len(lines) > 100
+
+
 def test_a_test_that_is_alone_overlaps_no_other(tmp_path):
     source = f"""
 FILE = pathlib.Path({str(tmp_path / "running")!r})
