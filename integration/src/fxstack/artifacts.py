@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def load_cache_artifacts(artifacts: bytes, cache_dir: Path | None = None) -> Cac
     try:
         entries = _unpacked(artifacts)
         return _info({key: files for key, files in entries.items() if cache.put(key, files)})
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         warn_user(
             f"load_cache_artifacts: these are no artifacts of this version, or cannot be kept in {cache.root}: {error}",
             UserWarning,

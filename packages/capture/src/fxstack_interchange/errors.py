@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+MOST_CHARACTERS = 500
+"""The longest message of ``load``: a damaged file must not decide its length."""
 
 
 class InterchangeError(ValueError):
@@ -15,6 +20,20 @@ class SaveError(InterchangeError):
 
 class LoadError(InterchangeError):
     """A file is damaged, malicious or of another version. The message names the defect."""
+
+
+@contextmanager
+def checking(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn exceptions into a short ``LoadError`` that names the checked part, except those of ``passing``."""
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:
+        text = str(error) if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
+        text = f"{what}: {text}"
+        short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+        raise LoadError(short) from error
 
 
 @dataclass(frozen=True, slots=True)

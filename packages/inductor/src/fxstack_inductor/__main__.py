@@ -6,14 +6,14 @@ Kernels and whole compiled programs are in one directory; ``clear`` removes both
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fxstack_inductor.options import options_from_environment
-from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, SOURCE, Cache, entry_size, file_hash
+from fxstack_inductor.private_files import remove
+from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache, entry_size
 
 PROGRAM = "program"
 KERNELS = "kernels"
@@ -27,14 +27,6 @@ def kind(entry: Path) -> str:
             return PROGRAM if file.read(1) == b"{" else KERNELS
     except OSError:
         return DAMAGED
-
-
-def intact(entry: Path) -> bool:
-    try:
-        recorded = json.loads((entry / ENTRY).read_text())["sha256"]
-        return bool(recorded == file_hash(entry / LIBRARY))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def summary(cache: Cache) -> Iterator[str]:
@@ -57,9 +49,9 @@ def listing(cache: Cache) -> Iterator[str]:
 
 def check(cache: Cache) -> Iterator[str]:
     """Remove damaged entries, as the next look-up would."""
-    damaged = [entry for entry in cache.entries() if not intact(entry)]
+    damaged = [entry for entry in cache.entries() if not cache.is_intact(entry.name)]
     for entry in damaged:
-        cache.find(entry.name)
+        remove(entry)
         yield f"removed {entry}: its files do not match what was written"
     yield f"{len(cache.entries())} intact, {len(damaged)} damaged"
 

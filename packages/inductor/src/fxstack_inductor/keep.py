@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import platform
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,8 +16,9 @@ from torch.fx import GraphModule
 from fxstack_inductor.errors import CompilerFailedError
 from fxstack_inductor.failures import Failure, run_by_aten
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.private_files import remove
 from fxstack_inductor.runtime.cache import Cache
-from fxstack_inductor.runtime.loader import writable
+from fxstack_inductor.runtime.loader import not_kept, writable
 from fxstack_inductor.targets.c_artifact import image_from_json, image_to_json, link
 from fxstack_inductor.targets.c_target import native_refusal
 from fxstack_interchange import SaveError
@@ -43,14 +43,14 @@ class ProgramCache:
 
     def read(self, key: str) -> Any:
         """Return the document under ``key``; None without one that is intact and belongs to this user."""
-        found = self.cache.find(self.cache.key("program", key))
-        if found is None:
-            return None
         try:
-            return json.loads(found.read_text())
-        except (OSError, ValueError) as error:
+            found = self.cache.find(self.cache.key("program", key))
+            return None if found is None else json.loads(found)
+        except OSError as error:
+            not_kept(self.cache.root, str(error))
+        except (ValueError, RecursionError) as error:
             logger.warning("program %s on disk cannot be read: %s", key[:12], error)
-            return None
+        return None
 
     def write(self, key: str, document: object) -> None:
         """Store a document, replacing an older one; without a writable directory, store nothing."""
@@ -59,10 +59,10 @@ class ProgramCache:
         own = self.cache.key("program", key)
         text = json.dumps(document, separators=(",", ":"))
         try:
-            shutil.rmtree(self.cache.directory(own), ignore_errors=True)
+            remove(self.cache.directory(own))
             self.cache.build(own, "a compiled program, as JSON", lambda _, path: _write(path, text))
         except OSError as error:
-            logger.warning("program %s is not kept on disk: %s", key[:12], error)
+            not_kept(self.cache.root, str(error))
 
     def pack(self, compiled: Callable[..., Any]) -> Any:
         """Return a result of ``compile_graph`` as JSON; None if it has no JSON form."""

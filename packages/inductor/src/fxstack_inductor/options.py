@@ -11,6 +11,8 @@ from typing import Any
 
 import platformdirs
 
+from fxstack_interchange.user_warnings import warn_user
+
 
 @dataclass(frozen=True, slots=True)
 class InductorOptions:
@@ -77,7 +79,12 @@ ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
 def options_from_environment(environ: Mapping[str, str] | None = None) -> InductorOptions:
     """Return the default options, changed by the environment."""
     source = os.environ if environ is None else environ
-    changes = {
-        name: parse(source[variable]) for variable, (name, parse) in ENVIRONMENT.items() if variable in source
-    }
+    changes = {}
+    for variable, (name, parse) in ENVIRONMENT.items():
+        try:
+            if variable in source:
+                changes[name] = parse(source[variable])
+        except ValueError:
+            text = f"fxstack: the environment variable {variable} is {source[variable][:100]!r}, which is not a whole number. "
+            warn_user(f"{text}The default is used: set it to a number of bytes, or unset it.", UserWarning)
     return InductorOptions(**changes)

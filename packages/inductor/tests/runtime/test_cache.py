@@ -4,8 +4,11 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,9 @@ import torch
 from inductor_checks import trace
 
 import fxstack_inductor as fi
+from fxstack_inductor.private_files import NotPrivateError
 from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, Cache
+from fxstack_inductor.runtime.toolchain import find_toolchain
 
 BINARY = b"a library" * 1000
 
@@ -32,29 +37,33 @@ def cache(tmp_path):
 
 
 def test_second_build_finds_the_first(cache):
-    path = cache.build("a" * 64, "source", write)
-    assert path.read_bytes() == BINARY
-    assert cache.build("a" * 64, "source", forbidden) == path
+    assert cache.build("a" * 64, "source", write) == BINARY
+    assert cache.build("a" * 64, "source", forbidden) == BINARY
 
 
 def test_keys_tell_parts_apart():
     assert Cache.key("ab", "c") != Cache.key("a", "bc")
 
 
-@pytest.mark.parametrize("damage", ["truncate", "replace", "no_entry", "bad_entry", "no_library"])
+@pytest.mark.parametrize(
+    "damage", ["truncate", "replace", "no_entry", "bad_entry", "deep", "no_library", "fifo"]
+)
 def test_damaged_entries_are_built_again(cache, damage):
-    path = cache.build("b" * 64, "source", write)
+    cache.build("b" * 64, "source", write)
+    path = cache.directory("b" * 64) / LIBRARY
     entry = path.parent / ENTRY
     actions = {
         "truncate": lambda: path.write_bytes(BINARY[:10]),
         "replace": lambda: path.write_bytes(b"evil" * 100),
         "no_entry": entry.unlink,
         "bad_entry": lambda: entry.write_text("{"),
+        "deep": lambda: entry.write_text("[" * 100_000),
         "no_library": path.unlink,
+        "fifo": lambda: (path.unlink(), os.mkfifo(path)),
     }
     actions[damage]()
     assert cache.find("b" * 64) is None
-    assert cache.build("b" * 64, "source", write).read_bytes() == BINARY
+    assert cache.build("b" * 64, "source", write) == BINARY
 
 
 def test_a_failed_build_leaves_nothing(cache):
@@ -108,8 +117,7 @@ def _build_slowly(root, barrier):
         output.write_bytes(BINARY)
 
     barrier.wait()
-    path = Cache(Path(root), 1 << 30).build("e" * 64, "source", slow)
-    assert path.read_bytes() == BINARY
+    assert Cache(Path(root), 1 << 30).build("e" * 64, "source", slow) == BINARY
 
 
 @pytest.mark.alone
@@ -123,7 +131,7 @@ def test_concurrent_writers_agree(tmp_path):
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
     cache = Cache(tmp_path, 1 << 30)
-    assert cache.find("e" * 64).read_bytes() == BINARY
+    assert cache.find("e" * 64) == BINARY
     assert len(cache.entries()) == 1
 
 
@@ -147,7 +155,7 @@ def test_a_killed_writer_does_no_harm(tmp_path):
     worker.join()
     cache = Cache(tmp_path, 1 << 30)
     assert cache.find("f" * 64) is None
-    assert cache.build("f" * 64, "source", write).read_bytes() == BINARY
+    assert cache.build("f" * 64, "source", write) == BINARY
 
 
 def test_what_killed_writers_leave_goes_after_an_hour(tmp_path):
@@ -163,13 +171,13 @@ def test_what_killed_writers_leave_goes_after_an_hour(tmp_path):
 
 
 def test_what_cannot_be_touched_is_found(cache, monkeypatch):
-    path = cache.build("a" * 64, "source", write)
+    cache.build("a" * 64, "source", write)
 
     def refuse(path):
         raise PermissionError(30, "Read-only file system")
 
     monkeypatch.setattr("os.utime", refuse)
-    assert cache.find("a" * 64) == path
+    assert cache.find("a" * 64) == BINARY
 
 
 def test_compiled_graphs_use_it(tmp_path):
@@ -183,3 +191,103 @@ def test_compiled_graphs_use_it(tmp_path):
     assert (entry / LIBRARY).stat().st_mtime_ns == stamp
     recorded = json.loads((entry / ENTRY).read_text())["sha256"]
     assert recorded == hashlib.sha256((entry / LIBRARY).read_bytes()).hexdigest()
+
+
+def test_an_entry_under_the_name_of_another_is_built_again(cache):
+    """A bad backup: also an entry that is whole."""
+    cache.build("a" * 64, "source", write)
+    cache.build("b" * 64, "other", lambda _, output: output.write_bytes(b"other"))
+    shutil.rmtree(cache.directory("b" * 64))
+    shutil.copytree(cache.directory("a" * 64), cache.directory("b" * 64))
+    assert not cache.is_intact("b" * 64)
+    assert cache.find("b" * 64) is None
+    assert cache.find("a" * 64) == BINARY
+    assert not cache.put("c" * 64, cache.files("a" * 64))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "aa", "aa/" + "a" * 64, f"aa/{'a' * 64}/{LIBRARY}", f"aa/{'a' * 64}/{ENTRY}"]
+)
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_nothing_is_used_that_others_can_write(cache, name, mode):
+    cache.build("a" * 64, "source", write)
+    (cache.root / name).chmod(mode)
+    try:
+        assert cache.find("a" * 64) is None
+    except NotPrivateError as error:
+        assert name in {"", "aa"}
+        assert re.search(f"other users can write .*{name}, mode {mode:o}: run chmod go-w", str(error))
+
+
+@pytest.mark.parametrize("name", ["", "aa", "aa/" + "a" * 64, f"aa/{'a' * 64}/{LIBRARY}"])
+def test_nothing_is_used_that_belongs_to_another_user(cache, name, monkeypatch):
+    cache.build("a" * 64, "source", write)
+    place, real = (cache.root / name).stat().st_ino, os.fstat
+
+    def fstat(descriptor):
+        found = real(descriptor)
+        return os.stat_result((*found[:4], 12345, *found[5:])) if found.st_ino == place else found
+
+    monkeypatch.setattr("os.fstat", fstat)
+    with (
+        pytest.raises(NotPrivateError, match="belongs to another user, number 12345")
+        if len(name) < 3
+        else nullcontext()
+    ):
+        assert cache.find("a" * 64) is None
+
+
+def test_what_umask_permits_is_not_used(cache):
+    before = os.umask(0)
+    try:
+        cache.build("a" * 64, "source", write)
+    finally:
+        os.umask(before)
+    assert cache.find("a" * 64) == BINARY
+
+
+LINKS = ["zz", "ab", ".writing-x", "aa/" + "a" * 64, "aa/other"]
+
+
+@pytest.mark.parametrize("action", ["clear", "evict", "find", "build"])
+@pytest.mark.parametrize("name", LINKS)
+def test_links_are_never_followed(tmp_path, name, action):
+    cache, victim = Cache(tmp_path / "cache", 0), tmp_path / "victim"
+    for inner in ("ab" + "a" * 62, "a" * 64):
+        (victim / inner).mkdir(parents=True)
+        (victim / inner / "precious").write_text("data")
+    os.utime(victim, (0, 0))
+    link = cache.root / name
+    link.parent.mkdir(mode=0o700, parents=True)
+    link.symlink_to(victim)
+    keys = ["ab" + "a" * 62, "a" * 64]
+    actions = {
+        "clear": cache.clear,
+        "evict": cache.evict,
+        "find": lambda: [cache.find(key) for key in keys],
+        "build": lambda: [cache.build(key, "source", write) for key in keys],
+    }
+    with suppress(OSError):
+        actions[action]()
+    assert len([*victim.rglob("precious")]) == 2
+    assert len([*victim.rglob("*")]) == 4, "nothing is written there"
+
+
+def test_only_keys_are_removed(cache):
+    cache.build("a" * 64, "source", write)
+    for name in ("aa/notes", "my", "ab/" + "c" * 64, "aa/" + "a" * 63):
+        (cache.root / name).mkdir(parents=True)
+    cache.clear()
+    left = {path.name for path in cache.root.rglob("*") if not path.name.startswith(".")}
+    assert left == {"aa", "ab", "my", "notes", "c" * 64, "a" * 63}
+
+
+def test_libraries_of_one_descriptor_are_different(cache, tmp_path):
+    """The dynamic loader takes an equal name for an equal library."""
+    found = []
+    for value in range(5):
+        source = f"int value(void) {{ return {value}; }}"
+        toolchain = find_toolchain(fi.InductorOptions())
+        cache.build(f"{value}" * 64, source, toolchain.compile)
+        found.append(cache.load(f"{value}" * 64))
+    assert [library.value() for library in found] == [*range(5)]

@@ -87,3 +87,23 @@ def test_a_file_in_the_place_of_entries(tmp_path):
 def test_a_directory_by_its_name(tmp_path):
     compiled_in(str(tmp_path / "new"))
     assert list((tmp_path / "new").glob("??/*"))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "0777/cache"])
+def test_a_warning_once_for_a_directory(tmp_path, name):
+    """A name that is too long; a directory that others can write."""
+    (tmp_path / "0777" / "cache").mkdir(parents=True)
+    (tmp_path / "0777" / "cache").chmod(0o777)
+    with pytest.warns(UserWarning, match="not kept in .*(too long|other users can write)") as found:
+        compiled_in(tmp_path / name)
+        compiled_in(tmp_path / name)
+    assert len(found) == 1
+    assert len(str(found[0].message)) < 1000
+
+
+def test_a_limit_that_is_no_number():
+    with pytest.warns(
+        UserWarning, match="FXSTACK_INDUCTOR_CACHE_LIMIT is 'abc', .* set it to a number of bytes"
+    ):
+        options = fi.options_from_environment({"FXSTACK_INDUCTOR_CACHE_LIMIT": "abc"})
+    assert options == fi.InductorOptions()

@@ -198,7 +198,9 @@ def decode(record: object, reading: Reading, depth: int = 0) -> Any:
         raise LoadError(f"malformed argument {record!r:.100}")
     ((tag, content),) = record.items()
     if tag == "target":
-        return resolve(content)
+        if (found := resolve(content)) is getattr:
+            raise LoadError("the function getattr is no argument: another function could call it")
+        return found
     if tag not in _BY_TAG:
         raise LoadError(f"unknown kind of argument {tag!r:.100}")
     return _BY_TAG[tag].decode(content, reading, depth)

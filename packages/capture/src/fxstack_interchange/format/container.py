@@ -6,6 +6,7 @@ Ordinary tools can open both. The reader checks every size against the limits be
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import zipfile
@@ -55,16 +56,20 @@ def unpack(path: Path, limits: Limits) -> tuple[Any, bytes]:
         LoadError: the file is not an archive of this format, is damaged, or exceeds a limit.
         OSError: the file cannot be read.
     """
+    name = str(path)[-100:]
     try:
         with zipfile.ZipFile(path) as archive:
             _check_members(archive.infolist(), path.stat().st_size, limits)
             document, constants = archive.read(DOCUMENT), archive.read(CONSTANTS)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise LoadError(f"{path} is not an interchange file, or is truncated: {error}") from error
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+        # A damaged archive names a place before the file's begin.
+        if isinstance(error, LoadError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
+            raise
+        raise LoadError(f"{name} is not an interchange file, or is truncated: {error}") from error
     try:
         return json.loads(document, parse_constant=_no_constant, object_pairs_hook=_unique), constants
     except (ValueError, RecursionError) as error:
-        raise LoadError(f"{path}: {DOCUMENT} is not valid JSON: {error}") from error
+        raise LoadError(f"{name}: {DOCUMENT} is not valid JSON: {error}") from error
 
 
 def _check_members(members: list[zipfile.ZipInfo], file_bytes: int, limits: Limits) -> None:

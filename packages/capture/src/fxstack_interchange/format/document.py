@@ -16,7 +16,7 @@ from fxstack_interchange.format.constants import ConstantWriter
 from fxstack_interchange.format.metadata import user_line
 from fxstack_interchange.format.nodemeta import decode_meta, encode_meta
 from fxstack_interchange.format.symbols import SymbolTable, declare, describe_symbol, symbols_in
-from fxstack_interchange.format.targets import is_tensor_method, name_of, resolve
+from fxstack_interchange.format.targets import check_attribute, is_tensor_method, name_of, resolve
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.signature import (
     GraphSignature,
@@ -83,7 +83,7 @@ def encode_graph(module: GraphModule, constants: ConstantWriter) -> dict[str, An
             nodes.append(_encode_node(node))
             if node.op == "get_attr":
                 attributes[str(node.target)] = _encode_attribute(module, str(node.target), constants)
-        except SaveError as error:
+        except (SaveError, LoadError) as error:
             line = user_line(node)
             where = f"\n    from {line}" if line else ""
             raise SaveError(f"node {node.name!r}: {error}{where}") from error
@@ -96,6 +96,10 @@ def _encode_node(node: Node) -> dict[str, Any]:
             "calls a module; the format holds functional graphs, lift the module's state to inputs"
         )
     target = name_of(node.target) if node.op == "call_function" else str(node.target)
+    if node.op == "call_method" and not is_tensor_method(target):
+        raise SaveError(f"calls the method {target!r}, which is not one that files may name")
+    if node.target is getattr:
+        check_attribute(node.args, node.kwargs)
     return {
         "name": node.name,
         "op": node.op,
@@ -167,6 +171,9 @@ def decode_graph(
     last = record["nodes"][-1] if record["nodes"] else {"op": None}
     if last["op"] != "output":
         raise LoadError("a graph must end in its output node")
+    inputs = [item["target"] for item in record["nodes"] if item["op"] == "placeholder"]
+    if len(set(inputs)) < len(inputs):
+        raise LoadError("two inputs have the same target")
     return make_graph_module(root, graph)
 
 
@@ -212,7 +219,14 @@ def _decode_node(
     reading = Reading(nodes, table)
     args = tuple(decode(arg, reading) for arg in record["args"])
     kwargs = {_identifier(k, "keyword"): decode(value, reading) for k, value in record["kwargs"]}
-    node = graph.create_node(op, _decode_target(op, target, root), args, kwargs, name)
+    decoded = _decode_target(op, target, root)
+    if decoded is getattr:
+        check_attribute(args, kwargs)
+    if op == "output" and (len(args) != 1 or kwargs):
+        raise LoadError(f"the output node has one argument, found {len(args) + len(kwargs)}")
+    if op == "placeholder" and (len(args) > 1 or kwargs):
+        raise LoadError("an input has no argument but a default value")
+    node = graph.create_node(op, decoded, args, kwargs, name)
     if node.name != name:
         raise LoadError(f"torch.fx does not accept this name and would change it to {node.name!r}")
     node.meta = decode_meta(record["meta"], table)

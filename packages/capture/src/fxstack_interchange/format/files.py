@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from fxstack_interchange.errors import LoadError, VerificationError
+from fxstack_interchange.errors import LoadError, checking
 from fxstack_interchange.format.constants import ConstantWriter, read_constants
 from fxstack_interchange.format.container import Limits, canonical_json, pack, unpack
 from fxstack_interchange.format.document import FORMAT, VERSION, from_document, to_document
@@ -63,16 +63,19 @@ def load(
         LoadError: the file is damaged, of another version, or violates the format; names the defect.
         OSError: the file cannot be read.
     """
-    document, data = unpack(Path(path), limits)
-    _check_version(document)
-    check_document(document)
-    _check_count(document["graph"], limits)
-    constants = read_constants(document["constants"], data, map_location)
-    graph = from_document(document, constants)
-    try:
+    with checking("container", (OSError,)):
+        document, data = unpack(Path(path), limits)
+    with checking("version"):
+        _check_version(document)
+    with checking("structure"):
+        check_document(document)
+        _check_count(document["graph"], limits)
+    with checking("constants"):
+        constants = read_constants(document["constants"], data, map_location)
+    with checking("graph"):
+        graph = from_document(document, constants)
+    with checking("signature and graph of the file do not fit together"):
         verify(graph, CORRESPONDENCE)
-    except VerificationError as error:
-        raise LoadError(f"signature and graph of the file do not fit together: {error}") from error
     return graph
 
 

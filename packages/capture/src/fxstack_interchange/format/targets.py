@@ -11,7 +11,7 @@ import builtins
 import math
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -71,8 +71,35 @@ _EXTRA_AUTOCAST = frozenset({"_enter_autocast", "_exit_autocast"})
 
 _REFUSED = _words("""
     load save from_file compile hub jit serialization package import_ir_module _import_ir_module
-    open eval exec __import__ system call
+    open eval exec __import__ system call __call__ _from_blob frombuffer from_numpy from_dlpack
+    handle_torch_function boolean_dispatch overload _overload _add_docstr _jit_unused as_sparse_gradcheck
+    has_torch_function has_torch_function_unary has_torch_function_variadic
 """)
+"""Also functions that call their arguments, return functions, or read memory at an address."""
+
+_METHODS = _words("""
+    bfloat16 bool byte cdouble cfloat char cholesky dim_order double eig float half int ipu long lstsq lu mtia
+    ndimension nelement new_tensor qr short solve symeig to_sparse_coo tolist type unique xpu
+""")
+"""Allowed methods of ``torch.Tensor`` besides those that are ATen operators."""
+
+_SPECIAL_METHODS = frozenset(
+    f"__{name}__"
+    for name in _words("""
+    abs add and bool complex contains div eq float floordiv ge getitem gt iadd iand idiv ifloordiv ilshift imod
+    imul index int invert ior ipow irshift isub itruediv ixor le len long lshift lt matmul mod mul ne neg nonzero
+    or pos pow radd rand rdiv reversed rfloordiv rlshift rmatmul rmod rmul ror rpow rrshift rshift rsub rtruediv
+    rxor setitem sub truediv xor
+""")
+)
+"""Allowed names of ``torch.Tensor`` with two underscores: the operators."""
+
+_ATTRIBUTES = _words("""
+    H T mH mT real imag data grad grad_dtype shape ndim dtype device layout names itemsize nbytes requires_grad
+    retains_grad is_leaf output_nr _version is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps is_mtia
+    is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu type index eps max min tiny
+""")
+"""Attributes that a node may read by ``getattr``: data of tensors, numbers, devices and ``torch.finfo``."""
 
 _FUNCTION_TYPES = (
     types.FunctionType,
@@ -123,9 +150,25 @@ def resolve(name: object) -> Callable[..., Any]:
 
 
 def is_tensor_method(name: object) -> bool:
-    """Whether a ``call_method`` node may call ``name``."""
-    allowed = isinstance(name, str) and name not in _REFUSED
-    return allowed and callable(getattr(torch.Tensor, str(name), None))
+    """Whether a ``call_method`` node may call ``name``: an ATen operator, or one of a closed list."""
+    if not isinstance(name, str) or name in _REFUSED or not callable(getattr(torch.Tensor, name, None)):
+        return False
+    return name in _METHODS or (not name.startswith("__") and _is_aten(name))
+
+
+def _is_aten(name: str) -> bool:
+    return isinstance(getattr(torch.ops.aten, name, None), OpOverloadPacket)
+
+
+def check_attribute(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check the arguments of a call of ``getattr``, which could reach any Python code by other names.
+
+    Raises:
+        LoadError: it reads an attribute that is not in the closed list.
+    """
+    name = args[1] if len(args) in (2, 3) else None
+    if kwargs or not isinstance(name, str) or name not in _ATTRIBUTES:
+        raise LoadError(f"getattr of {name!r:.100}: files may read only data of tensors, numbers and devices")
 
 
 def _operator_name(target: object) -> str | None:
@@ -146,7 +189,9 @@ def _registered_operator(name: str) -> Callable[..., Any]:
     )
     if len(parts) not in (2, 3) or not all(part.isidentifier() for part in parts):
         raise unknown
-    if parts[1] in _REFUSED or parts[0].startswith("__"):
+    if not _REFUSED.isdisjoint((parts[1], *parts[1].split("_"))) or any(
+        p.startswith("__") for p in parts[::2]
+    ):
         raise LoadError(f"operator {name!r} is refused: files may not name it")
     if parts[0] == "higher_order":
         return _higher_order(parts[1], unknown)
@@ -179,6 +224,10 @@ def _table() -> dict[str, Callable[..., Any]]:
         for name in sorted(dir(namespace)):
             if name in _REFUSED or (prefix in allowed and name not in allowed[prefix]):
                 continue
+            if prefix == "torch.Tensor" and not (
+                is_tensor_method(name) or name in _SPECIAL_METHODS or name.startswith("new_")
+            ):
+                continue
             value = getattr(namespace, name, None)
             if value is not None and _is_function(value) and _belongs(value, prefix):
                 table[f"{prefix}.{name}"] = value
@@ -192,7 +241,7 @@ def _table() -> dict[str, Callable[..., Any]]:
 def _is_function(value: object) -> bool:
     # The methods of torch.Tensor are descriptors. Higher-order operators are not functions here, because
     # ``_operator_name`` names them.
-    return isinstance(value, _FUNCTION_TYPES) or getattr(value, "__module__", "") == "torch._jit_internal"
+    return isinstance(value, _FUNCTION_TYPES)
 
 
 def _belongs(value: object, prefix: str) -> bool:

@@ -95,8 +95,10 @@ def rebuild(record: object, table: SymbolTable) -> Any:
     return _REBUILDERS[tag](content, table)
 
 
-def rebuild_tensor(record: dict[str, Any], table: SymbolTable) -> torch.Tensor:
+def rebuild_tensor(record: Any, table: SymbolTable) -> torch.Tensor:
     """Make a fake tensor with the described sizes, strides and offset, without allocating its data."""
+    if not isinstance(record, dict):
+        raise LoadError(f"malformed tensor description {record!r:.100}")
     shape = [_size(size, table) for size in _sizes(record, "shape")]
     stride = [_size(size, table) for size in _sizes(record, "stride")]
     if len(shape) != len(stride):

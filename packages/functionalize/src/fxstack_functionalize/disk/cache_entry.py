@@ -19,7 +19,7 @@ from fxstack_functionalize.runtime.training import Pair
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracing.inputs import Captured
 from fxstack_functionalize.tracing.trace import TraceRequest
-from fxstack_interchange import LoadError, SaveError
+from fxstack_interchange import SaveError
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,12 @@ class CacheEntry:
         if document is None:
             return None
         try:
-            return decode_program(document, self.captured, self.sizes)
-        except LoadError as error:
-            logger.warning("stored program %s is compiled anew: %s", self.key[:12], error)
-            return None
+            if document["key"] == self.key:
+                return decode_program(document["program"], self.captured, self.sizes)
+            logger.warning("stored program %s is compiled anew: it is another program's", self.key[:12])
+        except Exception as error:
+            logger.warning("stored program %s is compiled anew: %.300s", self.key[:12], error)
+        return None
 
     def load(self, record: object, graph: Callable[[], GraphModule]) -> Compiled | None:
         """Return a compiled graph from its stored form; None (with a log line) if it cannot be loaded."""
@@ -89,7 +91,7 @@ class CacheEntry:
             if any(form is None for form, graph in zip(forms, graphs, strict=True) if graph):
                 return False
             document = encode_program(shell, training, self.sizes.assumed(), *forms)
-            self.store.write(self.key, document)
+            self.store.write(self.key, {"key": self.key, "program": document})
         except SaveError as error:
             logger.debug("program %s is not kept: %s", self.key[:12], error)
         except Exception as error:

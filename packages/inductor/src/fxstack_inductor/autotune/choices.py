@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
+from fxstack_inductor.runtime.loader import writable
 
 LIBRARY = "library"
 """The name of the library's product, an alternative to every kernel."""
@@ -50,7 +51,8 @@ class SavedChoices:
     def put(self, key: str, choice: Choice) -> None:
         """Add a choice to the file's current contents; the last of concurrent writers wins, with a whole file."""
         entries = {**self._read(), key: asdict(choice)}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not writable(self.path.parent):
+            return
         handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".tmp")
         with os.fdopen(handle, "w") as file:
             json.dump(entries, file, indent=1, sort_keys=True)
@@ -59,7 +61,7 @@ class SavedChoices:
     def _read(self) -> dict[str, Any]:
         try:
             found = json.loads(self.path.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

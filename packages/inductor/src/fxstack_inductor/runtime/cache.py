@@ -1,33 +1,41 @@
 """Compiled kernels on disk, by content.
 
 An entry is a directory named by the hash of everything that decides its contents. The entry holds the C
-source, the shared library, and ``entry.json`` with the library's hash. A writer fills a temporary directory
-and renames it, so a reader sees a whole entry or none, even if the writer dies. Two writers of one entry
-write equal contents; the second writer's result is dropped. An entry whose library does not match its hash is
-removed and rebuilt. Remains of killed writers are removed by an eviction at least an hour later. A read-only
-directory is only read.
+source, the shared library, and ``entry.json`` with the entry's name and the library's hash. A writer fills a
+temporary directory and renames it, so a reader sees a whole entry or none, even if the writer dies. Two
+writers of one entry write equal contents; the second writer's result is dropped. An entry that does not match
+its record, or that other users can write, is removed and rebuilt. Only folders whose names are keys are
+removed. Remains of killed writers are removed by an eviction at least an hour later. A read-only directory is
+only read.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from filelock import FileLock, Timeout
 
-FORMAT = 1
+from fxstack_inductor import private_files
+from fxstack_inductor.private_files import make_folder, opened, read_all, remove
+
+T = TypeVar("T")
+FORMAT = 2
 LIBRARY = "kernels.so"
 SOURCE = "kernels.c"
 ENTRY = "entry.json"
+FILES = (SOURCE, LIBRARY, ENTRY)
 WRITING = ".writing-"
 CHECKED = ".checked"
 """A file whose modification time is the last check for eviction."""
@@ -54,39 +62,63 @@ class Cache:
     def directory(self, key: str) -> Path:
         return self.root / key[:2] / key
 
-    def find(self, key: str) -> Path | None:
-        """Return the library of a valid entry, or None; remove a damaged entry."""
-        directory = self.directory(key)
-        try:
-            entry = json.loads((directory / ENTRY).read_text())
-            intact = entry["sha256"] == file_hash(directory / LIBRARY) and _is_ours(directory)
-        except (OSError, ValueError, KeyError, TypeError):
-            intact = False
-        if intact:
-            with suppress(OSError):  # a read-only directory, or an entry evicted just now
-                os.utime(directory)
-            self._note(key)
-            return directory / LIBRARY
-        if directory.exists():
-            shutil.rmtree(directory, ignore_errors=True)
+    def find(self, key: str) -> bytes | None:
+        """Return the contents of the library of an intact entry, or None; remove a damaged entry.
+
+        Raises:
+            OSError: the cache cannot be read, or other users can write to it.
+        """
+        return self._use(key, lambda _, content: content)
+
+    def load(self, key: str) -> ctypes.CDLL | None:
+        """Load the library of an intact entry. Otherwise this is ``find``."""
+        path = self.directory(key) / LIBRARY
+        return self._use(key, lambda descriptor, _: private_files.load(descriptor, path))
+
+    def _use(self, key: str, use: Callable[[int, bytes], T]) -> T | None:
+        """Return ``use(descriptor, content)`` for the library of an intact entry."""
+        with suppress(FileNotFoundError), self._around(key) as inside, ExitStack() as stack:
+            try:
+                entry = stack.enter_context(opened(key, inside, folder=True))
+                library = stack.enter_context(opened(LIBRARY, entry))
+                with opened(ENTRY, entry) as record:
+                    files = {LIBRARY: read_all(library), ENTRY: read_all(record)}
+                intact = _is_whole(key, files)
+            except OSError:
+                intact = False
+            if intact:
+                with suppress(OSError):  # a read-only directory, or an entry evicted just now
+                    os.utime(entry)
+                self._note(key)
+                return use(library, files[LIBRARY])
+            shutil.rmtree(key, ignore_errors=True, dir_fd=inside)
         return None
 
-    def build(self, key: str, source: str, compile_: Callable[[Path, Path], None]) -> Path:
-        """Return the library for ``key``, compiled from ``source`` unless it exists."""
-        found = self.find(key)
-        if found is not None:
+    @contextmanager
+    def _around(self, key: str) -> Iterator[int]:
+        """Open the folder around an entry."""
+        with opened(self.root, folder=True) as root, opened(key[:2], root, folder=True) as inside:
+            yield inside
+
+    def build(self, key: str, source: str, compile_: Callable[[Path, Path], None]) -> bytes:
+        """Return the contents of the library for ``key``, compiled from ``source`` unless it exists."""
+        if (found := self.find(key)) is not None:
             return found
         directory = self.directory(key)
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(directory.parent)
         temporary = Path(tempfile.mkdtemp(prefix=WRITING, dir=self.root))
         try:
             (temporary / SOURCE).write_text(source)
             compile_(temporary / SOURCE, temporary / LIBRARY)
-            entry = {"format": FORMAT, "sha256": file_hash(temporary / LIBRARY)}
-            (temporary / ENTRY).write_text(json.dumps(entry))
+            content = (temporary / LIBRARY).read_bytes()
+            record = {"format": FORMAT, "key": key, "sha256": hashlib.sha256(content).hexdigest()}
+            (temporary / ENTRY).write_text(json.dumps(record))
+            for name in FILES:
+                (temporary / name).chmod(0o600)
             size = entry_size(temporary)
             try:
-                temporary.rename(directory)
+                with self._around(key) as inside:
+                    os.rename(temporary, key, dst_dir_fd=inside)
             except OSError:
                 # Another process finished first; its entry has the same contents.
                 if self.find(key) is None:
@@ -95,14 +127,29 @@ class Cache:
             shutil.rmtree(temporary, ignore_errors=True)
         self._grown_by(size)
         self._note(key)
-        return directory / LIBRARY
+        return content
 
     def _note(self, key: str) -> None:
         _USED.setdefault(self.root, {})[key] = None
 
+    def files(self, key: str) -> dict[str, bytes]:
+        """Return the files of an entry by name."""
+        found = {}
+        with self._around(key) as inside, opened(key, inside, folder=True) as entry:
+            for name in FILES:
+                with opened(name, entry) as file:
+                    found[name] = read_all(file)
+        return found
+
+    def is_intact(self, key: str) -> bool:
+        try:
+            return _is_whole(key, self.files(key))
+        except OSError:
+            return False
+
     def put(self, key: str, files: Mapping[str, bytes]) -> bool:
         """Add an entry from files of another cache; return False if they are damaged or the entry exists."""
-        if self.find(key) is not None or not _is_whole(files):
+        if self.find(key) is not None or SOURCE not in files or not _is_whole(key, files):
             return False
 
         def copy(_: Path, library: Path) -> None:
@@ -127,11 +174,13 @@ class Cache:
             self.evict()
 
     def entries(self) -> list[Path]:
-        return [path for path in self.root.glob("??/*") if path.is_dir()]
+        shelves = _folders(self.root, "[0-9a-f]{2}")
+        return [path for shelf in shelves for path in _folders(shelf, f"{shelf.name}[0-9a-f]{{62}}")]
 
     def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
         """Return the temporary directories of killed writers: directories older than ``age`` seconds."""
-        return [path for path in self.root.glob(WRITING + "*") if time.time() - path.stat().st_mtime >= age]
+        found = _folders(self.root.resolve(), re.escape(WRITING) + r"\w+")
+        return [path for path in found if time.time() - path.stat().st_mtime >= age]
 
     def size(self) -> int:
         return sum(entry_size(path) for path in self.entries())
@@ -146,49 +195,48 @@ class Cache:
 
     def _evict(self) -> None:
         for path in self.left_behind():
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
         sized = [(path.stat().st_mtime, entry_size(path), path) for path in self.entries()]
         excess = sum(size for _, size, _ in sized) - self.limit
         for _, size, path in sorted(sized):
             if excess <= 0:
                 break
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
             excess -= size
 
     def clear(self) -> None:
         for path in [*self.entries(), *self.left_behind(0)]:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
 
 
 def used_entries() -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yield keys and files of the existing entries that this process has used."""
     for root, keys in [*_USED.items()]:
         for key in [*keys]:
-            directory = Cache(root, 0).directory(key)
             with suppress(OSError):
-                yield key, {name: (directory / name).read_bytes() for name in _FILES}
+                yield key, Cache(root, 0).files(key)
 
 
-_FILES = (SOURCE, LIBRARY, ENTRY)
-
-
-def _is_whole(files: Mapping[str, bytes]) -> bool:
+def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
     try:
         digest = hashlib.sha256(files[LIBRARY]).hexdigest()
-        return bool(json.loads(files[ENTRY])["sha256"] == digest) and SOURCE in files
-    except (ValueError, KeyError, TypeError):
+        record = json.loads(files[ENTRY])
+        return (record["key"], record["sha256"]) == (key, digest)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
-def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _folders(parent: Path, pattern: str) -> list[Path]:
+    """Return the folders in ``parent`` with such a name, which are no links."""
+    try:
+        with os.scandir(parent) as found:
+            named = [one for one in found if re.fullmatch(pattern, one.name)]
+            return [Path(one.path) for one in named if one.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 def entry_size(directory: Path) -> int:
     """Return the total bytes of an entry's files."""
-    return sum(path.stat().st_size for path in directory.iterdir() if path.is_file())
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether the entry belongs to this user: code is not loaded from files that other users may write."""
-    return not hasattr(os, "getuid") or directory.stat().st_uid == os.getuid()
+    with os.scandir(directory) as found:
+        return sum(one.stat(follow_symlinks=False).st_size for one in found)

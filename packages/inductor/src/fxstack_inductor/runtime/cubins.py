@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -16,12 +17,13 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.errors import TRITON_HINT, CompilerFailedError, TritonMissing
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import Cache
+from fxstack_inductor.runtime.loader import from_cache
 
 Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 
@@ -68,15 +70,18 @@ def _archive(
     source: TritonSource, capability: int, options: InductorOptions, compile_: Compiler
 ) -> dict[str, Cubin | str]:
     entries = list({k.name: request_entry(k) for k in source.functions.values()}.values())
-    root = options.cache_dir if options.use_cache else None
-    with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
-        cache = Cache(root or Path(folder), options.cache_limit)
-        cache.root.mkdir(parents=True, exist_ok=True)
-        identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
-        kind = "some" if compile_ is compile_what_can_be else "all"
-        key = cache.key("cubins", source.text, identity, kind)
-        archive = cache.build(key, source.text, lambda text, out: compile_(text, out, entries, capability))
-        return read_archive(archive)
+    identity = json.dumps([triton_version(), capability, entries], sort_keys=True)
+    kind = "some" if compile_ is compile_what_can_be else "all"
+    parts = ("cubins", source.text, identity, kind)
+
+    def compiled(text: Path, output: Path) -> None:
+        compile_(text, output, entries, capability)
+
+    archive = from_cache(parts, source.text, compiled, options, Cache.find)
+    if archive is None:
+        with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
+            archive = Cache(Path(folder), options.cache_limit).build(Cache.key(*parts), source.text, compiled)
+    return read_archive(io.BytesIO(archive))
 
 
 def request_entry(kernel: TritonKernel) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return "" if process.returncode == 0 else printed or f"status {process.returncode}"
 
 
-def read_archive(path: Path) -> dict[str, Cubin | str]:
+def read_archive(path: Path | IO[bytes]) -> dict[str, Cubin | str]:
     found: dict[str, Cubin | str] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():

@@ -5,15 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.private_files import make_folder, opened
 from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache
 from fxstack_inductor.runtime.toolchain import Toolchain, find_toolchain
 from fxstack_interchange.user_warnings import warn_user
+
+T = TypeVar("T")
+_TOLD: Final[set[tuple[str, str]]] = set()
+"""Directories and reasons of which this process has warned."""
 
 
 def load_functions(source: str, arguments: Mapping[str, int], options: InductorOptions) -> dict[str, Any]:
@@ -29,19 +34,12 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
     """
     toolchain = find_toolchain(options)
     failed: CompilerFailedError | None = None
-    if options.use_cache:
-        root = Path(options.cache_dir)
-        cache = Cache(root, options.cache_limit)
-        key = cache.key(source, toolchain.identity)
-        try:
-            if kept := cache.find(key):
-                return ctypes.CDLL(str(kept))
-            if writable(root):
-                return ctypes.CDLL(str(cache.build(key, source, toolchain.compile)))
-        except OSError as error:
-            not_kept(root, str(error))
-        except CompilerFailedError as error:
-            failed = error
+    try:
+        found = from_cache((source, toolchain.identity), source, toolchain.compile, options, Cache.load)
+        if found is not None:
+            return found
+    except CompilerFailedError as error:
+        failed = error
     try:
         library = _compiled_for_now(source, toolchain)
     except OSError as error:
@@ -51,8 +49,31 @@ def load_library(source: str, options: InductorOptions) -> ctypes.CDLL:
         ) from error
     if failed is not None:
         # Compilers fail on full disks, too. The source compiles elsewhere, so the directory is the cause.
-        not_kept(root, failed.reason)
+        not_kept(options.cache_dir, failed.reason)
     return library
+
+
+def from_cache(
+    parts: Sequence[str],
+    source: str,
+    compile_: Callable[[Path, Path], None],
+    options: InductorOptions,
+    read: Callable[[Cache, str], T | None],
+) -> T | None:
+    """Return ``read(cache, key)`` of the entry for ``parts``, written if needed; None without a usable cache."""
+    if not options.use_cache:
+        return None
+    root = Path(options.cache_dir)
+    cache = Cache(root, options.cache_limit)
+    key = cache.key(*parts)
+    try:
+        if (found := read(cache, key)) is not None or not writable(root):
+            return found
+        cache.build(key, source, compile_)
+        return read(cache, key)
+    except OSError as error:
+        not_kept(root, str(error))
+        return None
 
 
 def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
@@ -67,9 +88,10 @@ def _compiled_for_now(source: str, toolchain: Toolchain) -> ctypes.CDLL:
 def writable(directory: Path) -> bool:
     """Whether ``directory`` can hold a cache; only warn if it cannot: compilation works without a cache."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if os.access(directory, os.W_OK | os.X_OK):
-            return True
+        make_folder(directory)
+        with opened(directory, folder=True):
+            if os.access(directory, os.W_OK | os.X_OK):
+                return True
         reason = "it is read-only"
     except OSError as error:
         reason = str(error)
@@ -78,11 +100,19 @@ def writable(directory: Path) -> bool:
 
 
 def not_kept(directory: Path, reason: str) -> None:
-    warn_user(
-        f"compiled kernels are not kept in {directory} ({reason}), so that each process compiles them "
-        "again; name another directory in the environment variable FXSTACK_INDUCTOR_CACHE_DIR",
-        UserWarning,
-    )
+    """Warn once in a process that nothing is kept in ``directory``."""
+    if (str(directory), reason) not in _TOLD:
+        _TOLD.add((str(directory), reason))
+        warn_user(
+            f"compiled kernels are not kept in {shortened(directory)} ({shortened(reason)}), so that each process compiles "
+            "them again; name another directory in the environment variable FXSTACK_INDUCTOR_CACHE_DIR",
+            UserWarning,
+        )
+
+
+def shortened(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 300 else f"{text[:150]}...{text[-150:]}"
 
 
 def functions_of(library: ctypes.CDLL, arguments: Mapping[str, int]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, load_cubins
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
 from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device, stream_of
-from fxstack_inductor.runtime.loader import load_library
+from fxstack_inductor.runtime.loader import load_library, writable
 from fxstack_inductor.runtime.native import bind
 from fxstack_inductor.schedule.int32_indexing import too_large
 from fxstack_inductor.schedule.plan import Plan
@@ -129,7 +131,8 @@ def _records(program: HostProgram, cubins: dict[str, Cubin], launchers: Launcher
 
 def _interpreted_kernels(lowered: LoweredTriton, options: InductorOptions) -> dict[str, Any]:
     runtime = triton_runtime()
-    module = runtime.load_module(lowered.triton, options.cache_dir / "triton")
+    folder = Path(options.cache_dir) / "triton"
+    module = runtime.load_module(lowered.triton, folder if writable(folder) else Path(tempfile.mkdtemp()))
     return {
         name: runtime.interpreted(function.kernel, getattr(module, function.kernel.name))
         for name, function in lowered.program.launched.items()

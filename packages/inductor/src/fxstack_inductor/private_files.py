@@ -1,0 +1,82 @@
+"""Files that only their owner can write, opened one folder after the other and without following links.
+
+Code from these files runs in this process. So the owner, the mode and the type of each opened file are read
+from its descriptor, which another user cannot exchange.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe does not block
+_DESCRIPTORS = Path("/proc/self/fd")
+_NUMBERS = count(1)
+
+
+class NotPrivateError(OSError):
+    """Other users can write a file or folder, or it belongs to another user; the text says which and why."""
+
+
+@contextmanager
+def opened(name: str | Path, inside: int | None = None, *, folder: bool = False) -> Iterator[int]:
+    """Open a file, or a ``folder``. With ``inside``, a folder's descriptor, ``name`` may not be a link.
+
+    Raises:
+        NotPrivateError: another user can write it, or owns it (except root).
+        OSError: it cannot be opened, or has another type.
+    """
+    flags = FOLDER | (os.O_NOFOLLOW if inside is not None else 0) if folder else _FILE
+    descriptor = os.open(name, flags, dir_fd=inside)
+    try:
+        found = os.fstat(descriptor)
+        if not (folder or stat.S_ISREG(found.st_mode)):
+            raise NotPrivateError(f"{name} is not a regular file")
+        if found.st_uid not in {0, os.geteuid()}:
+            raise NotPrivateError(f"{name} belongs to another user, number {found.st_uid}")
+        if found.st_mode & 0o022:
+            mode = stat.S_IMODE(found.st_mode)
+            raise NotPrivateError(f"other users can write {name}, mode {mode:o}: run chmod go-w on it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_all(descriptor: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and the missing folders around it, for this user alone."""
+    for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with its contents, if it exists; neither it nor the folder around it may be a link."""
+    with suppress(OSError):
+        inside = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
+        try:
+            shutil.rmtree(path.name, ignore_errors=True, dir_fd=inside)
+        finally:
+            os.close(inside)
+
+
+def load(descriptor: int, path: Path) -> ctypes.CDLL:
+    """Load the library that ``descriptor`` has open; by ``path`` where the system has no ``/proc``.
+
+    The dynamic loader takes a name that it knows for the same library, and descriptors are numbered again. So
+    each library gets its own spelling: ``/`` and ``/.`` are the digits of a number.
+    """
+    if not _DESCRIPTORS.is_dir():
+        return ctypes.CDLL(str(path))
+    digits = f"{next(_NUMBERS):b}".replace("1", "/.").replace("0", "/")
+    return ctypes.CDLL(f"{_DESCRIPTORS}{digits}/{descriptor}")
