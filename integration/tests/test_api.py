@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import io
 import pickle
+import re
 import warnings
 
 import pytest
@@ -375,3 +376,9 @@ def test_a_report_goes_to_a_name_or_a_path(kind, tmp_path):
     compiled(X.clone().requires_grad_()).sum().backward()
     write_report(compiled, kind(tmp_path / "report.html"))
     assert "sin" in (tmp_path / "report.html").read_text()
+
+
+def test_the_text_of_a_log_fits_on_a_line():
+    compiled = fxstack.compile(f)
+    compiled(X)
+    assert re.fullmatch(r"<CompileLog: 1 graphs, 0 breaks, .* s>", repr(fxstack.compile_log(compiled)))
