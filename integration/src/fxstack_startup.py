@@ -75,6 +75,7 @@ def start() -> None:
     """Install fxstack when the program imports torch, or at once if torch is imported.
 
     Do nothing if ``FXSTACK`` has a value of ``OFF``. Warn when torch is imported if the value is in neither list.
+    With a value of ``ON`` in ``FXSTACK_VERBOSE``, write a line that says so when fxstack is installed.
     """
     value = os.environ.get("FXSTACK", "").strip().lower()
     if not _STARTED and value not in OFF:
@@ -96,8 +97,11 @@ def _warn(_torch: ModuleType) -> None:
     )
 
 
-def _install(_torch: ModuleType) -> None:
+def _install(torch: ModuleType) -> None:
     _STARTED[0].stop()
     import fxstack  # noqa: PLC0415 - it imports torch
 
     fxstack.install()
+    if os.environ.get("FXSTACK_VERBOSE", "").strip().lower() in ON:
+        where = os.path.dirname(fxstack.__file__)  # noqa: PTH120 - pathlib may not be imported yet
+        sys.stderr.write(f"fxstack: torch.compile of torch {torch.__version__} runs on fxstack ({where})\n")

@@ -1,17 +1,21 @@
 """fxstack.compile: signature, backends, options, and the text of its errors."""
 
 import copy
+import dataclasses
 import inspect
 import io
 import pickle
+import re
 import warnings
 
 import pytest
 import torch
 
 import fxstack
+import fxstack_partition
+from fxstack.report import write_report
 from fxstack.settings import make_options
-from fxstack.torch_interop.options import TORCH_OPTIONS
+from fxstack.torch_interop.options import TORCH_OPTIONS, names_of_torch
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
 
 
@@ -155,8 +159,104 @@ def test_torchs_switches_are_true_or_false():
 
 
 def test_torchs_options_exist():
-    known = torch._inductor.list_options()
-    assert [name for name in TORCH_OPTIONS if name not in known] == []
+    known = torch._inductor.config._config
+    assert [name for name in TORCH_OPTIONS if name not in known and not name.endswith("*")] == []
+
+
+def test_names_of_torch_are_those_of_the_installed_torch():
+    assert SETTINGS - names_of_torch() == set()
+
+
+SETTINGS = torch._inductor.config._config.keys() - {"TYPE_CHECKING"}  # a name that torch's module imports
+OTHERS = sorted(SETTINGS - TORCH_OPTIONS.keys() - set(fxstack.list_options()))
+
+
+def warns_of(name, value):
+    with pytest.warns(UserWarning, match=r"no effect here: .*\(") as seen:
+        make_options(None, {name: value})
+    return len(seen)
+
+
+@pytest.mark.parametrize(
+    "name", [*OTHERS[::40], "max-autotune-gemm-backends", "triton.cudagraph-support-input-mutation"]
+)
+def test_other_options_of_torch_are_reported_with_a_reason(name):
+    assert warns_of(name, "ATEN") == 1
+
+
+def test_modes_of_torch_are_known():
+    with pytest.warns(UserWarning, match="mode='lite' has no effect here"):
+        assert torch.equal(fxstack.compile(f, mode="lite", backend="eager")(X), f(X))
+    for mode in torch._inductor.list_mode_options():
+        make_options(None if mode == "lite" else mode, None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "text"),
+    [
+        (None, {"no_such_option": 1}, "unknown option 'no_such_option'"),
+        ("no-such-mode", None, "unknown mode 'no-such-mode'"),
+        (None, {"epilogue_fusion": 3}, "must be True or False"),
+        (None, {"partitioner": "bugdet"}, "unknown partitioner 'bugdet'. Did you mean 'budget'"),
+        (None, {"solver": "sipy"}, "unknown solver 'sipy'. Did you mean 'scipy'"),
+        (None, {"target": "gpu"}, "unknown target 'gpu'.* Known: None, cpu, cuda"),
+        (None, {"host": "c"}, "unknown host 'c'"),
+        (None, {"partitioner": 3}, "unknown partitioner 3"),
+    ],
+)
+def test_what_is_unknown_is_an_error_of_both_compilers_at_once(mode, options, text):
+    for kind in (ValueError, RuntimeError, fxstack.OptionError):
+        with pytest.raises(kind, match=text):
+            fxstack.compile(f, mode=mode, options=options)
+
+
+GIVEN = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    str: lambda value: value,
+    type(None): lambda _v: None,
+}
+
+
+def other_value(value):
+    return GIVEN.get(type(value), lambda same: same)(value)
+
+
+OF_FXSTACK = {"fullgraph", "dynamic", "on_error", "whole_attention"}
+"""Fields that arguments of compile, or fxstack itself, set."""
+
+
+@pytest.mark.parametrize("stage", ["capture", "functionalize", "partition", "inductor"])
+def test_every_option_of_every_stage_can_be_given(stage):
+    record = getattr(make_options(None, None), stage)
+    for field in dataclasses.fields(record):
+        value = {"budget": 0.3}.get(field.name, other_value(getattr(record, field.name)))
+        if field.name in OF_FXSTACK:
+            with pytest.raises(fxstack.OptionError):
+                make_options(None, {field.name: value})
+        else:
+            made = make_options(None, {field.name: value})
+            assert getattr(getattr(made, stage), field.name) == value
+            assert field.name in fxstack.list_options()
+
+
+def test_a_budget_reaches_the_partitioner():
+    seen = []
+
+    def watched(joint, options):
+        seen.append(options.budget)
+        return fxstack_partition.budget(joint, options)
+
+    x = X.clone().requires_grad_()
+    for options in (
+        {"partitioner": watched, "budget": 0.3},
+        {"partitioner": "budget", "budget": 0.3},
+        {"budget": 0.3},
+    ):
+        fxstack.compile(f, backend="aot_eager", options=options)(x).sum().backward()
+    assert seen == [0.3]
+    assert make_options(None, {"budget": 0.3}).partitioner == "budget"
+    assert make_options(None, {"budget": None}).partitioner == "min_cut"
 
 
 def test_dynamic_is_checked():
@@ -268,3 +368,17 @@ def test_backends_are_forced_by_name(name):
     double = fxstack.compile(lambda x: x * 2, backend=lambda gm, _: pytest.fail("not this one"))
     with fxstack.set_stance(force_backend=name):
         assert double(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_report_goes_to_a_name_or_a_path(kind, tmp_path):
+    compiled = fxstack.compile(f)
+    compiled(X.clone().requires_grad_()).sum().backward()
+    write_report(compiled, kind(tmp_path / "report.html"))
+    assert "sin" in (tmp_path / "report.html").read_text()
+
+
+def test_the_text_of_a_log_fits_on_a_line():
+    compiled = fxstack.compile(f)
+    compiled(X)
+    assert re.fullmatch(r"<CompileLog: 1 graphs, 0 breaks, .* s>", repr(fxstack.compile_log(compiled)))

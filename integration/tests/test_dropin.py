@@ -77,6 +77,20 @@ def test_the_variable_installs_when_torch_is_imported():
     assert fresh(program, FXSTACK="1") == ["False", "fxstack.dropin.entrances", "False", "1", "False", "True"]
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [({"FXSTACK": "1", "FXSTACK_VERBOSE": "1"}, 1), ({"FXSTACK": "1"}, 0), ({"FXSTACK_VERBOSE": "1"}, 0)],
+)
+def test_a_line_says_that_fxstack_runs_on_request(variables, said):
+    program = """
+        import io, sys
+        real, sys.stderr = sys.stderr, io.StringIO()
+        import torch
+        print(sys.stderr.getvalue().count("runs on fxstack"))
+    """
+    assert fresh(program, **{"FXSTACK": "", "FXSTACK_VERBOSE": "", **variables}) == [str(said)]
+
+
 @pytest.mark.parametrize(("value", "active"), [("True", "True"), ("on", "True"), ("OFF", "False")])
 def test_other_values_of_the_variable(value, active):
     program = """

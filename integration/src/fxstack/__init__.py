@@ -18,6 +18,7 @@ from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack.settings import list_mode_options, list_options
+from fxstack.torch_interop.options import OptionError
 from fxstack_capture import (
     BackendError,
     CaptureOptions,
@@ -70,6 +71,7 @@ __all__ = [
     "CaptureOptions",
     "CompileLog",
     "OptimizedModule",
+    "OptionError",
     "RecompileError",
     "ShapeContractError",
     "ShapeProfile",

@@ -72,12 +72,14 @@ def compile(
             ``torch_dynamo_backends``, or a callable ``(GraphModule, example_inputs) -> callable``.
         mode: See ``fxstack.settings.MODES``.
         options: ``partitioner``, and the fields of ``fxstack_capture.CaptureOptions``,
-            ``fxstack_functionalize.AotOptions`` and ``fxstack_inductor.InductorOptions``.
+            ``fxstack_functionalize.AotOptions``, ``fxstack_partition.PartitionOptions`` and
+            ``fxstack_inductor.InductorOptions``.
         disable: Return the model unchanged. With ``TORCH_COMPILE_DISABLE=1`` in the environment, as for
             ``torch.compile``, the compiled callable runs everything in plain Python.
 
     Raises:
-        ValueError: if backend, mode or option is unknown, or ``dynamic`` is not True, False or None.
+        OptionError: if a mode or option is unknown; it is a ValueError and a RuntimeError.
+        ValueError: if the backend is unknown, or ``dynamic`` is not True, False or None.
         TypeError: if the model is not callable, or ``dynamic_shapes`` is no specification.
     """
     if dynamic not in (None, True, False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -99,14 +99,23 @@ def program_store(
     unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
     if unkept or not sources_hash() or any(state[name] for name in MODES):
         return None
-    partitioner = _partitioner(options.partitioner)
-    if partitioner is None:
+    partitioner = _described(REGISTRY.get(made) if isinstance(made := options.partitioner, str) else made)
+    limits = _described(
+        {
+            field.name: getattr(options.partition, field.name)
+            for field in fields(options.partition)
+            if field.name != "static_inputs"
+        }
+    )
+    if partitioner is None or limits is None:
         return None
     cached = ProgramCache(inductor)
     parts = (
         sources_hash(),
         cached.identity(),
         partitioner,
+        limits,
+        sorted(options.partition.static_inputs),
         sorted(state.items()),
         [(name, flag()) for name, flag in ATTENTION_FLAGS.items()],
         _arithmetic(),
@@ -114,12 +123,8 @@ def program_store(
     return ProgramStore(cached, repr(parts), log, number, repeats)
 
 
-def _partitioner(given: object) -> Any:
-    """Return a partitioner's description as JSON; None if its code depends on mutable objects."""
-    if isinstance(given, str):
-        if given not in REGISTRY.names():
-            return None
-        given = REGISTRY.get(given)
+def _described(given: object) -> Any:
+    """Return a description as JSON of a partitioner or its options; None if code depends on mutable objects."""
     try:
         return CodeReader().describe(given, "the partitioner")
     except SaveError as error:

@@ -45,7 +45,7 @@ class StageTime:
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CompileLog:
     """Everything that one compiled callable compiled, in order. Several threads may append."""
 
@@ -60,6 +60,13 @@ class CompileLog:
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __repr__(self) -> str:
+        seconds = sum(time.seconds for time in self.times)
+        return (
+            f"<CompileLog: {self.graph_count} graphs, {self.break_count} breaks, {len(self.recompilations)}"
+            f" recompilations, {self.failure_count} failures, {seconds:.2f} s>"
+        )
 
     def next_graph(self) -> int:
         for listener in LISTENERS:

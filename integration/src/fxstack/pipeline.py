@@ -178,7 +178,7 @@ class Compilation:
     def cut(self, joint: StageGraph) -> Partition:
         self.log.keep(self.number, joint)
         with self.log.measure("partition", self.number):
-            parts = partition(joint, self.options.partitioner)
+            parts = partition(joint, self.options.partitioner, self.options.partition)
         self.log.keep(self.number, parts.forward)
         self.log.keep(self.number, parts.backward)
         return parts

@@ -22,11 +22,11 @@ def stage_seconds(log: CompileLog) -> dict[str, float]:
 
 def write_report(
     compiled: Callable[..., Any],
-    path: Path,
+    path: str | Path,
     *,
     title: str = "fxstack compilation report",
     facts: Mapping[str, str] | None = None,
-    pictures: Sequence[Path] = (),
+    pictures: Sequence[str | Path] = (),
 ) -> None:
     """Write the report of a callable from ``fxstack.compile`` to ``path``.
 
@@ -39,11 +39,11 @@ def write_report(
     page = environment.get_template("report.html").render(
         title=title,
         facts=dict(facts or {}),
-        pictures=[picture.name for picture in pictures],
+        pictures=[Path(picture).name for picture in pictures],
         seconds=stage_seconds(log),
         graphs=[_describe(number, graph) for number, graph in log.graphs],
     )
-    path.write_text(page, encoding="utf-8")
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def _describe(number: int, graph: StageGraph) -> dict[str, Any]:

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from fxstack.torch_interop.options import TORCH_OPTIONS, in_our_words
+from fxstack.torch_interop.options import TORCH_MODES, TORCH_OPTIONS, OptionError, in_our_words
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
+from fxstack_interchange.user_warnings import warn_user
+from fxstack_partition import PartitionOptions
+from fxstack_partition.mincut.solve import SOLVERS
+from fxstack_partition.registry import REGISTRY, UnknownPartitionerError
 
 MODES: dict[str, str] = {
     "default": "",
@@ -40,31 +44,51 @@ class CompileOptions:
     capture: CaptureOptions = field(default_factory=CaptureOptions)
     inductor: InductorOptions = field(default_factory=options_from_environment)
     functionalize: AotOptions = field(default_factory=AotOptions)
+    partition: PartitionOptions = field(default_factory=PartitionOptions)
 
 
 def make_options(mode: str | None, options: Mapping[str, Any] | None) -> CompileOptions:
     """Return the record for ``compile(mode=, options=)``.
 
     ``options`` may have ``partitioner`` and any field of ``CaptureOptions`` (except ``fullgraph`` and
-    ``dynamic``, which are arguments of ``compile``), ``AotOptions`` and ``InductorOptions``, or options of
-    ``torch.compile`` (see ``torch_interop.options``).
+    ``dynamic``, which are arguments of ``compile``), ``AotOptions``, ``PartitionOptions`` and
+    ``InductorOptions``, or options of ``torch.compile`` (see ``torch_interop.options``). A budget without a
+    partitioner is one for the partitioner ``"budget"``.
 
     Raises:
-        ValueError: if a mode or option is unknown. The message lists the known ones and the closest match.
+        OptionError: if a mode, option or partitioner is unknown. The message lists the known ones and the
+            closest match.
     """
+    if mode is not None and mode in TORCH_MODES:
+        warn_user(f"fxstack.compile: mode={mode!r} has no effect here: {TORCH_MODES[mode]}.", UserWarning)
+        mode = None
     if mode is not None and mode not in MODES:
-        raise ValueError(_unknown("mode", mode, MODES))
-    capture, inductor, functionalize = _layers()
-    known = {"partitioner"} | capture | inductor | functionalize
+        raise OptionError(_unknown("mode", mode, MODES))
+    capture, inductor, functionalize, partition = _layers()
+    known = {"partitioner"} | capture | inductor | functionalize | partition
     given = in_our_words(options or {}, frozenset(known))
     for name in given:
         if name not in known:
-            raise ValueError(_unknown("option", name, known))
+            raise OptionError(_unknown("option", name, known))
     _check_types(given)
+    bounded = any(given.get(name) is not None for name in ("budget", "time_overhead"))
+    partitioner = given.get("partitioner", "budget" if bounded else "min_cut")
+    for kind, name, names in (
+        ("solver", given.get("solver", "scipy"), SOLVERS),
+        ("target", given.get("target", "cpu"), ("cpu", "cuda", None)),
+        ("host", given.get("host", "native"), ("native", "python")),
+    ):
+        if name not in names:
+            raise OptionError(_unknown(kind, name, names))
+    if not callable(partitioner):
+        try:
+            REGISTRY.get(partitioner)
+        except UnknownPartitionerError:
+            raise OptionError(_unknown("partitioner", partitioner, REGISTRY.names())) from None
     given = {**_OFF, **_OF_MODES.get(mode or "default", {}), **given}
     return CompileOptions(
         mode or "default",
-        given.get("partitioner", "min_cut"),
+        partitioner,
         CaptureOptions(**{name: given[name] for name in capture & given.keys()}),
         replace(
             options_from_environment(),
@@ -72,6 +96,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
             **{"rerun_refused": False, **{name: given[name] for name in inductor & given.keys()}},
         ),
         AotOptions(**{name: given[name] for name in functionalize & given.keys()}),
+        PartitionOptions(**{name: given[name] for name in partition & given.keys()}),
     )
 
 
@@ -99,21 +124,26 @@ def _is_a(value: object, kind: type) -> bool:
 
 
 _PLAIN = {"bool": bool, "int": int, "float": float, "str": str, "None": type(None)}
-_RECORDS = (CaptureOptions, AotOptions, InductorOptions)
+_RECORDS = (CaptureOptions, AotOptions, InductorOptions, PartitionOptions)
 
 
-def _layers() -> tuple[set[str], set[str], set[str]]:
-    """Return the names of the options of capture, inductor and functionalize."""
+def _layers() -> tuple[set[str], ...]:
+    """Return the names of the options of capture, inductor, functionalize and partition."""
     return (
         {f.name for f in fields(CaptureOptions)} - {"fullgraph", "dynamic"},
         {f.name for f in fields(InductorOptions)},
-        {f.name for f in fields(AotOptions)} - {"on_error"},
+        {f.name for f in fields(AotOptions)} - {"on_error", "whole_attention"},
+        {f.name for f in fields(PartitionOptions)},
     )
+
+
+_EXAMPLES = frozenset(name for name in TORCH_OPTIONS if not name.endswith("*"))
+"""Options of torch with a row of their own."""
 
 
 def list_options() -> list[str]:
     """Return the names for ``compile(options=...)``: ours, then supported ones of ``torch.compile``."""
-    return [*sorted(set().union({"partitioner"}, *_layers())), *sorted(TORCH_OPTIONS)]
+    return [*sorted(set().union({"partitioner"}, *_layers())), *sorted(_EXAMPLES)]
 
 
 def list_mode_options(mode: str | None = None) -> dict[str, Any]:
@@ -125,12 +155,12 @@ def list_mode_options(mode: str | None = None) -> dict[str, Any]:
     if mode is None:
         return {name: dict(_OF_MODES.get(name, {})) for name in MODES}
     if mode not in MODES:
-        raise ValueError(_unknown("mode", mode, MODES))
+        raise OptionError(_unknown("mode", mode, MODES))
     return dict(_OF_MODES.get(mode, {}))
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    candidates = [*known, *(TORCH_OPTIONS if kind == "option" else ())]
-    close = difflib.get_close_matches(name, candidates, n=1)
+def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
+    candidates = [*map(str, known), *(_EXAMPLES if kind == "option" else ())]
+    close = difflib.get_close_matches(str(name), candidates, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(known))}."
+    return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(map(str, known)))}."

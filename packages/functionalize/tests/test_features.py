@@ -11,7 +11,7 @@ from test_semantics import A, N, leaf, mk
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from fxstack_functionalize import UnsupportedGraphError, aot, trace_inference, trace_joint
-from fxstack_interchange import verify
+from fxstack_interchange import show, verify
 
 
 def autocast_region(x, w):
@@ -254,3 +254,16 @@ def test_decompositions_are_applied():
 def test_joint_graph_needs_a_gradient():
     with pytest.raises(ValueError, match="no output of the graph requires a gradient"):
         trace_joint(as_graph(torch.sin, 1), [leaf(3, grad=False)])
+
+
+class CapturedCall:
+    """Has what the result of capture has: a graph, and the inputs that it was made from."""
+
+    def __init__(self, graph_module, example_inputs):
+        self.graph_module, self.example_inputs = graph_module, example_inputs
+
+
+@pytest.mark.parametrize("tracer", [trace_joint, trace_inference])
+def test_a_captured_call_needs_no_inputs(tracer):
+    gm, inputs = as_graph(torch.sin, 1), [leaf(3)]
+    assert show(tracer(CapturedCall(gm, inputs))) == show(tracer(gm, inputs))

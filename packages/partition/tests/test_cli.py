@@ -64,3 +64,27 @@ def test_the_graph_around_the_cut():
     graph = cut_graph(part, 10)
     assert "saved mm" in graph
     assert {data["layer"] for _, data in graph.nodes(data=True)} == {0, 1, 2}
+
+
+def test_files_and_names_are_checked_before_a_graph_is_compared(tmp_path, capsys):
+    bad, folder = tmp_path / "bad.fxg.xz", tmp_path / "a" / "b"
+    bad.write_bytes(b"damaged")
+    part = partition(trace_joint(mlp, rand(6, 5), rand(5, 7), rand(7, 3)))
+    save(part.forward, tmp_path / "forward.fxg")
+    wrong = [["nothing"], [str(bad)], [str(tmp_path)], [str(tmp_path / "forward.fxg")]]
+    wrong += [["--partitioners", "nope"], ["--html", str(tmp_path)], ["--png", str(bad)]]
+    for one in wrong:
+        assert main(["compare", "mlp_symbolic", *one]) == 2
+        out = capsys.readouterr()
+        assert (out.out, out.err.count("\n")) == ("", 1), one
+    assert (
+        main(["compare", "mlp_symbolic", "--partitioners", "save_all", "--html", str(folder / "x.html")]) == 0
+    )
+    assert "save_all" in (folder / "x.html").read_text()
+
+
+def test_a_page_without_matplotlib_has_its_tables(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    page = to_html({"mlp": compare(corpus.load("mlp_symbolic"), ["min_cut"])})
+    assert "plots need matplotlib" in page
+    assert "<td>min_cut</td>" in page

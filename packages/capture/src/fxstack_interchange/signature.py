@@ -147,6 +147,12 @@ class StageGraph:
     graph_module: GraphModule
     signature: GraphSignature
 
+    def __repr__(self) -> str:
+        counts = len(self.graph_module.graph.nodes), len(self.signature.inputs), len(self.signature.outputs)
+        return "<StageGraph {}: {} nodes, {} inputs, {} outputs; show() has all>".format(
+            self.signature.stage.value, *counts
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:
@@ -160,3 +166,7 @@ class Partition:
     saved: tuple[str, ...]
     recomputed: tuple[str, ...] = ()
     reasons: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.saved)} saved, {len(self.recomputed)} recomputed"
+        return f"<Partition: {counts}; forward: {self.forward!r}; backward: {self.backward!r}>"

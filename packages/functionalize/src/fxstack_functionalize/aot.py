@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.fx import GraphModule
@@ -21,7 +21,7 @@ from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
-from fxstack_functionalize.tracing.inputs import prepare
+from fxstack_functionalize.tracing.inputs import Captured, prepare
 from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
@@ -30,9 +30,16 @@ Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 Partitioner = Callable[[StageGraph], Partition]
 
 
+class HasGraph(Protocol):
+    """The result of ``fxstack_capture.capture``, or a ``StageGraph``: a graph with values of its inputs."""
+
+    @property
+    def graph_module(self) -> GraphModule: ...
+
+
 def trace_inference(
-    gm: GraphModule,
-    example_inputs: Sequence[Any],
+    gm: GraphModule | HasGraph,
+    example_inputs: Sequence[Any] | None = None,
     *,
     decompositions: Decompositions | None = None,
     keep_mutations: bool = True,
@@ -42,27 +49,32 @@ def trace_inference(
     The parameters and buffers of ``gm`` become inputs behind its placeholders. With ``keep_mutations`` the
     graph ends in an ``aten.copy_(input, value)`` node for each mutated input; otherwise the new values are
     its first outputs. A user output that is an input or a view of an input has the value None: the caller
-    makes this output.
+    makes this output. A captured graph needs no ``example_inputs``.
 
     Raises:
         UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``.
     """
-    captured = prepare(gm, example_inputs)
+    captured = _prepare(gm, example_inputs)
     request = TraceRequest(gradients=False, keep_mutations=keep_mutations)
     with torch.no_grad():
         return trace(captured, request, decompositions).stage_graph
 
 
 def trace_joint(
-    gm: GraphModule, example_inputs: Sequence[Any], *, decompositions: Decompositions | None = None
+    gm: GraphModule | HasGraph,
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    decompositions: Decompositions | None = None,
 ) -> StageGraph:
     """Return the forward and the backward of ``gm`` in one ATen graph (``Stage.JOINT``).
+
+    A captured graph (what ``fxstack_capture.capture`` returns, or its stage graph) needs no ``example_inputs``.
 
     Raises:
         UnsupportedGraphError: if no functional graph has exactly the semantics of ``gm``.
         ValueError: if no output of the graph requires a gradient.
     """
-    captured = prepare(gm, example_inputs)
+    captured = _prepare(gm, example_inputs)
     with torch.enable_grad():
         traced = trace(captured, TraceRequest(gradients=True), decompositions)
     if not traced.trains:
@@ -71,6 +83,15 @@ def trace_joint(
             "  fix: give example inputs that require one, or use trace_inference"
         )
     return traced.stage_graph
+
+
+def _prepare(gm: GraphModule | HasGraph, examples: Sequence[Any] | None) -> Captured:
+    """Make the inputs fake. Without ``examples`` they are those of the captured graph."""
+    graph = gm if isinstance(gm, GraphModule) else getattr(gm, "graph_module", gm)
+    if examples is None and isinstance(graph, GraphModule):
+        nodes = graph.graph.find_nodes(op="placeholder")
+        examples = getattr(gm, "example_inputs", None) or [node.meta.get("val") for node in nodes]
+    return prepare(graph, examples if examples is not None else ())
 
 
 def aot(

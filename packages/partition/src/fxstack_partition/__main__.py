@@ -6,13 +6,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from lzma import LZMAError
 from pathlib import Path
 
-from fxstack_interchange import LoadError, StageGraph
+from fxstack_interchange import StageGraph
 from fxstack_partition import corpus
 from fxstack_partition.api import partition
+from fxstack_partition.joint.joint import analyze
+from fxstack_partition.optional import matplotlib_figure
 from fxstack_partition.options import PartitionOptions
-from fxstack_partition.registry import UnknownPartitionerError
+from fxstack_partition.registry import REGISTRY
 from fxstack_partition.report.compare import Comparison, compare
 from fxstack_partition.report.explain import explain
 from fxstack_partition.report.html import to_html
@@ -56,22 +59,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _print(str(explain(partition(read(given.graph), given.partitioner, options))))
         else:
             _compare(given)
-    except (LookupError, UnknownPartitionerError, LoadError, ValueError, ImportError) as error:
-        text = error.args[0] if error.args else error
+    except (LookupError, ValueError, ImportError, OSError, LZMAError) as error:
+        text = error if isinstance(error, OSError) else error.args[0] if error.args else error
         sys.stderr.write(f"fxstack_partition: {text}\n")
         return 2
     return 0
 
 
 def _compare(given: argparse.Namespace) -> None:
+    graphs = {name: read(name) for name in given.graphs}
+    for graph in graphs.values():
+        analyze(graph)
+    for name in given.partitioners:
+        REGISTRY.get(name)
+    # What cannot be written is found before the graphs are compared, which may take minutes.
+    if given.html is not None:
+        given.html.parent.mkdir(parents=True, exist_ok=True)
+        given.html.open("a").close()
+    if given.png is not None:
+        given.png.mkdir(parents=True, exist_ok=True)
+        matplotlib_figure((1, 1))
     results: dict[str, Comparison] = {}
-    for name in given.graphs:
-        results[name] = compare(read(name), given.partitioners, given.budgets)
+    for name, graph in graphs.items():
+        results[name] = compare(graph, given.partitioners, given.budgets)
         _print(f"{name}: {results[name]}\n")
     if given.html is not None:
         given.html.write_text(to_html(results), encoding="utf-8")
     if given.png is not None:
-        given.png.mkdir(parents=True, exist_ok=True)
         for name, comparison in results.items():
             stem = Path(name).name.partition(".")[0]
             for kind, plot in (("timeline", plot_timeline), ("pareto", plot_pareto)):

@@ -27,16 +27,17 @@ from fxstack_capture.emit.frame import Emitted, draft_return
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.guards.words import demand
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
 from fxstack_capture.trace.records import Raised, Returned
 from fxstack_capture.versions.instruction_sets import program_table
-from fxstack_interchange import StageGraph
+from fxstack_interchange import StageGraph, show
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Captured:
     """One whole graph. A call reads the inputs from the arguments, runs the graph and replays side effects.
 
@@ -53,6 +54,8 @@ class Captured:
     leading: tuple[Any, ...]
     check: Callable[[tuple[Any, ...], dict[str, Any]], None]
     """Raises for arguments that the graph is not for."""
+    name: str
+    """The function or module of the program."""
 
     @property
     def graph_module(self) -> GraphModule:
@@ -66,6 +69,18 @@ class Captured:
     def code(self) -> str:
         """The code around the graph, as Python-like text."""
         return self.emitted.text
+
+    def __repr__(self) -> str:
+        inputs = _described(self.inputs, self.example_inputs, {})[:1000]
+        return (
+            f"<Captured {self.name[:200]!r}: {len(self.graph_module.graph.nodes)} nodes, {len(self.guards)} guards,"
+            f" {len(self.inputs)} inputs ({inputs}); .details() has all>"
+        )
+
+    def details(self) -> str:
+        """Return the graph, the code around it and the guards as text."""
+        guards = [f"{guard.source.name} {demand(guard.check)}" for guard in self.guards]
+        return "\n".join([show(self.stage_graph), "", self.code, "", "guards:", *guards])
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         self.check(args, kwargs)
@@ -114,17 +129,23 @@ def capture_whole(
     runner.__kwdefaults__ = function.__kwdefaults__
     stage = signature_of(captured)
     found = captured.inputs, captured.example_inputs
-    check = _Checking(fn, agreed, guards, _described(*found, names_of_forward(frame)))
-    return Captured(stage, guards, *found, emitted, runner, leading, check)
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    check = _Checking(name, fn, agreed, guards, _described(*found, names_of_forward(frame)))
+    return Captured(stage, guards, *found, emitted, runner, leading, check, name)
 
 
 class _Checking:
     """Checks all guards of a captured graph, and its contract if it has one."""
 
     def __init__(
-        self, fn: Callable[..., Any], contract: CallContract | None, guards: tuple[Guard, ...], captured: str
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        contract: CallContract | None,
+        guards: tuple[Guard, ...],
+        captured: str,
     ) -> None:
-        self._fn, self._contract, self._guards = fn, contract, guards
+        self._name, self._fn, self._contract, self._guards = name, fn, contract, guards
         self._captured = captured
         self._tree: Any = None
 
@@ -150,8 +171,7 @@ class _Checking:
             return ShapeContractError(
                 f"this call is not one that the graph was exported for: {failure.message}"
             )
-        name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
-        return GuardError(name, failure, self._captured)
+        return GuardError(self._name, failure, self._captured)
 
 
 def _described(sources: tuple[Source, ...], examples: tuple[Any, ...], names: dict[Source, Source]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.api import partition
@@ -32,8 +32,8 @@ class Row:
     recomputed_flops: int
     step_seconds: float
     solver_seconds: float
-    timeline: Timeline
-    partition: Partition | None
+    timeline: Timeline = field(repr=False)
+    partition: Partition | None = field(repr=False)
     error: str = ""
 
     def cells(self) -> tuple[str, ...]:

@@ -37,14 +37,20 @@ class Recomputed:
     line: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """The values that a partition saves and recomputes, most expensive first. Its text is a report."""
 
     saved: tuple[Saved, ...]
     recomputed: tuple[Recomputed, ...]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        return (
+            f"<Explanation: {len(self.saved)} saved, {len(self.recomputed)} recomputed; .details() has all>"
+        )
+
+    def details(self) -> str:
+        """Return each value with its size, cost and line."""
         total = sum(item.bytes for item in self.saved)
         lines = [f"saved: {len(self.saved)} values, {total:,} bytes"]
         for item in self.saved:
@@ -57,6 +63,8 @@ class Explanation:
             lines.append(f"  {' -> '.join(again.chain)}  ({cost})")
             lines += [f"{'':18}{again.line}"] if again.line else []
         return "\n".join(lines)
+
+    __str__ = details
 
 
 def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Explanation:

@@ -1,10 +1,11 @@
-"""A comparison as one HTML file: tables, plots (which need matplotlib) and explanations."""
+"""A comparison as one HTML file: tables, explanations, and plots where matplotlib is installed."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -26,7 +27,7 @@ def to_html(comparisons: Mapping[str, Comparison]) -> str:
     parts = [f"<!doctype html><meta charset='utf-8'><title>Partitions</title><style>{_STYLE}</style>"]
     for name, comparison in comparisons.items():
         parts.append(f"<h2>{escape(name)}</h2><p>{comparison.nodes} nodes</p>{_table(comparison)}")
-        parts += [_image(figure(comparison, name)) for figure in (plot_timeline, plot_pareto)]
+        parts += [_image(partial(figure, comparison, name)) for figure in (plot_timeline, plot_pareto)]
         parts += [_details(row) for row in comparison.rows if row.partition is not None]
     return "\n".join(parts)
 
@@ -48,12 +49,16 @@ def _details(row: Row) -> str:
     if row.partition is None:
         return ""
     text = escape(str(explain(row.partition)))
-    cut = _image(plot_cut(row.partition, row.label))
+    cut = _image(partial(plot_cut, row.partition, row.label))
     summary = f"<summary>{escape(row.label)}: what is saved and why</summary>"
     return f"<details>{summary}<pre>{text}</pre>{cut}</details>"
 
 
-def _image(figure: Any) -> str:
+def _image(draw: Callable[[], Any]) -> str:
     data = io.BytesIO()
+    try:
+        figure = draw()
+    except ImportError as error:
+        return f"<p>{escape(str(error))}</p>"
     figure.savefig(data, format="png", dpi=100, metadata={"Software": None})
     return f"<p><img src='data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}'></p>"

@@ -10,9 +10,9 @@ from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 from fxstack_capture.guards.records import Guard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """All frames that the compiler traced in one call, in order."""
+    """All frames that the compiler traced in one call, in order. ``repr`` fits on a screen, ``str`` has all."""
 
     frames: tuple[FrameRecord, ...]
 
@@ -61,12 +61,23 @@ class Explanation:
     def break_reasons(self) -> list[BreakReason]:
         return [BreakReason(record.message, record.stack) for record in self.breaks]
 
-    def __str__(self) -> str:
-        head = (
+    def _head(self) -> str:
+        return (
             f"{len(self.graphs)} graph(s) with {self.operators} operator(s),"
             f" {len(self.breaks)} graph break(s), {len(self.guards)} guard(s)"
         )
-        return "\n".join([head, *(_frame(frame) for frame in self.frames)])
+
+    def __repr__(self) -> str:
+        frames = [f"  {_verdict(frame)[:130]}" for frame in self.frames[:_MOST_FRAMES]]
+        rest = len(self.frames) - len(frames)
+        more = [f"  and {rest} more frames"] * (rest > 0)
+        return "\n".join([f"<Explanation: {self._head()}", *frames, *more, "  .details() has all>"])
+
+    def details(self) -> str:
+        """Return graphs, graph breaks and replacement code of all frames."""
+        return "\n".join([self._head(), *(_frame(frame) for frame in self.frames)])
+
+    __str__ = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +93,15 @@ def _calls(graph: Any) -> list[Any]:
     return [node for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module")]
 
 
+_MOST_FRAMES = 12
+
+
+def _verdict(frame: FrameRecord) -> str:
+    return f'{frame.name} (File "{frame.file}", line {frame.line}): {frame.verdict}'
+
+
 def _frame(frame: FrameRecord) -> str:
-    lines = [f'\n{frame.name} (File "{frame.file}", line {frame.line}): {frame.verdict}']
+    lines = [f"\n{_verdict(frame)}"]
     if frame.why:
         lines.append(_indented(frame.why))
     if frame.recompilation is not None:

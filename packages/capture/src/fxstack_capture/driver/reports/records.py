@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import NoneType
 from typing import Any, Protocol
@@ -34,10 +34,10 @@ class FrameRecord:
     line: int
     verdict: Verdict
     why: str = ""
-    captured: CapturedCode | None = None
-    guards: tuple[Guard, ...] = ()
+    captured: CapturedCode | None = field(default=None, repr=False)
+    guards: tuple[Guard, ...] = field(default=(), repr=False)
     graph_break: BreakRecord | None = None
-    emitted: Emitted | None = None
+    emitted: Emitted | None = field(default=None, repr=False)
     recompilation: Recompilation | None = None
     """Why the entries that existed did not fit; None for the first compilation."""
 

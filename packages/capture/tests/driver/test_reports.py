@@ -1,0 +1,54 @@
+"""The texts of results: ``repr`` fits on a screen however large the program is, ``details`` has everything."""
+
+import pytest
+import torch
+
+from fxstack_capture import capture, explain
+
+SCREEN = 2000
+X = torch.randn(4)
+
+
+def deep(x):
+    for _ in range(400):
+        x = (x * 1.5).sin()
+    return x
+
+
+def broken(x, *more):
+    for _ in range(30):
+        x = x + 1
+        torch._dynamo.graph_break()
+    return x + sum(more)
+
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(60))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+CALLS = [(deep, (X,)), (Wide(), (X,)), (broken, (X, *(torch.randn(4) for _ in range(50))))]
+
+
+@pytest.mark.parametrize(("fn", "args"), CALLS)
+def test_an_explanation_fits_on_a_screen(fn, args):
+    found = explain(fn)(*args)
+    assert len(repr(found)) <= SCREEN
+    assert len(repr(found.frames[0])) <= 2 * SCREEN
+    assert str(found) == found.details()
+    assert found.frames[-1].code in found.details().replace("\n    ", "\n")
+
+
+@pytest.mark.parametrize(("fn", "args"), CALLS[:2])
+def test_a_captured_graph_fits_on_a_screen(fn, args):
+    found = capture(fn, *args)
+    assert max(len(repr(found)), len(repr(found.stage_graph))) <= SCREEN
+    assert found.code in found.details()
+    assert all(guard.source.name in found.details() for guard in found.guards)
+    assert str(len(found.guards)) in repr(found)
