@@ -2,5 +2,5 @@ import pathlib
 import sys
 
 sys.path[:0] = [
-    str(pathlib.Path(__file__).parents[1] / part) for part in ("objects", "api", "emit", "driver")
+    str(pathlib.Path(__file__).parents[1] / part) for part in ("calls", "objects", "api", "emit", "driver")
 ]

@@ -1,5 +1,9 @@
 """Control flow as nodes: what the graphs look like, what is refused, and that a refusal leaves nothing behind."""
 
+import collections
+import functools
+import itertools
+
 import pytest
 import torch
 from torch._higher_order_ops import map as map_
@@ -108,3 +112,68 @@ def test_guards_of_branches_are_kept():
     assert torch.equal(fn(X), X * 2)
     table["k"] = 5.0
     assert torch.equal(fn(X), X * 5)
+
+
+CALLERS = {
+    "reduce": lambda step, x: functools.reduce(step, range(3), x),
+    "accumulate": lambda step, x: sum(itertools.accumulate([x, 1, 2], step)),
+    "map": lambda step, x: sum(map(step, [x, x * 2], range(2))),
+    "map alone": lambda step, x: list(map(lambda a: step(a, 1), [x, x]))[1],
+    "starmap": lambda step, x: sum(itertools.starmap(step, [(x, 1), (x, 2)])),
+    "sorted": lambda step, x: sorted([(1, x), (0, x)], key=lambda pair: (pair[0], step(pair[1], 1))[0])[0][1],
+    "max": lambda step, x: step(max([x, x * 2], key=lambda a: a.dim() + step(a, 1).dim()), 1),
+    "generator": lambda step, x: sum(step(x, k) for k in range(2)),
+    "partial": lambda step, x: functools.reduce(functools.partial(step), [x, 1, 2]),
+    "deque": lambda step, x: sum(collections.deque(map(step, [x], [1]), 2)),
+    "dict": lambda step, x: {k: v for k, v in enumerate(map(step, [x], [1]))}[0],
+    "filter": lambda step, x: sum(filter(lambda a: step(a, 1).dim() > 0, [x, x])),
+}
+
+
+def steps(cond, loop, mapped):
+    first = lambda x, k: cond(x.sum() > 0, lambda a: a * 2 + k, lambda a: a - W, (x,))
+    return {
+        "cond": first,
+        "nested": lambda x, k: cond(
+            x.sum() > 0, lambda a: functools.reduce(first, range(2), a), lambda a: a - k, (x,)
+        ),
+        "while": lambda x, k: loop(
+            lambda i, a: i < 2 + k, lambda i, a: (i + 1, a * 2), (torch.tensor(0), x.detach())
+        )[1],
+        "map": lambda x, k: mapped(lambda row: row * k + 1, x),
+    }
+
+
+def plain_loop(cond, body, carried):
+    while cond(*carried):
+        carried = body(*carried)
+    return carried
+
+
+STEPS = steps(torch.cond, while_loop, map_)
+PLAIN = steps(
+    lambda pred, yes, no, operands: (yes if pred else no)(*operands),
+    plain_loop,
+    lambda body, x: torch.stack([body(row) for row in x]),
+)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(("caller", "step"), list(itertools.product(CALLERS, STEPS))[::5])
+def test_operators_below_c_code_are_part_of_the_graph(caller, step, requires_grad):
+    def fn(x):
+        return CALLERS[caller](STEPS[step], x)
+
+    def plain(x):
+        return CALLERS[caller](PLAIN[step], x)
+
+    def run(called):
+        x = X.clone().requires_grad_(requires_grad)
+        out = called(x)
+        return [out, *(torch.autograd.grad(out.sum(), x) if out.requires_grad else ())]
+
+    graphs = []
+    compiled = fx.optimize(lambda graph, _: graphs.append(graph) or graph.forward, fullgraph=True)(fn)
+    found = run(compiled)
+    assert all(map(torch.equal, found, run(plain)))
+    assert len(graphs) == 1

@@ -37,6 +37,7 @@ from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.kinds.functions import guard_part
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, pinned
+from fxstack_capture.torch_side.recording.function_mode import outside_c_code
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
 from fxstack_capture.trace.state import Objects, Trace
 
@@ -93,7 +94,8 @@ class CallDispatcher:
 
     def call_back(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return self.call(fn, args, kwargs)
+            with outside_c_code():
+                return self.call(fn, args, kwargs)
         except Exception as error:
             self.trace.interp.demand_program(error)
             raise

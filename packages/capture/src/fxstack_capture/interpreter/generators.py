@@ -15,6 +15,7 @@ from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.interpreter.exceptions.errors import chain_context
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.frame import Frame
+from fxstack_capture.torch_side.recording.function_mode import outside_c_code
 
 # Limits: type(), isinstance and inspect report the generator type for a generator made while tracing. C code
 # that tests for the exact type (PyGen_CheckExact) sees another type. __qualname__ accepts values that are not
@@ -121,7 +122,8 @@ class TraceGenerator:
                 chain_context(error, handled.value)
             interp.reraising(error, counted=False)
         try:
-            result = interp.run(frame, error)
+            with outside_c_code():
+                result = interp.run(frame, error)
         except GraphBreak:
             raise
         except StopIteration as stop:

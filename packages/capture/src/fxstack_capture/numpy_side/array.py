@@ -23,6 +23,9 @@ class ArrayOwner(Arrays, Protocol):
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function through its counterpart on tensors."""
 
+    def text(self, fn: Callable[..., str], array: Any, *spec: Any) -> str:
+        """Call ``str``, ``repr`` or ``format``."""
+
 
 class Array:
     """A ``torch._numpy`` array over a tensor of the trace, and a real example array.
@@ -67,6 +70,12 @@ class Array:
     def __array__(self, *args: object, **kwargs: object) -> Any:
         self.owner.refuse("the elements of an array")
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse an attribute that C code reads. Methods that C code looks for are absent."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.owner.refuse(f"attribute {name} of an array, read by C code,")
+
     def __iter__(self) -> Any:
         return self.owner.iterate(self)
 
@@ -79,6 +88,10 @@ def _compute_reflected(self: Array, function: Callable[..., Any], operands: tupl
     return self.owner.call(function, operands[::-1], {})
 
 
+def _text(self: Array, function: Callable[..., str], operands: tuple[Any, ...]) -> str:
+    return self.owner.text(function, *operands)
+
+
 _OPERATORS = (
     *(*ARITHMETIC_NAMES, *(f"i{name}" for name in ARITHMETIC_NAMES), *COMPARISON_NAMES),
     *("neg", "pos", "abs", "invert", "index", "getitem", "setitem", "contains"),
@@ -88,3 +101,4 @@ define_methods(Array, {name: function_of(name) for name in _OPERATORS}, _compute
 define_methods(Array, {fn.__name__: fn for fn in _BUILTINS}, _compute)
 define_methods(Array, {f"r{name}": function_of(name) for name in ARITHMETIC_NAMES}, _compute_reflected)
 define_methods(Array, {"rdivmod": divmod}, _compute_reflected)
+define_methods(Array, {fn.__name__: fn for fn in (str, repr, format)}, _text)

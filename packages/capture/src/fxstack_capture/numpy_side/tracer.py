@@ -24,6 +24,7 @@ from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
 from fxstack_capture.operator_protocol import OUT_OF_PLACE
 from fxstack_capture.torch_compat import torch_numpy as tnp
+from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
@@ -310,6 +311,16 @@ class ArrayTracer:
         elements = [stride // tensor.element_size() for stride in strides]
         made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
         return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
+
+    def text(self, fn: Callable[..., str], array: Array, *spec: Any) -> str:
+        """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
+        # The text of an array also depends on NumPy's print options.
+        scalar = isinstance(array.example, np.generic)
+        known = known_values.value_of(self.tracer, array.tensor) if scalar else None
+        if known is None:
+            self.refuse("the text of an array")
+        with self.tracer.unrecorded():
+            return fn(type(array.example)(known.item()), *spec)
 
     def iterate(self, array: Array) -> Iterator[Any]:
         """Return ``iter(array)``."""

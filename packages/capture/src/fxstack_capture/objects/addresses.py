@@ -32,6 +32,7 @@ from fxstack_capture.trace.state import Objects
 # that address (<object at 0x...>) names another address. Equal strings may or may not be the same object.
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
+_OWN = re.compile(r"<fxstack_capture\.|\bArray object at ")
 _ADDRESS = re.compile(r"0x([0-9a-f]{6,16})\b")
 
 
@@ -105,8 +106,10 @@ class Addresses:
                 yield match, *found
 
     def demand_none(self, text: str) -> None:
-        """Break the graph if ``text`` holds the address of a proxy."""
+        """Break the graph if ``text`` holds the address of a proxy, or names a class of this package."""
         registry = self._objects.registry
+        if _OWN.search(text):
+            raise graph_break("unsupported-object", "a text with the address of an array")
         for match in _ADDRESS.finditer(text):
             entry = registry.by_proxy.get(int(match[1], 16))
             if entry is not None and entry.proxy is not entry.original:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from types import TracebackType
 
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.interpreter.exceptions.chaining import set_context
 from fxstack_capture.interpreter.frame import Frame
 
@@ -59,12 +60,15 @@ def chain_context(exception: BaseException, handled: BaseException | None) -> No
 
 
 _SYMBOL = re.compile(r"\bSym(Int|Float|Bool)\b")
+_ARRAY = re.compile(r"\bArray\b")
 _INSIDE = re.compile(r"\bSym(Int|Float|Bool)\b|\bTraceGenerator\b|\bFakeTensor\b")
 
 
 def name_types_as_outside(error: BaseException) -> None:
     """Replace the tracer's types by the real types in the message of an error from C code."""
     text = error.args[0] if error.args else None
+    if type(text) is str and isinstance(error, TypeError) and _ARRAY.search(text):
+        raise graph_break("unsupported-object", "an error that names the class of an array")
     if type(text) is str and _INSIDE.search(text):
         error.args = (_INSIDE.sub(_outside_name, text), *error.args[1:])
 

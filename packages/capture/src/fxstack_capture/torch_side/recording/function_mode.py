@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
 from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.torch_compat import get_function_stack_at, len_torch_function_stack, pop_mode_temporarily
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules.attributes import accessed
@@ -49,6 +51,21 @@ class RecordingMode(TorchFunctionMode):
                 raise
             detail = reason.record.detail
         raise graph_break("data-dependent-value", detail)  # no option makes a number that C code can use
+
+
+@contextmanager
+def outside_c_code() -> Iterator[None]:
+    """Suspend the mode while the interpreter runs a callback of C code.
+
+    The dispatcher then sees the calls of the program. The other torch calls are calls of the tracer.
+    """
+    count = len_torch_function_stack()
+    top = get_function_stack_at(count - 1) if count else None
+    if type(top) is not RecordingMode:
+        yield
+        return
+    with pop_mode_temporarily():
+        yield
 
 
 _CONVERSIONS = frozenset({"__int__", "__float__", "__index__", "__bool__", "__complex__"})

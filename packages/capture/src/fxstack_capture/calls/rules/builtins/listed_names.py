@@ -12,8 +12,10 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.native_run import run
+from fxstack_capture.calls.rules.builtins.classes import class_of
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import Equals
+from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.objects.instances import dict_descriptor
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import Converted, pinned
@@ -30,8 +32,8 @@ _NAMESPACE: Final[Any] = vars(types.ModuleType)["__dict__"]
 
 def listed_names(trace: Trace, obj: object) -> Any:
     """``dir(obj)``."""
-    if isinstance(obj, torch.Tensor):
-        raise graph_break("unsupported-call", "dir of a tensor")
+    if isinstance(obj, (torch.Tensor, Array)):
+        raise graph_break("unsupported-call", f"dir of a {class_of(trace, obj).__name__}")
     cls = type(obj)
     raw = trace.objects.classes.lookup(cls, "__dir__")
     if type(raw) is types.FunctionType or raw in (_OF_CLASS, _OF_OBJECT, _OF_MODULE):
