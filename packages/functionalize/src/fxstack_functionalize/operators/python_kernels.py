@@ -1,9 +1,10 @@
-"""Replacements for kernels of torch's Python dispatcher whose results differ from eager's."""
+"""Kernels for torch's Python dispatcher, where torch's own differ from eager or end the process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import decomposed_matmul as matmul
 from fxstack_functionalize.torch_compat import upsample_compute_output_size
+from fxstack_functionalize.tracing.inputs import RestartTraceError
 
 Kernel = Callable[..., Any]
 
@@ -121,23 +123,60 @@ _KERNELS: Final[dict[Any, Kernel | None]] = {
 }
 """The replacement of each kernel; None to record the operator itself."""
 
+ZEROS: Final = _aten._efficientzerotensor.default
+"""Makes a tensor that the dispatcher knows to be zero. The derivatives of ``sgn`` and others return such tensors."""
+_ZERO_KEY: Final = torch_compat.DispatchKey.ZeroTensor
+
+
+def _below_zeros(operator: Callable[..., Any]) -> Kernel:
+    """Run a view of zeros as a view of any tensor.
+
+    torch's own kernel for zeros runs before the functionalisation. It copies a functional tensor's keys into a tensor
+    that is not functional, and the first use of this tensor ends the process.
+    """
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch_compat.ExcludeDispatchKeyGuard(torch_compat.DispatchKeySet(_ZERO_KEY)):
+            return operator(*args, **kwargs)
+
+    return kernel
+
+
+def zeros_rule(*, ready: bool) -> Kernel:
+    """Return the decomposition of ``ZEROS``. ``ready``: the Python dispatcher is on, with ``exact_kernels``."""
+
+    def rule(*_args: Any, **_kwargs: Any) -> Any:
+        if ready:
+            return NotImplemented
+        raise RestartTraceError(lambda captured: replace(captured, zero_tensors=True))
+
+    return rule
+
+
+def _own_kernels() -> dict[Any, dict[Any, Kernel | None]]:
+    """Return the kernel for each operator and key, None to remove torch's."""
+    own: dict[Any, dict[Any, Kernel | None]] = {
+        operator: {key: kernel for key in _KEYS if key in operator.py_kernels}
+        for operator, kernel in _KERNELS.items()
+    }
+    views = (_aten.view.default, _aten.as_strided.default, _aten._reshape_alias.default)
+    return own | {operator: {_ZERO_KEY: _below_zeros(operator)} for operator in views}
+
 
 @contextmanager
 def exact_kernels() -> Iterator[None]:
     """Replace torch's Python dispatcher kernels that differ from eager, while a graph is traced."""
-    taken = [
-        (operator, key, operator.py_kernels.pop(key))
-        for operator in _KERNELS
-        for key in _KEYS
-        if key in operator.py_kernels
-    ]
-    for operator, key, _ in taken:
-        if own := _KERNELS[operator]:
-            operator.py_kernels[key] = own
+    own = _own_kernels()
+    before = {operator: dict(operator.py_kernels) for operator in own}
+    for operator, kernels in own.items():
+        operator.py_kernels.update(kernels)
+        for key in [key for key, kernel in kernels.items() if kernel is None]:
+            del operator.py_kernels[key]
         operator._dispatch_cache.clear()
     try:
         yield
     finally:
-        for operator, key, kernel in taken:
-            operator.py_kernels[key] = kernel
+        for operator, kernels in before.items():
+            operator.py_kernels.clear()
+            operator.py_kernels.update(kernels)
             operator._dispatch_cache.clear()

@@ -60,6 +60,8 @@ class Captured:
     """Whether only the general functionalisation can trace the graph (``ModeEngine``)."""
     flat_views: bool = False
     """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
+    zero_tensors: bool = False
+    """Whether a derivative makes tensors that autograd knows to be zero (``python_kernels.zeros_rule``)."""
 
     @property
     def own_count(self) -> int:

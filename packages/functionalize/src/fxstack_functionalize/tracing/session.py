@@ -26,7 +26,7 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.differentiable_bases import derive
 from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.operators.masked_values import MASKED_VALUES
-from fxstack_functionalize.operators.python_kernels import exact_kernels
+from fxstack_functionalize.operators.python_kernels import ZEROS, exact_kernels, zeros_rule
 from fxstack_functionalize.random.functional_random import FunctionalRandomMode, state_input
 from fxstack_functionalize.random.rng import random_rules
 from fxstack_functionalize.torch_compat import MakefxTracer as _MakefxTracer
@@ -125,7 +125,7 @@ class Session:
             stack.callback(set_tracing, set_tracing(True))
             stack.enter_context(self.captured.fake_mode)
             self._add_placeholders()
-            if self._symbolic():
+            if self._needs_dispatcher():
                 stack.enter_context(enable_python_dispatcher())
                 stack.enter_context(exact_kernels())
             # Casts are shared within a trace, but not with what runs before and after.
@@ -140,7 +140,8 @@ class Session:
     def _proxy_mode(self, stack: ExitStack) -> AbstractContextManager[Any]:
         """Return the recording mode, and set the state that higher-order operators need to trace branches."""
         exact = isinstance(self.engine, ModeEngine)
-        table = {**MASKED_VALUES, **random_rules(self.tracer, exact=exact), **self.decompositions}
+        zeros = {ZEROS: zeros_rule(ready=self._needs_dispatcher())}
+        table = {**MASKED_VALUES, **zeros, **random_rules(self.tracer, exact=exact), **self.decompositions}
         pure = state_input(self.captured.graph_module.graph) is not None
         mode = (FunctionalRandomMode if pure else RecordingMode)(self.tracer, table)
         if exact:
@@ -165,11 +166,13 @@ class Session:
         tracer.proxy_mode = mode
         return tracer
 
-    def _symbolic(self) -> bool:
-        """Whether an input or a data-dependent result has a symbolic size."""
+    def _needs_dispatcher(self) -> bool:
+        """Whether the Python dispatcher is needed: a size is symbolic, or a derivative makes zeros."""
         nodes = self.captured.graph_module.graph.nodes
-        return any(_has_symbols(spec.fake) for spec in self.captured.inputs) or any(
-            _has_symbols(node.meta.get("val")) for node in nodes
+        return (
+            self.captured.zero_tensors
+            or any(_has_symbols(spec.fake) for spec in self.captured.inputs)
+            or any(_has_symbols(node.meta.get("val")) for node in nodes)
         )
 
     def _add_placeholders(self) -> None:
