@@ -22,7 +22,7 @@ from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_interchange import Partition, StageGraph
-from fxstack_interchange.collector import paused_collector
+from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import partition
 
@@ -170,7 +170,7 @@ class Compilation:
         The backward empties its list of arguments, so that saved tensors die after their last use.
         """
         try:
-            with paused_collector():
+            with held_signals(), paused_collector():
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)

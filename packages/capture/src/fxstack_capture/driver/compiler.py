@@ -81,7 +81,7 @@ from fxstack_capture.stance import current_stance, with_changes
 from fxstack_capture.torch_side.global_state.unloaded import leave_compiler_unloaded
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_aside
 from fxstack_capture.versions.instruction_sets import program_table
-from fxstack_interchange.collector import paused_collector
+from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.compiled_autograd import without_compiled_autograd
 from fxstack_interchange.torch_settings import warn_of_ignored
 
@@ -225,7 +225,7 @@ class FrameCompiler:
             return native.RUN
         if replaced is not None:
             raise unsupported(graph_break("replaced-by-program", replaced).record)
-        with _TRACING, paused_collector():
+        with held_signals(), _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
             end_postponement(code, state)
