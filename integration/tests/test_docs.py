@@ -4,6 +4,9 @@ import importlib.util
 import re
 from pathlib import Path
 
+from fxstack_partition import check_partition, corpus, partition, partitioners
+from fxstack_partition.registry import REGISTRY
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -71,3 +74,20 @@ def test_contributing_names_sessions_that_exist():
     for line in re.findall(r"nox -s ([\w ]+)", CONTRIBUTING):
         for name in line.split():
             assert f"def {name}(" in sessions or name.startswith("tests_")
+
+
+def test_the_example_of_a_partitioner_runs_as_printed():
+    example = re.search(r"### 7\..*?```python\n(.*?)```", CONTRIBUTING, re.DOTALL)[1]
+    names = dict(vars(partitioners))
+    exec(example, names)
+    try:
+        joint = corpus.load("mlp_symbolic")
+        check_partition(joint, partition(joint, "save_wide"))
+    finally:
+        del REGISTRY._table["save_wide"]
+
+
+def test_the_example_of_a_rule_names_where_rules_are_listed():
+    (named,) = re.findall(r"a new module is listed once in `([\w/.]+)`", CONTRIBUTING)
+    listed = DOCS.parent / "packages/capture/src/fxstack_capture" / named
+    assert "regular_expressions" in re.sub(r'""".*?"""', "", listed.read_text(), flags=re.DOTALL)

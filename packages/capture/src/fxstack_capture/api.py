@@ -153,11 +153,18 @@ def _optimized(fn: Callable[..., Any], compiler: FrameCompiler, again: Callable[
     entered = _with_frame(ours(what_is_disabled(fn)), always=compiler.options.fullgraph)
     compiler.first = first_frame_of(entered)
     made = run(entered)
-    functools.update_wrapper(made, fn)
+    functools.update_wrapper(made, fn, _OF_FUNCTIONS)
     # A copy of the object that holds the method must call the method of the copy.
     if isinstance(fn, MethodType):
         made.__deepcopy__ = lambda memo: again(copy.deepcopy(fn, memo))
     return made
+
+
+_OF_FUNCTIONS = (
+    *functools.WRAPPER_ASSIGNMENTS,
+    *("__defaults__", "__kwdefaults__", "__code__", "__globals__", "__closure__"),
+)
+"""What a compiled function has of its original, for programs that inspect functions."""
 
 
 def _name_of(compiled: object) -> str:

@@ -28,6 +28,8 @@ class OptimizedModule:
 
     _fxstack_original: Any
     _fxstack_call: Callable[..., Any]
+    _fxstack_class_call: Callable[..., Any]
+    _fxstack_run: Callable[[Callable[..., Any]], Callable[..., Any]]
     _fxstack_forward: Callable[..., Any]
     _fxstack_again: Callable[[Any], Any]
 
@@ -87,6 +89,8 @@ class OptimizedModule:
         # Torch's compiler, which torch.export uses, inlines the original.
         if is_dynamo_compiling():
             return self._fxstack_original(*args, **kwargs)
+        if type(self._fxstack_original).__call__ is not self._fxstack_class_call:
+            _follow(self)  # the program has replaced the call of the class, or torch.nn.Module's
         return self._fxstack_call(*args, **kwargs)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
@@ -128,7 +132,17 @@ def _original(module: object) -> Any:
     return module
 
 
-_SLOTS = ("_fxstack_original", "_fxstack_call", "_fxstack_forward", "_fxstack_again", "__fxstack_log__")
+def _follow(wrapper: Any) -> None:
+    """Compile what a call of the original calls at present."""
+    original = wrapper._fxstack_original
+    object.__setattr__(wrapper, "_fxstack_class_call", type(original).__call__)
+    object.__setattr__(wrapper, "_fxstack_call", wrapper._fxstack_run(original.__call__))
+
+
+_SLOTS = (
+    *("_fxstack_original", "_fxstack_call", "_fxstack_class_call", "_fxstack_run", "_fxstack_forward"),
+    *("_fxstack_again", "__fxstack_log__"),
+)
 
 
 def _forward_like(cls: type) -> dict[str, Any]:
@@ -166,7 +180,8 @@ def wrap(
     wrapper: Any = object.__new__(made)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_fxstack_original", module)
-    object.__setattr__(wrapper, "_fxstack_call", run(module.__call__))
+    object.__setattr__(wrapper, "_fxstack_run", run)
+    _follow(wrapper)
     object.__setattr__(wrapper, "_fxstack_forward", run(module.forward))
     object.__setattr__(wrapper, "_fxstack_again", again)
     return wrapper

@@ -42,4 +42,9 @@ def user_frame() -> FrameType:
 def _is_inside(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__")
     package = name.partition(".")[0] if isinstance(name, str) else ""
-    return package in OWN_PACKAGES or frame.f_code.co_filename.startswith(_TORCH)
+    return package in OWN_PACKAGES or belongs_to_torch(frame.f_code.co_filename)
+
+
+def belongs_to_torch(file: str) -> bool:
+    """Return whether ``file`` is a source file of torch."""
+    return file.startswith(_TORCH)

@@ -1,6 +1,7 @@
 """What a recompilation says: which guard failed, its old and new value, the user's line; and where it ends."""
 
 import logging
+import re
 import threading
 import warnings
 
@@ -145,3 +146,47 @@ def test_threads_that_miss_together_compile_once():
     for thread in threads:
         thread.join()
     assert len(backend.graphs) == 1
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.mode = torch.nn.Linear(3, 3), "plain"
+
+    def forward(self, x, *more, scale=None):
+        y = self.layer(x) if scale is None else self.layer(x) * scale
+        return y + 1 if self.mode == "more" else y
+
+
+def broken(x, items):
+    for item in (one for one in items):
+        x = x + item
+        fxstack_capture.graph_break()
+    return x.sin() + [x * i for i in iter(items) if fxstack_capture.graph_break() is None][0]
+
+
+RECOMPILING = [
+    (Model, lambda: [((torch.ones(2, 3),), {}), ((torch.ones(4, 3),), {})]),
+    (Model, lambda: [((torch.ones(2, 3),), {"scale": 2}), ((torch.ones(2, 3),), {"scale": 3.5})]),
+    (lambda: broken, lambda: [((torch.ones(2), [1, 2]), {}), ((torch.ones(2), [2.5, 3]), {})]),
+    (lambda: broken, lambda: [((torch.ones(2), [1]), {}), ((torch.ones(3), [torch.ones(3), 4]), {})]),
+]
+
+
+@pytest.mark.parametrize(("make", "calls"), RECOMPILING)
+def test_messages_name_functions_and_values_of_the_program(make, calls, caplog):
+    caplog.set_level("INFO", "fxstack_capture.recompiles")
+    made = compiled(make(), dynamic=False)
+    for args, kwargs in calls():
+        made(*args, **kwargs)
+    assert caplog.messages
+    for message in caplog.messages:
+        assert not re.search(r"_call_impl|module\.py|linear\.py|args\[|(?<![\w\])])\.[a-z]+\d", message)
+        assert re.match(rf"recompiling (Model\.forward|broken.*) \({re.escape(__file__)}:", message)
+
+
+def test_a_message_names_the_parameter_of_forward(caplog):
+    caplog.set_level("INFO", "fxstack_capture.recompiles")
+    made = compiled(Model(), dynamic=False)
+    made(torch.ones(2, 3)), made(torch.ones(4, 3))
+    assert caplog.messages[0].splitlines()[1].startswith("  x: must be a torch.Tensor")

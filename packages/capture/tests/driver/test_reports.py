@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from fxstack_capture import capture, explain
+from fxstack_capture.driver.errors import GuardError
 
 SCREEN = 2000
 X = torch.randn(4)
@@ -52,3 +54,20 @@ def test_a_captured_graph_fits_on_a_screen(fn, args):
     assert found.code in found.details()
     assert all(guard.source.name in found.details() for guard in found.guards)
     assert str(len(found.guards)) in repr(found)
+
+
+def test_what_to_do_under_a_mode():
+    layer = torch.nn.Linear(4, 3)
+    found = capture(layer, X)
+    with FlopCounterMode(display=False) as counter:
+        with pytest.raises(GuardError, match=r"fix: .*FlopCounterMode.*graph_module"):
+            found(X)
+        assert torch.equal(found.graph_module(X, layer.weight, layer.bias)[0], layer(X))
+    assert counter.get_total_flops() == 2 * 24
+
+
+def test_an_error_names_the_parameter_of_forward():
+    with pytest.raises(
+        GuardError, match=r"captured: input: must be a .* sizes \(4\).*\n.*\n.*\nfix: capture again"
+    ):
+        capture(torch.nn.Linear(4, 3), X)(torch.randn(2, 4))

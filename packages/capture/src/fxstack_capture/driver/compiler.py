@@ -230,7 +230,7 @@ class FrameCompiler:
             state = self.states.of(code)
             end_postponement(code, state)
             with put_back():
-                fitting, again = fitting_entry(frame, code, self.owner)
+                fitting, again = fitting_entry(frame, self._named(code), code, self.owner)
             if fitting is not None:  # another thread has compiled the frame
                 return fitting
             self.tally.traced += 1

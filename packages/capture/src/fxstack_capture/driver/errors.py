@@ -6,6 +6,7 @@ from typing import Final
 
 from fxstack_capture.breaks import READS_DATA, BreakRecord, graph_break
 from fxstack_capture.guards.explain import GuardFailure
+from fxstack_capture.guards.records import TorchStateIs
 from fxstack_interchange.torch_errors import CompilerError, found
 
 
@@ -54,10 +55,21 @@ class GuardError(RuntimeError):
             f"this call of {name} is not like the call that was captured: {failure.message}\n"
             f"captured: {captured}\n"
             "why: the graph of another call may be another one, so running this graph could give a wrong result.\n"
-            "fix: capture again with these arguments; or use export(fn, args, dynamic_shapes=...) for one graph of many sizes, "
-            "or optimize(fn), which captures whatever a call needs."
+            f"fix: {_fix(failure)}"
         )
         self.failure = failure
+
+
+def _fix(failure: GuardFailure) -> str:
+    if failure.guard is not None and isinstance(failure.guard.check, TorchStateIs):
+        return (
+            "call it in the state of torch in which it was captured, or capture again in this state; a mode that only "
+            "watches operators (FlopCounterMode) belongs around the program itself, or around a call of graph_module."
+        )
+    return (
+        "capture again with these arguments; or use export(fn, args, dynamic_shapes=...) for one graph of many sizes, "
+        "or optimize(fn), which captures whatever a call needs."
+    )
 
 
 class BackendError(CompilerError, of_torch="BackendCompilerFailed"):

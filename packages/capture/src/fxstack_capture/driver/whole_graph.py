@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -164,7 +164,8 @@ class _Checking:
             self._tree = compile_guards(self._guards, frame.function.__code__)
         failure = first_failure(self._tree, frame.function, frame.arguments)
         if failure is not None:
-            raise self._error(failure)
+            renamed = {source.name: name.name for source, name in names_of_forward(frame).items()}
+            raise self._error(replace(failure, renamed=renamed))
 
     def _error(self, failure: GuardFailure) -> Exception:
         if self._contract is not None:

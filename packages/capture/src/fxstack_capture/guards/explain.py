@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards import records, words
 from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
 from fxstack_capture.guards.records import Guard
+from fxstack_interchange.user_warnings import belongs_to_torch
+
+_HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
+"""Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
+_ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
+_KEPT: Final = "a value of an expression or loop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +30,29 @@ class GuardFailure:
     guard: Guard | None
     demanded: str
     found: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The names that the program has for sources of a call of a module: of ``args[0]`` the parameter."""
 
     @property
     def source_name(self) -> str:
-        return self.guard.source.name if self.guard is not None else ""
+        name = self.guard.source.name if self.guard is not None else ""
+        for of, named in self.renamed.items():
+            if re.match(re.escape(of) + r"(?!\w)", name):
+                name = named + name.removeprefix(of)
+                break
+        return _HIDDEN.sub(_KEPT, _ITERATED.sub(f"the next item of {_KEPT}", name))
 
     @property
     def user_line(self) -> str:
-        """The user's innermost line that caused the guard, as ``file:line in function``, or "" if unknown."""
-        if self.guard is None or not self.guard.stack:
+        """The user's innermost line that caused the guard, as ``file:line in function``, or "" if unknown.
+
+        A line in torch is named only if torch's function was compiled itself.
+        """
+        stack = self.guard.stack if self.guard is not None else ()
+        own = [frame for frame in stack if not belongs_to_torch(frame[0])]
+        if not own and (not stack or "_call_impl" in stack[-1][2]):
             return ""
-        file, line, function = self.guard.stack[-1]
+        file, line, function = (own or stack)[-1]
         return f"{file}:{line} in {function}"
 
     @property

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, Final
 
 from fxstack_capture import native
+from fxstack_capture.driver.contracts import names_of_forward
 from fxstack_capture.driver.errors import RecompileError, RecompileLimitError, TracingWarning
+from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import TorchStateIs
@@ -64,14 +66,20 @@ def callbacks_of_torch(again: Recompilation) -> AbstractContextManager[object]:
     return callbacks
 
 
-def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any, Recompilation]:
+def fitting_entry(
+    frame: RealFrame, named: CodeType, code: CodeType, owner: object
+) -> tuple[Any, Recompilation]:
     """An entry whose guards hold, or None, and the reasons why the other entries do not fit.
 
+    ``named`` is the code of the program that ``code`` belongs to: of a call of a module its ``forward``.
     An entry fits if another thread has compiled it since the hook checked the entries.
     """
     failures: list[GuardFailure] = []
     fitting: Any = None
     alike, now = 0, snapshot()
+    renamed: dict[str, str] = {}
+    if named is not code and is_module_call(code):
+        renamed = {of.name: name.name for of, name in names_of_forward(frame).items()}
     for entry in native.entries(code, owner):
         if entry.tree is None:
             continue
@@ -79,9 +87,9 @@ def fitting_entry(frame: RealFrame, code: CodeType, owner: object) -> tuple[Any,
         if failure is None:
             fitting = fitting or entry
         else:
-            failures.append(failure)
+            failures.append(replace(failure, renamed=renamed))
             alike += _is_of(entry.tree, now)
-    where = code.co_qualname, code.co_filename, code.co_firstlineno
+    where = named.co_qualname, named.co_filename, named.co_firstlineno
     return fitting, Recompilation(*where, tuple(failures), alike)
 
 
