@@ -28,6 +28,8 @@ def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str,
         custom = calls.objects.classes.lookup(meta, "__call__")
         if type(custom) is types.FunctionType:
             return calls.call(custom, (cls, *args), kwargs)
+        if isinstance(custom, type):  # a class is no descriptor: a ``TypedDict`` calls ``dict``
+            return calls.call(custom, args, kwargs)
     if policy.is_pure_type(cls):
         return run(calls.trace, cls, args, kwargs)
     if calls.is_leaf(cls):
@@ -52,7 +54,8 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     kind = calls.trace.torch.python_type(obj) if isinstance(obj, torch.Tensor) else type(obj)
     # As in CPython, ``__init__`` runs only if ``__new__`` returned an instance of the class. If ``__new__``
     # returned an instance of a subclass, the ``__init__`` of the subclass runs.
-    if not issubclass(kind, cls):
+    # No method of the metaclass decides that.
+    if not type.__subclasscheck__(cls, kind):
         return obj
     if kind is not cls:
         init = lookup(kind, "__init__")

@@ -79,6 +79,8 @@ class ObjectModel:
         """The result of ``ContextVar.set`` and the value before, by the id of the result."""
         self.cache_keys: dict[Any, Any] = {}
         """One key object for all equal keys of a ``functools.lru_cache``, by (id of the cache, key)."""
+        self.reads: list[tuple[Any, Any]] | None = None
+        """If not None, each read of an attribute, global or cell: the holder and the name."""
         self.deferred: list[Effect] = []
         """Calls that the replacement code makes when the frame ends."""
         self.contents: dict[int, tuple[Any, ...]] = {}
@@ -245,6 +247,8 @@ class ObjectModel:
     # --- attributes --------------------------------------------------------------------------
 
     def load_attr(self, obj: object, name: str) -> Any:
+        if self.reads is not None:
+            self.reads.append((obj, name))
         loader = attributes.LOADERS.get(type(obj))
         if loader is not None:
             return loader(self, obj, name)
@@ -270,6 +274,8 @@ class ObjectModel:
 
     def load_global(self, namespace: dict[str, object], builtins: dict[str, object], name: str) -> Any:
         state = self.namespaces.get(id(namespace)) or self.namespace(namespace)
+        if self.reads is not None:
+            self.reads.append((state.original, name))
         value = state.proxy.get(name, ABSENT)
         if value is not ABSENT:
             return value
@@ -313,6 +319,8 @@ class ObjectModel:
         return found.defaults, found.kwdefaults, found.closure
 
     def load_cell(self, cell: CellType) -> Any:
+        if self.reads is not None:
+            self.reads.append((cell, None))
         return functions.load_cell(self, cell)
 
     def store_cell(self, cell: CellType, value: object) -> None:

@@ -203,6 +203,9 @@ def _add_fallback(source: Source, case: _Case) -> None:
     replay = case.replay
     source.add("twice = grad_enabled()", grad_enabled=torch.is_grad_enabled)
     source.add("special = are_special(grads)", are_special=are_special)
+    states = case.replay.states
+    if states:  # the program has changed what a backward of its own reads
+        source.add("special = special or any([state.has_changed() for state in states])", states=states)
     kept = "ctx.linked.kept" if case.linked else "ctx.inputs" if replay.keeps else "nothing_kept"
     source.names["nothing_kept"] = NOTHING_KEPT
     if replay.refusal is None:
@@ -214,6 +217,9 @@ def _add_fallback(source: Source, case: _Case) -> None:
         source.add("        return checked")
         return
     # The compiled backward can run once for each of several gradients, but is not differentiable.
+    if states:
+        source.add("if special and not are_special(grads):")
+        source.add("    raise_changed()", raise_changed=replay.raise_changed)
     source.add("several = special and are_batched(grads)", are_batched=are_batched)
     source.add("if special and (twice or not several):")
     source.add("    raise RuntimeError(refusal)", refusal=batched_backward(replay.refusal))

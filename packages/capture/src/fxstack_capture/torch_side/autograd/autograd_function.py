@@ -16,6 +16,7 @@ import torch
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
 from fxstack_capture.torch_side.autograd import function_arguments
+from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapping import plain_below
@@ -37,6 +38,7 @@ class Applied:
         *,
         asks: bool,
         makes_wrappers: bool,
+        state: State | None = None,
     ) -> None:
         self.function = function
         self.templates = templates
@@ -44,6 +46,8 @@ class Applied:
         self.asks = asks
         self.makes_wrappers = makes_wrappers
         """Whether the methods make wrapper subclasses, which later stages must take apart."""
+        self.state = state
+        """What the backward reads of Python's state. The node computes other gradients once it has changed."""
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         # torch.fx prints a target whose module is below ``torch`` by its path. The path leads to the class.
@@ -109,7 +113,7 @@ def apply(
         _demand_no_outer_gradient(cls, inputs)
     wrappers = tracer.wrappers
     known = wrappers.count
-    _rehearse(tracer, cls, inputs)
+    state = _rehearse(tracer, cls, inputs)
     made = function_arguments.Templates(tracer)
     special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
     templates = {place: made.of(value) for place, value in special.items()}
@@ -120,6 +124,7 @@ def apply(
         len(made.operands),
         asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
         makes_wrappers=wrappers.count > known,
+        state=state,
     )
     try:
         return tracer.record(target, (*given, *made.operands), {})
@@ -145,7 +150,8 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> None:
+def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> State | None:
+    state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
     enabled = torch.is_grad_enabled()
@@ -158,7 +164,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> None:
             changed = before.have_changed()  # checked now, because the backward may undo the change
             torch_compat.set_grad_enabled(False)
             if any(needs):
-                _backward(tracer, cls, context, output)
+                state = _backward(tracer, cls, context, output)
     except GraphBreak:
         raise
     except Exception as error:
@@ -168,6 +174,10 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> None:
         tracer.builder.roll_back(mark)
     if changed or before.have_changed():
         raise graph_break("unsupported-call", f"{cls.__qualname__}, which changes objects other than its own")
+    if state is None:
+        raise graph_break("unsupported-call", f"{cls.__qualname__}, whose backward reads what may change")
+    state.is_copied = any(map(_needs_template, inputs))
+    return state
 
 
 def _forward(
@@ -197,7 +207,7 @@ def _copies(tracer: TracerProtocol, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return own
 
 
-def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> None:
+def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, output: Any) -> State | None:
     outputs = output if isinstance(output, tuple) else (output,)
     gradients = tuple(
         tracer.record(torch.empty_like, (x,), {}) if isinstance(x, torch.Tensor) else None for x in outputs
@@ -205,4 +215,6 @@ def _backward(tracer: TracerProtocol, cls: Any, context: RehearsedContext, outpu
     method = cls.backward
     if method is torch.autograd.Function.backward:
         method = cls.vjp
-    tracer.trace.calls.call(method, (context, *gradients), {})
+    with noted(tracer.trace.objects) as reads:
+        tracer.trace.calls.call(method, (context, *gradients), {})
+    return state_of(tracer, reads, method)

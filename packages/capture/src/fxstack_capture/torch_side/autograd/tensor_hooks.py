@@ -28,6 +28,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import REASONS, GraphBreak, graph_break
 from fxstack_capture.effects.records import Call
 from fxstack_capture.sources import pinned
+from fxstack_capture.torch_side.autograd.state_reads import state_of
 from fxstack_capture.torch_side.higher_order import subgraphs
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
@@ -174,6 +175,9 @@ def _hang_graph(tracer: TracerProtocol, tensor: torch.Tensor, hook: object) -> H
     try:
         with _without_gradients():
             made = subgraphs.trace(tracer, partial(_hooked, hook), [gradient], None, apart=False)
+        state = state_of(tracer, made.reads, hook)
+        if state is None or state:
+            raise graph_break("unsupported-call", "a hook that reads state of the program")
     except GraphBreak as reason:
         if whole:
             raise LaterHooks(frozenset([tracer.hooks.count])) from reason

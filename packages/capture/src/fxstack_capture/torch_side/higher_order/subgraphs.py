@@ -19,6 +19,7 @@ from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import FakeTensor, pytree
+from fxstack_capture.torch_side.autograd.state_reads import Place, noted
 from fxstack_capture.torch_side.higher_order import nested_checks
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.execution import name_of
@@ -46,6 +47,8 @@ class Subgraph:
     free: tuple[fx.Node, ...] = ()
     is_single: bool = False
     """Whether the graph returns one value rather than a tuple."""
+    reads: tuple[Place, ...] = ()
+    """What the function has read of Python's state (``state_reads``)."""
 
 
 def fake_of(tracer: TracerProtocol, like: torch.Tensor) -> torch.Tensor:
@@ -90,7 +93,7 @@ def trace(
     before, known = Surroundings(tracer.trace, fn), nested_checks.facts(tracer)
     try:
         args = inputs if nested is None else unflattened(tracer, list(inputs), nested)
-        with tracer.assumptions.none_inside(nested=True):
+        with tracer.assumptions.none_inside(nested=True), noted(tracer.trace.objects) as reads:
             value = _called(tracer, fn, tuple(args))
         outputs, spec = flattened(tracer, value)
         if not outputs or not all(isinstance(out, torch.Tensor) for out in outputs):
@@ -100,7 +103,7 @@ def trace(
             raise _refusal(fn, "which changes what was there before it")
         if nested_checks.assumed_outside(tracer, mark, known):
             raise _refusal(fn, "which assumes something of a number from outside")
-        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec)
+        made = Subgraph(_since(builder, mark), results, tuple(outputs), spec, reads=tuple(reads))
         free = tuple(n for n in _outer(made) if type(n.meta["val"]) not in _FIXED)
         made = replace(made, free=free)
         outside = _demand_unwritten(tracer, fn, made, inputs)

@@ -74,6 +74,9 @@ class Replay:
         self._places = [*leaves, *others, *numbers]
         self._leaves, self._others, self._numbers = map(_picker, (leaves, others, numbers))
         self._graph = shell.captured.graph_module
+        targets = [node.target for node in self._graph.graph.nodes]
+        self.states = [state for target in targets if (state := getattr(target, "state", None))]
+        """What backwards of the program read of Python's state. A compiled backward holds it as a constant."""
         self._owned = dict(shell.captured.owned)
         self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
@@ -143,6 +146,10 @@ class Replay:
     def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
         return None if _broken(kept) else self.gradients(kept, saved, grads)
+
+    def raise_changed(self) -> None:
+        """Raise the error that the graph cannot run again, although the program has changed what it reads."""
+        raise RuntimeError(double_backward(str(self.refusal)))
 
     def refuse(
         self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]

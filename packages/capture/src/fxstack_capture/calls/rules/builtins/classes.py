@@ -153,9 +153,13 @@ def _tensor_isinstance(trace: Trace, value: torch.Tensor, classes: Any) -> bool:
             return False
     if type(classes) is _LegacyType:
         return _is_legacy(value, classes)
-    if not isinstance(classes, type):
-        return isinstance(value, classes)
-    return issubclass(shown, classes)
+    # A class may refuse the check: the error is the program's.
+    if not isinstance(classes, type) or (shown is torch.Tensor and type(classes).__module__ == "typing"):
+        return bool(plainly(isinstance, (_TENSOR, classes), {}))
+    return bool(plainly(issubclass, (shown, classes), {}))
+
+
+_TENSOR = torch.empty(0)
 
 
 _LegacyType: Any = type(torch.FloatTensor)

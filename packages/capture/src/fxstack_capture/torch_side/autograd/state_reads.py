@@ -1,0 +1,170 @@
+"""The Python state that a backward reads: it may change between the forward and the backward.
+
+Eager runs the methods of an ``autograd.Function``, and hooks, when the backward runs. A graph holds what they did
+in the trace. So the trace notes each read of a global, cell, attribute or container from outside. The state of an
+``autograd.Function`` is compared in each backward; a hook that reads state is not part of a graph.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from fxstack_capture.numpy_side.array import Array
+from fxstack_capture.objects.constants import DESCRIPTOR_TYPES
+from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.objects.stable_modules import is_stable_module
+from fxstack_capture.objects.wrapping import is_definition
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_interchange.format.literals import LITERAL_TYPES
+
+# Limits: state that only C code reads is not compared, nor are the contents of tensors.
+
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+_MUTABLE = (dict, list, set, deque)
+_MOST = 10_000
+Place = tuple[Any, Any]
+"""An object and the name of an attribute, a namespace and a key, a cell, or a container (both with None)."""
+
+
+class State:
+    """Places that a backward reads, with what they held in the trace."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self._held = [(place, list(_parts(_now(*place)))) for place in places]
+
+        self.is_copied = False
+        """Whether the node holds copies of objects that the backward reads, so no run of it sees the change."""
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def has_changed(self) -> bool:
+        changed = any(not _equal(list(_parts(_now(*place))), held) for place, held in self._held)
+        if changed and self.is_copied:
+            raise RuntimeError("an object that a backward of the program reads was changed after the forward")
+        return changed
+
+
+@contextmanager
+def noted(objects: Any) -> Iterator[list[Place]]:
+    """Give the reads inside of the block."""
+    before, objects.reads = objects.reads, []
+    reads = objects.reads
+    try:
+        yield reads
+    finally:
+        objects.reads = before
+        if before is not None:
+            before += reads
+
+
+def state_of(tracer: TracerProtocol, reads: Iterable[Place], *roots: Any) -> State | None:
+    """Return the state among the reads; None if the trace itself has made a part of it.
+
+    ``roots``: functions that were called, whose defaults and bound arguments are read, too.
+    """
+    objects: Any = tracer.trace.objects
+    own = [(value, None) for root in roots for value in _bound(objects.original_of(root))]
+    places: list[Place] = []
+    for holder, name in (*reads, *own):
+        original = objects.original_of(holder)
+        value = _now(original, name)
+        outside = objects.is_preexisting(holder) or (name is not None and type(holder) is dict)
+        if isinstance(holder, (torch.Tensor, Array)) or _is_fixed(original, value):
+            continue
+        if outside or (name is None and type(holder) is not CellType):
+            places.append((original, name))
+        elif isinstance(value, _CONTAINERS) and objects.is_preexisting(value):
+            places.append((objects.original_of(value), None))
+        elif type(holder) is CellType and (isinstance(value, _MUTABLE) or _may_be_rebound(tracer, holder)):
+            return None
+    return State(places)
+
+
+def _is_fixed(holder: Any, value: Any) -> bool:
+    """Whether a value is a definition, or an attribute of a library that binds its names once."""
+    if type(holder) is dict:
+        name = holder.get("__name__")
+    elif isinstance(holder, ModuleType | type):
+        name = vars(holder).get("__module__" if isinstance(holder, type) else "__name__")
+    else:
+        name = None
+    torchs = isinstance(name, str) and name.partition(".")[0] == "torch"
+    return torchs or is_stable_module(name) or is_definition(value) or isinstance(value, _DESCRIPTORS)
+
+
+_DESCRIPTORS = (*DESCRIPTOR_TYPES, property, staticmethod, classmethod)
+
+
+def _bound(fn: Any) -> Iterator[Any]:
+    if isinstance(fn, functools.partial):
+        yield from (*fn.args, *fn.keywords.values(), *_bound(fn.func))
+    fn = getattr(fn, "__func__", fn)
+    if type(fn) is FunctionType:
+        yield from (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+
+
+def _may_be_rebound(tracer: TracerProtocol, cell: CellType) -> bool:
+    """Whether the running function that owns a cell, or a function inside of it, may bind its variable again."""
+    frame = tracer.trace.interp.current_frame()
+    while frame is not None:
+        for index, value in enumerate(frame.fast):
+            name = frame.program.names[index]
+            if value is cell and name in frame.code.co_cellvars:
+                return _stores(frame.code, name, frame.program.offsets[frame.pc])
+        frame = frame.back
+    return False
+
+
+def _stores(code: CodeType, name: str, start: int) -> bool:
+    steps = list(dis.get_instructions(code))
+    later = [step for step in steps if step.offset > start]
+    first = min([start + 1, *(step.argval for step in later if step.opcode in _JUMPS)])
+    reached = (step.argval for step in steps if step.offset >= first and step.opname == "STORE_DEREF")
+    inner = (part for part in code.co_consts if type(part) is CodeType and name in part.co_freevars)
+    return name in reached or any(_stores(part, name, -1) for part in inner)
+
+
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+
+
+def _now(holder: Any, name: Any) -> Any:
+    if type(holder) is CellType:
+        return holder.cell_contents if holder != CellType() else ABSENT
+    if name is None:
+        return holder
+    if type(holder) is dict:
+        return holder.get(name, ABSENT)
+    return inspect.getattr_static(holder, name, ABSENT)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield what a value is made of: the items of its containers, and their kinds and lengths."""
+    waiting, count = [value], 0
+    while waiting and count < _MOST:
+        value, count = waiting.pop(), count + 1
+        if not isinstance(value, _CONTAINERS):
+            yield value
+            continue
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else [*value]
+        waiting += items
+        yield type(value)
+        yield len(items)
+    if waiting:
+        yield object()  # too large to compare: never equal
+
+
+def _equal(now: list[Any], held: list[Any]) -> bool:
+    return len(now) == len(held) and all(
+        a is b or (type(a) is type(b) and type(a) in LITERAL_TYPES and a == b)
+        for a, b in zip(now, held, strict=True)
+    )
