@@ -7,7 +7,6 @@ import torch
 from beside import breaks_beside_plain
 
 
-
 def store(x, i):
     y = x.clone()
     y[i] = 1.0
