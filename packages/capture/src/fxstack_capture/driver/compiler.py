@@ -175,9 +175,7 @@ class FrameCompiler:
     ) -> Any:
         """The frame hook calls this method for a frame without a valid entry; see ``native``."""
         # Check calls of modules first: code in plain Python gets here with every call of a module.
-        if is_module_call(code) and arguments.get("self") is not self.root:
-            return native.RUN
-        if self.options.disable:
+        if (is_module_call(code) and arguments.get("self") is not self.root) or self.options.disable:
             return native.RUN
         if builtins_in_use.are_replaced():
             return self._forbidden(code, code, _REPLACED)
@@ -207,11 +205,8 @@ class FrameCompiler:
                 self._named(code), "it is called under a mode or a transform that sees torch's calls"
             )
             return native.RUN
-        finalized = finalizer_of_arguments(arguments)
-        if finalized is not None:
-            return self._forbidden(
-                code, self._named(code), f"to which a {finalized.__qualname__} with a __del__ is passed,"
-            )
+        if (cls := finalizer_of_arguments(arguments)) is not None:
+            return self._forbidden(code, self._named(code), f"given a {cls.__qualname__} with a __del__,")
         with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)
 

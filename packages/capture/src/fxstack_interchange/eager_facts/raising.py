@@ -32,6 +32,7 @@ _FLOAT = """
 """.split()  # noqa: SIM905 - names
 _BOOL = ("masked_scatter",)
 
+SELECT = torch.ops.aten.select.int
 _DIVISIONS = frozenset({"div", "floor_divide", "fmod", "remainder"})
 
 DATA_CHECKS: MappingProxyType[str, frozenset[str]] = MappingProxyType(
@@ -73,7 +74,11 @@ def _divides_by_a_number(target: object, args: object) -> bool:
 def refuses_data(target: object, args: object) -> bool:
     """Whether a call with these arguments raises for some data of its tensor arguments."""
     kinds = refused_kinds(target)
-    if kinds is None or _divides_by_a_number(target, args):
+    if kinds is None:
+        return target is SELECT and any(
+            isinstance(x, torch.SymInt) and x.node.hint is None for x in tree_leaves(args)
+        )
+    if _divides_by_a_number(target, args):
         return False
     tensors = (x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
     return any(kind_of_dtype(x.dtype) in kinds for x in tensors)

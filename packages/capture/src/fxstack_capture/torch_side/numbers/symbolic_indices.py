@@ -34,6 +34,8 @@ def read(
     args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1]))
     if not _has_symbol(args[1]):
         return tracer.record(fn, args, {})
+    if _is_outside(*args):
+        return tracer.record(fn, (args[0], _as_numbers(args[1])), {})
     tensor, rest = _selected(tracer, *args)
     return tracer.record(operator.getitem, (tensor, rest), {}) if rest else tensor
 
@@ -47,6 +49,8 @@ def write(
     args = args[0], _with_numbers(tracer, numpy_indices.plain(tracer, args[1])), args[2]
     if not _has_symbol(args[1]):
         return tracer.record(fn, args, {})
+    if _is_outside(*args[:2]):
+        return tracer.record(fn, (args[0], _as_numbers(args[1]), args[2]), {})
     tensor, rest = _selected(tracer, *args[:2])
     return tracer.record(operator.setitem, (tensor, rest or ..., args[2]), {})
 
@@ -101,14 +105,40 @@ def _dimensions(item: object) -> int | None:
     return 1 if type(item) in (int, torch.SymInt, slice) else None
 
 
+def _is_outside(tensor: torch.Tensor, index: object) -> bool:
+    """Whether a number of the program is out of range. Its value is then in the text of the error."""
+    items, behind = _items(tensor, index)
+    dim = 0
+    for item in items:
+        if _has_value(item) and (dim >= tensor.dim() or not -tensor.shape[dim] <= item < tensor.shape[dim]):
+            return True
+        dim += behind if isinstance(item, EllipsisType) else _dimensions(item) or 0
+    return False
+
+
+def _as_numbers(index: Any) -> Any:
+    if type(index) is tuple:
+        return tuple(map(_as_numbers, index))
+    return int(index) if _has_value(index) else index
+
+
+def _has_value(item: object) -> bool:
+    return isinstance(item, torch.SymInt) and item.node.hint is not None
+
+
+def _items(tensor: torch.Tensor, index: object) -> tuple[tuple[Any, ...], int]:
+    """Return the items with an ellipsis, and how many dimensions the ellipsis stands for."""
+    items = index if type(index) is tuple else (index,)
+    if not any(isinstance(item, EllipsisType) for item in items):
+        items = (*items, ...)
+    return items, tensor.dim() - sum(_dimensions(item) or 0 for item in items)
+
+
 def _selected(
     tracer: TracerProtocol, tensor: torch.Tensor, index: object
 ) -> tuple[torch.Tensor, tuple[Any, ...]]:
     """Return the tensor after ``select`` for the symbolic indices, and the rest of the index."""
-    items = index if type(index) is tuple else (index,)
-    if not any(isinstance(item, EllipsisType) for item in items):
-        items = (*items, ...)
-    behind = tensor.dim() - sum(_dimensions(item) or 0 for item in items)
+    items, behind = _items(tensor, index)
     last = max(place for place, item in enumerate(items) if type(item) is torch.SymInt)
     rest: list[Any] = []
     dim = 0

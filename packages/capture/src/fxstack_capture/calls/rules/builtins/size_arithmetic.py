@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental import symbolic_shapes
 
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
@@ -79,3 +80,21 @@ def _divmod(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if whole and trace.calls.truth(args[1]):
             return tuple(trace.calls.binary(op, *args) for op in (operator.floordiv, operator.mod))
     return run(trace, divmod, args, kwargs)
+
+
+def _of_symbols(fn: Callable[..., Any]) -> None:
+    """A function of torch that asks the shape environment about its arguments, which are symbols of the trace."""
+
+    def rule(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fn(*args, **kwargs)
+
+    RULES.add(fn, rule)
+
+
+for _name in (
+    *("guard_or_false", "guard_or_true", "statically_known_true", "statically_known_false"),
+    *("guard_size_oblivious", "guard_scalar", "sym_eq", "sym_and", "sym_or", "has_static_value"),
+    *("is_concrete_bool", "is_concrete_int", "has_free_symbols", "has_free_unbacked_symbols"),
+):
+    if hasattr(symbolic_shapes, _name):
+        _of_symbols(getattr(symbolic_shapes, _name))
