@@ -25,7 +25,7 @@ def unless_torchs_own(entrance: _F) -> _F:
     """Decorator: let torch's function, if it is known, serve the calls that torch itself makes."""
 
     @functools.wraps(entrance)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> Any:
         original = _ORIGINALS.get(entrance.__name__)
         if original is None or not (_INSIDE.get() or _is_torchs(sys._getframe(1).f_globals)):
             return entrance(*args, **kwargs)

@@ -50,6 +50,6 @@ def test_no_backend_error(number):
         signal.raise_signal(number)
         return graph_module.forward
 
-    compiled = fxstack_capture.capture(lambda x: x + 1, backend=backend)
+    compiled = fxstack_capture.optimize(backend=backend)(lambda x: x + 1)
     with pytest.raises(HandlerError):
         compiled(torch.ones(2))
