@@ -46,7 +46,7 @@ def held_signals() -> Iterator[None]:
     A handler that raises inside of torch's C++ ends the process, and inside of a compiler its exception would
     look like the compiler's. A second Ctrl-C is not held back. Python runs handlers in the main thread alone.
     """
-    handlers = {}
+    handlers: dict[int, object] = {}
     if current_thread() is main_thread():
         numbers = signal.valid_signals()
         handlers = {number: found for number in numbers if callable(found := signal.getsignal(number))}
@@ -54,7 +54,7 @@ def held_signals() -> Iterator[None]:
 
     def hold(number: int, frame: object) -> None:
         if number == signal.SIGINT and number in arrived:
-            handlers[signal.SIGINT](number, frame)  # type: ignore[arg-type]
+            handlers[signal.SIGINT](number, frame)  # type: ignore[operator]
         arrived[number] = None
 
     try:
@@ -64,6 +64,6 @@ def held_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             if signal.getsignal(number) is hold:  # else a backend has set its own
-                signal.signal(number, handler)
+                signal.signal(number, handler)  # type: ignore[arg-type]
         for number in arrived:
             signal.raise_signal(number)

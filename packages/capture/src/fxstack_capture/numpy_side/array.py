@@ -23,7 +23,7 @@ class ArrayOwner(Arrays, Protocol):
     def run(self, pair: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function through its counterpart on tensors."""
 
-    def text(self, fn: Callable[..., str], array: Any, *spec: Any) -> str:
+    def text(self, fn: Callable[..., str], array: Any, *spec: str) -> str:
         """Call ``str``, ``repr`` or ``format``."""
 
 

@@ -312,7 +312,7 @@ class ArrayTracer:
         made = self.tracer.record(torch.empty_strided, (list(size), elements), {"dtype": tensor.dtype})
         return self.tracer.record(torch.Tensor.copy_, (made, tensor), _NOTHING)
 
-    def text(self, fn: Callable[..., str], array: Array, *spec: Any) -> str:
+    def text(self, fn: Callable[..., str], array: Array, *spec: str) -> str:
         """Return ``fn(array, *spec)`` of a scalar that the graph computes from constants."""
         # The text of an array also depends on NumPy's print options.
         scalar = isinstance(array.example, np.generic)

@@ -135,7 +135,7 @@ def _below_zeros(operator: Callable[..., Any]) -> Kernel:
     that is not functional, and the first use of this tensor ends the process.
     """
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+    def kernel(*args: object, **kwargs: object) -> Any:
         with torch_compat.ExcludeDispatchKeyGuard(torch_compat.DispatchKeySet(_ZERO_KEY)):
             return operator(*args, **kwargs)
 
@@ -145,7 +145,7 @@ def _below_zeros(operator: Callable[..., Any]) -> Kernel:
 def zeros_rule(*, ready: bool) -> Kernel:
     """Return the decomposition of ``ZEROS``. ``ready``: the Python dispatcher is on, with ``exact_kernels``."""
 
-    def rule(*_args: Any, **_kwargs: Any) -> Any:
+    def rule(*_args: object, **_kwargs: object) -> Any:
         if ready:
             return NotImplemented
         raise RestartTraceError(lambda captured: replace(captured, zero_tensors=True))

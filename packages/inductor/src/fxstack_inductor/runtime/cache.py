@@ -174,8 +174,8 @@ class Cache:
             self.evict()
 
     def entries(self) -> list[Path]:
-        shelves = _folders(self.root, "[0-9a-f]{2}")
-        return [path for shelf in shelves for path in _folders(shelf, f"{shelf.name}[0-9a-f]{{62}}")]
+        parents = _folders(self.root, "[0-9a-f]{2}")
+        return [path for parent in parents for path in _folders(parent, f"{parent.name}[0-9a-f]{{62}}")]
 
     def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
         """Return the temporary directories of killed writers: directories older than ``age`` seconds."""
