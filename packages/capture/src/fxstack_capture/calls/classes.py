@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
-from fxstack_capture.trace.state import Calls, Trace
+from fxstack_capture.trace.state import Calls
 
 # Limits: a class that a program creates and uses behind a graph break is compiled again in each call. Such
 # classes live until the compiled code is dropped.
@@ -40,7 +40,9 @@ def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str,
 def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what ``type.__call__`` does."""
     if has_finalizer(cls):
-        raise finalized(calls.trace, cls)
+        # The finalizer runs when the program drops the last reference. Compiled code drops references at
+        # other points.
+        raise graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
     lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:
@@ -64,25 +66,6 @@ def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
         return obj
     _initialise(calls, init, obj, args, kwargs)
     return obj
-
-
-def finalized(trace: Trace, cls: type) -> GraphBreak:
-    """The graph break for a new object with a ``__del__``.
-
-    The finalizer runs when the program drops the last reference. Compiled code drops references at other points, so
-    the outermost function runs in plain Python.
-    """
-    reason = graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
-    reason.whole = outermost(trace)
-    return reason
-
-
-def outermost(trace: Trace) -> object:
-    """The outermost frame."""
-    frame = trace.interp.current_frame()
-    while frame.back is not None:
-        frame = frame.back
-    return frame
 
 
 def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

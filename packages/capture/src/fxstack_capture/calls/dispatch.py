@@ -203,7 +203,7 @@ def _type_builtin(
     """Call ``__new__`` or a class method of a C type."""
     if fn.__name__ == "__new__":
         if args and isinstance(args[0], type) and has_finalizer(args[0]):
-            raise classes.finalized(calls.trace, args[0])
+            raise graph_break("escaping-object", f"a {args[0].__qualname__}, which has a __del__,")
         if policy.is_pure_type(owner):
             return run(calls.trace, fn, args, kwargs)
         return _other(calls, fn, args, kwargs)

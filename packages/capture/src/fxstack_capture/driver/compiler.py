@@ -73,7 +73,6 @@ from fxstack_capture.guards.explain import first_failure
 from fxstack_capture.guards.filtering import filtered
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
-from fxstack_capture.objects.instances import finalizer_of_arguments
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
@@ -205,8 +204,6 @@ class FrameCompiler:
                 self._named(code), "it is called under a mode or a transform that sees torch's calls"
             )
             return native.RUN
-        if (cls := finalizer_of_arguments(arguments)) is not None:
-            return self._forbidden(code, self._named(code), f"given a {cls.__qualname__} with a __del__,")
         with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)
 

@@ -17,7 +17,6 @@ from typing import Any
 from fxstack_capture.effects.diff import diff
 from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
 from fxstack_capture.emit.code import compile_replacement, text_of
-from fxstack_capture.emit.dropped import refuse_finalizers
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import Fallback
 from fxstack_capture.emit.endings.restore import Restore
@@ -118,9 +117,7 @@ class FrameWriter:
         then.
         """
         torch_side = self.trace.torch
-        effects = diff(self.trace.objects)
-        refuse_finalizers(effects, self.loads.frame)
-        self.replay.prepare(effects, torch_side.state_delta())
+        self.replay.prepare(diff(self.trace.objects), torch_side.state_delta())
         self.replay.prepare_attributes(torch_side.attribute_writes)
         registry: Any = self.trace.objects.registry
         self.replay.prepare_tracebacks(list(registry.by_proxy.values()))
@@ -143,8 +140,8 @@ class FrameWriter:
 
         restore = Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
         checks = () if fallback is None else fallback.checks
-        replayed = self.replay.statements()
-        done = [*self.builder.loads, *self.builder.body, *replayed]
+        effects = self.replay.statements()
+        done = [*self.builder.loads, *self.builder.body, *effects]
         held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
             loaded(ending), self.code.co_freevars
         )
@@ -159,7 +156,7 @@ class FrameWriter:
             ),
             graph_call=graph_call,
             inputs=inputs,
-            after=(*free, *self.builder.body, *checks, *replayed, *dropped, *ending),
+            after=(*free, *self.builder.body, *checks, *effects, *dropped, *ending),
             line=line,
         )
 

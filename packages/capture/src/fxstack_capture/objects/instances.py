@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import struct
-import sys
 import types
 from typing import Any
-
-import torch
 
 from fxstack_capture import native
 from fxstack_capture.objects.class_flags import flags_of, is_heap_type
@@ -16,45 +12,12 @@ from fxstack_capture.objects.class_flags import flags_of, is_heap_type
 _mro = type.__dict__["__mro__"].__get__
 
 
-_HELD_ONCE = 3
-"""What ``sys.getrefcount`` finds for an object in a variable that one other object holds."""
-_HELD_TWICE = 4
-"""The same for an argument, which the frame and the dictionary of its arguments hold."""
-_NEVER_FINALIZED = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, torch.Tensor}
-)
 _COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
 
 
 def has_finalizer(cls: type) -> bool:
     """Whether instances have a ``__del__`` written in Python."""
     return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
-
-
-def finalizer_of(value: object) -> type | None:
-    """The class whose ``__del__`` may run when ``value`` goes: its own, or that of an object that it alone holds."""
-    if type(value) in _NEVER_FINALIZED:
-        return None
-    if has_finalizer(type(value)):
-        return type(value)
-    parts = [] if isinstance(value, torch.Tensor) else gc.get_referents(value)
-    while parts:
-        part = parts.pop()
-        alone = sys.getrefcount(part) <= _HELD_ONCE or has_finalizer(type(part))
-        found = finalizer_of(part) if alone else None
-        if found is not None:
-            return found
-    return None
-
-
-def finalizer_of_arguments(arguments: dict[str, object]) -> type | None:
-    """The same for the arguments of a frame that nothing but the frame holds."""
-    for value in arguments.values():
-        if sys.getrefcount(value) <= _HELD_TWICE:
-            found = finalizer_of(value)
-            if found is not None:
-                return found
-    return None
 
 
 def may_be_bare(cls: type) -> bool:

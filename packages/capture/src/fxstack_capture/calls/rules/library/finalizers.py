@@ -7,11 +7,12 @@ plain Python.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.classes import outermost
+from fxstack_capture.calls.rules.builtins.running_frames import caller
 from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.trace.state import Trace
 
@@ -23,7 +24,7 @@ _MEMBERS = vars(weakref.finalize)
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     reason = graph_break("side-effect-call", "weakref.finalize")
-    reason.whole = outermost(trace)
+    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)
     raise reason
 
 
