@@ -1,6 +1,6 @@
 """Second derivatives inside of compiled functions, of every operator behind every kind of view, against eager.
 
-    python integration/tests/sweeps/zero_derivatives.py [--backend aot_eager|inductor] [--dry]
+    python integration/tests/sweeps/undefined_derivatives.py [--backend aot_eager|inductor] [--dry]
 
 Each case runs in a process of its own. Prints each difference, and totals; exits with 1 if there is one.
 """
