@@ -80,8 +80,8 @@ FAULTS = {
     ),
     "arrow against the layers": Fault(
         f"{CAPTURE}/sources.py",
-        "from __future__ import annotations\n",
-        "from __future__ import annotations\n\nimport fxstack_capture.driver.profitability\n",
+        "from typing import ClassVar\n",
+        "from typing import ClassVar\n\nfrom fxstack_capture.driver.profitability import Trial\n\nLATER = Trial\n",
         ("lint",),
     ),
     "broken wheel: headers are left out": Fault(
@@ -131,7 +131,7 @@ def caught_by(output):
     """The tests that failed, else the lines in which a check complains."""
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+::\w+)", output, flags=re.MULTILINE)
     complaints = re.findall(
-        r"^\S.*(?: error: |TID251 .*|BROKEN$|Interrupted: .*|fatal: .*)", output, flags=re.MULTILINE
+        r"^(?:TID251 .*|\S.*(?: error: |BROKEN$|Interrupted: .*|fatal: .*))", output, flags=re.MULTILINE
     )
     return list(dict.fromkeys(failed)) or complaints[:2]
 
