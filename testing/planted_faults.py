@@ -131,7 +131,7 @@ def caught_by(output):
     """The tests that failed, else the lines in which a check complains."""
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+::\w+)", output, flags=re.MULTILINE)
     complaints = re.findall(
-        r"^(?:TID251 .*|\S.*(?: error: |BROKEN$|Interrupted: .*|fatal: .*))", output, flags=re.MULTILINE
+        r"^(?:TID251 .*|\S.*(?: error: |BROKEN\b.*|Interrupted: .*|fatal: .*))", output, flags=re.MULTILINE
     )
     return list(dict.fromkeys(failed)) or complaints[:2]
 
