@@ -19,6 +19,7 @@ from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
+from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.trace.state import Calls
 
 _PLAIN: frozenset[type] = frozenset({int, float, complex, str, bytes, bool, type(None)})
@@ -69,11 +70,9 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:
     """The plain number of a symbolic float beside an integer that torch would round to a float."""
-    rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > _EXACT
+    rounded = type(value) is torch.SymFloat and type(other) is int and abs(other) > EXACT
     return calls.trace.torch.specialize(value) if rounded else value
 
-
-_EXACT = 2**53
 
 _FORMATTING = frozenset({operator.mod, operator.imod})
 """``%`` and ``%=``, by which strings format every object."""

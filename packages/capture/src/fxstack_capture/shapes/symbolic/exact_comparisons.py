@@ -22,7 +22,7 @@ from fxstack_capture.torch_compat import ToFloat
 # Limits: C code (list.count, sorted) that compares a dynamic float with a constant integer above 2**53 gets the
 # rounded constant. Operators do not: see calls/operators/protocol.py.
 
-_EXACT = 2**53
+EXACT = 2**53
 """The largest integer up to which all integers are exact floats."""
 _MIRRORED: Mapping[str, str] = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
 _ROUNDING: Mapping[str, Callable[[float], int]] = {
@@ -93,9 +93,9 @@ def _constant(like: SymNode, *, truth: bool) -> SymNode:
 
 def _guarded_exact(whole: SymNode) -> bool:
     """Whether the integer is exact as a float. If it is, guard that it stays so."""
-    if not -_EXACT <= whole.hint <= _EXACT:
+    if not -EXACT <= whole.hint <= EXACT:
         return False
-    for name, bound in (("le", _EXACT), ("ge", -_EXACT)):
+    for name, bound in (("le", EXACT), ("ge", -EXACT)):
         _call(name, whole, whole.wrap_int(bound)).guard_bool("", 0)
     return True
 

@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 
 from fxstack_capture.shapes.geometry import Geometry
+from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.sources import Converted, Source
 from fxstack_capture.torch_compat import FloorDiv, Mod, PythonMod, ToFloat
 
@@ -24,8 +25,6 @@ _NAMES: Mapping[Callable[..., Any], str] = MappingProxyType(
 _BY_INTEGER: Mapping[type, str] = MappingProxyType(
     {Mod: "__rmod__", PythonMod: "__rmod__", FloorDiv: "__rfloordiv__"}
 )
-_EXACT = 2**53
-"""The limit up to which all integers are exact floats."""
 
 _AS_FLOAT: Callable[[Any], Any] = (0.0).__add__
 
@@ -86,7 +85,7 @@ class NumberFormulas:
         if placed is None or type(constant) not in (int, float):
             return None
         if type(placed[1]) is float and type(constant) is int:
-            if abs(constant) > _EXACT:
+            if abs(constant) > EXACT:
                 return None
             constant = float(constant)
         return self._step(placed, getattr(constant, name), repr(constant))

@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.shapes.symbolic.exact_comparisons import EXACT
 from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.numbers import tensor_extrema
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -42,13 +43,9 @@ def _as_floats(first: object, second: object) -> tuple[object, object]:
     pair = [first, second]
     for at, number in enumerate(pair):
         other = pair[1 - at]
-        if type(number) is int and abs(number) <= _EXACT and _is_float(other) and _is_open(other):
+        if type(number) is int and abs(number) <= EXACT and _is_float(other) and _is_open(other):
             pair[at] = float(number)
     return pair[0], pair[1]
-
-
-_EXACT = 2**53
-"""Up to here floats hold all integers."""
 
 
 def _is_float(number: object) -> bool:
