@@ -1,6 +1,8 @@
 """The README's example runs, and the commands it names exist."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,15 +35,57 @@ def test_links_exist():
         assert (ROOT / target).exists(), target
 
 
-def test_demo_runs_small(tmp_path):
+def test_installs_every_distribution():
+    (line,) = re.findall(r"pip install (\./.*)", README)
+    distributions = {path.parent for path in ROOT.glob("packages/*/pyproject.toml")} | {ROOT / "integration"}
+    assert {(ROOT / folder).resolve() for folder in line.split()} == distributions
+
+
+def start_demo(folder, *arguments):
+    """Start a small demo with empty caches; its output is text."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("rich")
-    script = ROOT / "integration/examples/train_gpt.py"
-    small = ["--steps", "4", "--layers", "1", "--width", "32", "--batch", "2"]
-    done = subprocess.run(
-        [sys.executable, str(script), *small, "--output", str(tmp_path)], capture_output=True, text=True
+    small = ["--layers", "1", "--width", "32", "--batch", "2", "--output", str(folder), *arguments]
+    environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
+    environment["FXSTACK_INDUCTOR_CACHE_DIR"] = str(folder / "cache")
+    return subprocess.Popen(
+        [sys.executable, "-u", str(ROOT / "integration/examples/train_gpt.py"), *small],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment | {"COLUMNS": "120"},
     )
-    assert done.returncode == 0, done.stderr
+
+
+def ended(demo):
+    """Wait for the end of a demo that succeeds; return what it prints."""
+    printed, errors = demo.communicate()
+    assert demo.returncode == 0, errors
+    return printed
+
+
+def test_demo_compiles_then_reads_the_cache(tmp_path):
+    first = ended(start_demo(tmp_path, "--steps", "4", "--systems", "fxstack"))
+    assert "fxstack: compiling ..." in first
+    assert "graph breaks" in first
+    assert "from cache" not in first.split("Next:")[0]
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert "GPT compiled by fxstack" in (tmp_path / "report.html").read_text()
-    assert "graph breaks" in done.stdout
+    second = ended(start_demo(tmp_path, "--steps", "4", "--systems", "fxstack"))
+    assert "from cache" in second.split("Next:")[0]
+
+
+def test_demo_keeps_partial_results(tmp_path):
+    demo = start_demo(tmp_path, "--steps", "1000000", "--systems", "fxstack")
+    assert any(line.startswith("step 20 of 1000000") for line in demo.stdout)
+    demo.send_signal(signal.SIGINT)
+    printed = ended(demo)
+    assert re.search(r"Stopped after \d+ of 1000000 steps", printed)
+    assert "speedup" in printed
+    assert (tmp_path / "report.html").exists()
+
+
+def test_demo_runs_beside_torch_compile(tmp_path):
+    printed = ended(start_demo(tmp_path, "--steps", "4"))
+    assert all(f"{system}: compiling ..." in printed for system in ("torch.compile", "fxstack"))
+    assert "FXSTACK=1" in printed.split("Next:")[1]

@@ -22,7 +22,7 @@ import fxstack_inductor
 import fxstack_interchange
 import fxstack_partition
 from fxstack import torch_compat
-from fxstack.log import LISTENERS, CompileLog
+from fxstack.log import CompileLog
 from fxstack.refusals import repeatable
 from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
@@ -60,8 +60,7 @@ class ProgramStore:
 
     def read(self, key: str) -> Any:
         document = self.cache.read(key)
-        for listener in LISTENERS:
-            listener.on_stored(found=document is not None)
+        self.log.on_stored(found=document is not None)
         return document
 
     def write(self, key: str, document: object) -> None:

@@ -56,6 +56,8 @@ class CompileLog:
     """The choices of ``mode="safe"``."""
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
+    stored: int = 0
+    """Number of programs that were found on disk, and neither traced nor lowered again."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
@@ -122,6 +124,12 @@ class CompileLog:
 
     def on_trace(self, seconds: float) -> None:
         self.add_time("capture", self._count, seconds)
+
+    def on_stored(self, *, found: bool) -> None:
+        for listener in LISTENERS:
+            listener.on_stored(found=found)
+        with self._lock:
+            self.stored += found
 
     def on_recompile(self, record: Recompilation) -> None:
         with self._lock:
