@@ -2,9 +2,11 @@
 
 The package composes the four stages ``fxstack_capture``, ``fxstack_functionalize``, ``fxstack_partition`` and
 ``fxstack_inductor``; it alone may import all of them. ``settings`` checks options, ``pipeline`` connects the
-stages, ``disk`` stores compiled programs, ``refusals`` and ``safe`` fall back to eager. Begin with ``api``.
+stages, ``disk`` stores compiled programs, ``refusals`` and ``safe`` fall back to eager, ``debug`` shows what was
+compiled. Begin with ``api``.
 """
 
+from fxstack import debug
 from fxstack.api import compile, compile_log, optimize
 from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from fxstack.backends import (
@@ -130,3 +132,5 @@ __all__ = [
     "uninstall",
     "wrap_numpy",
 ]
+
+debug.start()

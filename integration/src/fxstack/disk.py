@@ -22,7 +22,7 @@ import fxstack_inductor
 import fxstack_interchange
 import fxstack_partition
 from fxstack import torch_compat
-from fxstack.log import CompileLog
+from fxstack.log import LISTENERS, CompileLog
 from fxstack.refusals import repeatable
 from fxstack.settings import CompileOptions
 from fxstack_capture.guards.torch_state import GETTERS
@@ -96,6 +96,7 @@ def program_store(
     inductor = options.inductor
     state = {getter.name: getter.read() for getter in GETTERS if getter.name not in OF_THE_CALL}
     unkept = not inductor.use_cache or inductor.repro_dir is not None or inductor.target == "cuda"
+    unkept = unkept or any(listener.wants_stages() for listener in LISTENERS)
     if unkept or not sources_hash() or any(state[name] for name in MODES):
         return None
     partitioner = _described(REGISTRY.get(made) if isinstance(made := options.partitioner, str) else made)

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
+
+from torch.fx import GraphModule
 
 from fxstack.safe import Choice
 from fxstack_capture.breaks import BreakRecord
@@ -17,8 +19,15 @@ from fxstack_inductor import Failure
 from fxstack_interchange import StageGraph
 
 
-class Listener(Protocol):
-    """Gets the events of every compilation in the process."""
+class Listener:
+    """Gets the events of every compilation in the process. Each method does nothing unless a subclass has its own."""
+
+    def wants_stages(self) -> bool:
+        """Return whether graphs are to be compiled although a compiled program is on disk, which has no graphs."""
+        return False
+
+    def on_captured(self, place: str, graph_module: GraphModule) -> None:
+        """Capture passes a graph to the backend. ``place`` is the function, with file and line."""
 
     def on_frame(self, record: FrameRecord) -> None:
         """Capture has looked at a frame."""
@@ -31,6 +40,15 @@ class Listener(Protocol):
 
     def on_stored(self, *, found: bool) -> None:
         """A program was looked up on disk."""
+
+    def on_stage_graph(self, place: str, graph: StageGraph) -> None:
+        """A stage has made a graph from the one captured in ``place``."""
+
+    def on_compiled(self, place: str, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
+        """Inductor has compiled a graph. ``role`` is ``forward``, ``backward`` or ``inference``."""
+
+    def on_time(self, time: StageTime) -> None:
+        """A stage has worked on a graph."""
 
 
 LISTENERS: list[Listener] = []
@@ -58,7 +76,10 @@ class CompileLog:
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
     stored: int = 0
     """Number of programs that were found on disk, and neither traced nor lowered again."""
+    places: dict[int, str] = field(default_factory=dict)
+    """The functions from which graphs were captured, with file and line, by the numbers of the graphs."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
+    _place: str = "a function"
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -75,6 +96,7 @@ class CompileLog:
             listener.on_backend()
         with self._lock:
             self._count += 1
+            self.places[self._count - 1] = self._place
             return self._count - 1
 
     @property
@@ -101,10 +123,15 @@ class CompileLog:
             self.add_time(stage, graph, time.perf_counter() - start)
 
     def add_time(self, stage: str, graph: int, seconds: float) -> None:
+        spent = StageTime(stage, graph, seconds)
         with self._lock:
-            self.times.append(StageTime(stage, graph, seconds))
+            self.times.append(spent)
+        for listener in LISTENERS:
+            listener.on_time(spent)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
+        for listener in LISTENERS:
+            listener.on_stage_graph(self.places.get(graph, ""), stage_graph)
         with self._lock:
             self._graphs.append((graph, stage_graph))
 
@@ -130,6 +157,15 @@ class CompileLog:
             listener.on_stored(found=found)
         with self._lock:
             self.stored += found
+
+    def on_captured(self, place: str, graph_module: GraphModule) -> None:
+        self._place = place  # one thread traces at a time
+        for listener in LISTENERS:
+            listener.on_captured(place, graph_module)
+
+    def on_compiled(self, graph: int, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
+        for listener in LISTENERS:
+            listener.on_compiled(self.places.get(graph, ""), role, graph_module, made)
 
     def on_recompile(self, record: Recompilation) -> None:
         with self._lock:

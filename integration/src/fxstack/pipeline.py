@@ -152,7 +152,7 @@ class Compilation:
         inductor = self.options.inductor
         try:
             with self.log.measure("inductor", self.number):
-                return compile_graph(
+                made = compile_graph(
                     graph_module,
                     example_inputs,
                     inductor,
@@ -163,6 +163,9 @@ class Compilation:
                 )
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
+        role = "backward" if boxed else "inference" if inference else "forward"
+        self.log.on_compiled(self.number, role, graph_module, made)
+        return made
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Compile a backward. The forward may have run, so without a compiler only this graph runs in eager.

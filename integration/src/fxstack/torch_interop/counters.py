@@ -6,11 +6,12 @@ import sys
 from collections import Counter
 from typing import Any
 
+from fxstack.log import Listener
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 
 
-class TorchCounters:
+class TorchCounters(Listener):
     """A listener of all compilations. It counts nothing before the program has imported ``torch._dynamo``."""
 
     def on_frame(self, record: FrameRecord) -> None:

@@ -280,9 +280,7 @@ class FrameCompiler:
     def _announce(self, again: Recompilation) -> None:
         """Report that a function is compiled again, and the reasons."""
         LOG.info("%s", again.message)
-        told = getattr(self.observer, "on_recompile", None)  # the method is optional
-        if told is not None:
-            told(again)
+        self._tell("on_recompile", again)
         if self.options.error_on_recompile:
             raise RecompileError(again.message)
 
@@ -379,6 +377,7 @@ class FrameCompiler:
         graph = None
         where = self._place(code)
         if draft is not None and draft.captured is not None:
+            self._tell("on_captured", where, draft.captured.graph_module)
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:
@@ -488,10 +487,16 @@ class FrameCompiler:
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
         if verdict is Verdict.PLAIN:
             self.reasons.add(self._named(of), why)
-        told = getattr(self.observer, "on_frame", None)  # the method is optional
-        where = of.co_qualname, of.co_filename, of.co_firstlineno
-        record = FrameRecord(*where, verdict, why, **facts)
+        named = self._named(of)
+        where = named.co_qualname, named.co_filename, named.co_firstlineno
+        resumed = self.resumptions.user_of(of) is not of
+        record = FrameRecord(*where, verdict, why, resumed=resumed, **facts)
         if self.records is not None:
             self.records.append(record)
-        if told is not None:
-            told(record)
+        self._tell("on_frame", record)
+
+    def _tell(self, event: str, *facts: object) -> None:
+        """Call a method of the observer that not every observer has."""
+        method = getattr(self.observer, event, None)
+        if method is not None:
+            method(*facts)

@@ -63,6 +63,13 @@ class GuardFailure:
         return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
 
 
+def guard_text(guard: Guard) -> str:
+    """Return a guard in words, with the user's line that needed the guard."""
+    told = GuardFailure(guard, words.demand(guard.check), "")
+    where = f"  # needed by {told.user_line}" if told.user_line else ""
+    return f"{told.source_name} {told.demanded}{where}"
+
+
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:
     """Return the failing guard of a tree for a call with these arguments, or None if all guards hold.
 

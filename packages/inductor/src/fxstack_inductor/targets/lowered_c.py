@@ -32,6 +32,11 @@ class Lowered:
         program = self.program
         return f"{self.c}{PART}{program.c}" if program.native else self.c
 
+    @property
+    def kernels(self) -> str:
+        """The kernels without the head that the files of all graphs share."""
+        return "".join(self.c.split(PART)[1:]).strip("\n")
+
     @cached_property
     def host(self) -> str:
         """The host program as Python; a native host program does the same."""

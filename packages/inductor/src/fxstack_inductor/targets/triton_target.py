@@ -72,6 +72,11 @@ class LoweredTriton:
         return self.source.text
 
     @property
+    def kernels(self) -> str:
+        """The kernels, as a module of Triton functions."""
+        return self.source.text
+
+    @property
     def host(self) -> str:
         return self.program.source
 

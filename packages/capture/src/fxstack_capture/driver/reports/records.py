@@ -40,6 +40,13 @@ class FrameRecord:
     emitted: Emitted | None = field(default=None, repr=False)
     recompilation: Recompilation | None = None
     """Why the entries that existed did not fit; None for the first compilation."""
+    resumed: bool = False
+    """Whether the frame is the rest of a frame after a graph break."""
+
+    @property
+    def place(self) -> str:
+        """Return the function, with its file and line."""
+        return f"{self.name} ({self.file}:{self.line})"
 
     @property
     def code(self) -> str:
@@ -65,8 +72,8 @@ class Tally:
 class Observer(Protocol):
     """Gets events of compilation.
 
-    An observer may also have the methods ``on_recompile(record: Recompilation)`` and
-    ``on_frame(record: FrameRecord)``.
+    An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``
+    and ``on_captured(place: str, graph_module: GraphModule)``, before the backend gets the graph.
     """
 
     def on_trace(self, seconds: float) -> None:

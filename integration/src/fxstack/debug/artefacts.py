@@ -1,0 +1,151 @@
+"""The artefacts of a compilation that can be shown, with their names in ``FXSTACK_DEBUG`` and in ``TORCH_LOGS``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from fxstack_interchange.user_warnings import warn_user
+
+DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
+FOLDER_VARIABLE: Final = "FXSTACK_DEBUG_DIR"
+ALL: Final = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One kind of text.
+
+    ``logger`` is the logger of torch below which ``torch_names`` are shown: it has torch's handlers. ``suffix`` ends
+    the names of files. ``of_stages``: made from a graph after capture, so a program from the disk cache has none.
+    """
+
+    name: str
+    sentence: str
+    logger: str = ""
+    torch_names: tuple[str, ...] = ()
+    suffix: str = "txt"
+    of_stages: bool = False
+
+
+_DYNAMO, _AOT, _INDUCTOR = "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor"
+
+ARTEFACTS: Final = (
+    Artefact("frames", "The verdict on each frame: compiled, plain Python (and why), or raises.", _DYNAMO),
+    Artefact("breaks", "Each graph break: the reason, the fix and the line.", _DYNAMO, ("graph_breaks",)),
+    Artefact(
+        "recompiles",
+        "Each recompilation: the guard that failed, its old and its new value.",
+        _DYNAMO,
+        ("recompiles", "recompiles_verbose"),
+    ),
+    Artefact(
+        "guards", "The guards of each entry, and the line that needed each guard.", _DYNAMO, ("guards",)
+    ),
+    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode",), "py"),
+    Artefact("resume", "The code that replaces the rest of a frame, after a graph break.", suffix="py"),
+    Artefact(
+        "graph",
+        "The graph that capture gives to the backend.",
+        _DYNAMO,
+        ("graph_code", "graph", "graph_code_verbose"),
+        "py",
+    ),
+    Artefact(
+        "joint", "The joint graph: forward and backward.", _AOT, ("aot_joint_graph",), "py", of_stages=True
+    ),
+    Artefact(
+        "partition",
+        "The forward and the backward graph, or the graph without gradients.",
+        _AOT,
+        ("aot_graphs",),
+        "py",
+        of_stages=True,
+    ),
+    Artefact(
+        "loops",
+        "The loop nests of the kernels, after fusion.",
+        _INDUCTOR,
+        ("ir_post_fusion",),
+        of_stages=True,
+    ),
+    Artefact(
+        "schedule",
+        "The steps of the host program in order, and which fusions were refused.",
+        _INDUCTOR,
+        ("schedule", "fusion"),
+        of_stages=True,
+    ),
+    Artefact(
+        "kernels",
+        "The generated kernels, in C or Triton.",
+        _INDUCTOR,
+        ("output_code", "kernel_code"),
+        "c",
+        of_stages=True,
+    ),
+    Artefact(
+        "host",
+        "The program that runs the kernels, as Python.",
+        _INDUCTOR,
+        ("output_code",),
+        "py",
+        of_stages=True,
+    ),
+    Artefact(
+        "summary", "A table at exit: functions, graphs, breaks, recompilations, seconds by stage, cache."
+    ),
+)
+BY_NAME: Final = {artefact.name: artefact for artefact in ARTEFACTS}
+
+
+@cache
+def _named(text: str) -> frozenset[str]:
+    """Return the artefacts that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
+    names = {name.strip().lower() for name in text.split(",")} - {""}
+    unknown = sorted(names - BY_NAME.keys() - {ALL})
+    if unknown:
+        warn_user(
+            f"{DEBUG_VARIABLE}: unknown {', '.join(map(repr, unknown))}. Known are {', '.join(BY_NAME)}, and {ALL}.",
+            UserWarning,
+        )
+    return frozenset(BY_NAME) if ALL in names else frozenset(names & BY_NAME.keys())
+
+
+def printed(name: str) -> bool:
+    """Return whether ``FXSTACK_DEBUG`` asks for an artefact now; programs may change the variable."""
+    return name in _named(os.environ.get(DEBUG_VARIABLE, ""))
+
+
+def folder() -> str:
+    """Return the folder of ``FXSTACK_DEBUG_DIR``, or ""."""
+    return os.environ.get(FOLDER_VARIABLE, "")
+
+
+def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
+    """Return the loggers of torch that show an artefact, as ``TORCH_LOGS`` or ``torch._logging.set_logs`` say."""
+    if not artefact.logger:
+        return []
+    # A name of torch.compile's artefacts has a logger of its own below that of the package.
+    loggers = _torch_loggers(artefact) or [logging.getLogger(f"{artefact.logger}.fxstack")]
+    return [log for log in loggers if log.propagate and log.isEnabledFor(logging.DEBUG)][:1]
+
+
+@cache
+def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
+    from torch._logging import getArtifactLogger  # noqa: PLC0415 - registers names, which few programs need
+
+    return [getArtifactLogger(f"{artefact.logger}.fxstack", name) for name in artefact.torch_names]
+
+
+def wanted(name: str) -> bool:
+    """Return whether anything shows an artefact now."""
+    return printed(name) or bool(folder()) or bool(torch_loggers(BY_NAME[name]))
+
+
+def any_of_stages() -> bool:
+    """Return whether anything shows an artefact that programs from the disk cache do not have."""
+    return any(wanted(artefact.name) for artefact in ARTEFACTS if artefact.of_stages)

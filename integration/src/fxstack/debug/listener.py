@@ -1,0 +1,68 @@
+"""Turn the events of compilations into the text of artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fxstack.debug.artefacts import any_of_stages
+from fxstack.debug.output import emit
+from fxstack.log import Listener
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_capture.guards.explain import guard_text
+from fxstack_inductor.ir.printer import show_kernel
+from fxstack_inductor.schedule.printer import show_plan
+from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.targets.lowered_c import Lowered
+from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_interchange import Stage, StageGraph, show
+
+
+class DebugListener(Listener):
+    """Shows the artefacts that are asked for, in the order in which they are made."""
+
+    def wants_stages(self) -> bool:
+        return any_of_stages()
+
+    def on_captured(self, place: str, graph_module: GraphModule) -> None:
+        emit("graph", place, lambda: _readable(graph_module))
+
+    def on_frame(self, record: FrameRecord) -> None:
+        place = record.place
+        emit("frames", place, lambda: f"{record.verdict}{f': {record.why}' if record.why else ''}")
+        if record.recompilation is not None:
+            emit("recompiles", place, lambda: record.recompilation.message if record.recompilation else "")
+        if record.guards:
+            emit("guards", place, lambda: "\n".join(map(guard_text, record.guards)))
+        if record.emitted is not None:
+            emit("resume" if record.resumed else "bytecode", place, lambda: record.code)
+
+    def on_break(self, record: BreakRecord) -> None:
+        file, line, function = record.stack[-1] if record.stack else ("?", 0, "a function")
+        emit("breaks", f"{function} ({file}:{line})", lambda: record.message)
+
+    def on_stage_graph(self, place: str, graph: StageGraph) -> None:
+        stage = graph.signature.stage
+        if stage is Stage.JOINT:
+            emit("joint", place, lambda: show(graph))
+        else:
+            emit("partition", place, lambda: show(graph), stage.value)
+
+    def on_compiled(self, place: str, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
+        if role == "inference":
+            emit("partition", place, lambda: _readable(graph_module), role)
+        lowered = getattr(made, "lowered", None)
+        if not isinstance(lowered, Lowered | LoweredTriton):
+            return  # ATen runs the graph; a warning has said why
+        steps = [step.kernel for step in lowered.plan.steps if isinstance(step, KernelStep)]
+        emit("loops", place, lambda: "\n\n".join(map(show_kernel, steps)) or "no kernel", role)
+        emit("schedule", place, lambda: show_plan(lowered.plan), role)
+        emit("kernels", place, lambda: lowered.kernels or "no kernel", role)
+        emit("host", place, lambda: lowered.host, role)
+
+
+def _readable(graph_module: GraphModule) -> str:
+    return str(graph_module.print_readable(print_output=False, include_stride=True, include_device=True))

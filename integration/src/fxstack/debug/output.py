@@ -1,0 +1,59 @@
+"""Write an artefact to each place that asks for it: stderr, a numbered file, torch's logs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fxstack.debug.artefacts import BY_NAME, folder, printed, torch_loggers
+from fxstack_interchange.user_warnings import warn_user
+
+_NUMBERS: Final = itertools.count(1)
+_LOCK: Final = threading.Lock()
+_UNWRITABLE: Final[set[str]] = set()
+
+
+def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> None:
+    """Show the artefact ``name`` of the function ``place``; call ``text`` only if something asks for it.
+
+    ``detail`` says which of several artefacts of one kind it is, for example ``backward``.
+    """
+    artefact = BY_NAME[name]
+    loggers = torch_loggers(artefact)
+    to_stderr, into = printed(name), folder()
+    if not (loggers or to_stderr or into):
+        return
+    title = f"{name}{f' {detail}' if detail else ''} of {place}"
+    body = text().rstrip("\n")
+    with _LOCK:  # lines of threads stay together
+        if to_stderr:
+            sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
+        if into:
+            _write(
+                into, f"{_slug(place)}_{name}{f'_{detail}' if detail else ''}.{artefact.suffix}", title, body
+            )
+    for log in loggers:
+        log.debug("%s\n%s", title, body)
+
+
+def _slug(place: str) -> str:
+    """Return ``place`` as a part of a file name: ``step (/home/me/train.py:31)`` becomes ``step_train_31``."""
+    short = re.sub(r"\S*/", "", place).replace(".py:", " ")
+    return re.sub(r"\W+", "_", short).strip("_")[:80]
+
+
+def _write(into: str, name: str, title: str, body: str) -> None:
+    comment = "//" if name.endswith(".c") else "#"
+    try:
+        path = Path(into)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / f"{next(_NUMBERS):04d}_{name}").write_text(f"{comment} {title}\n{body}\n", encoding="utf-8")
+    except OSError as error:
+        if into not in _UNWRITABLE:
+            _UNWRITABLE.add(into)
+            warn_user(f"FXSTACK_DEBUG_DIR: no file can be written into {into!r}: {error}.", UserWarning)

@@ -1,0 +1,197 @@
+"""``FXSTACK_DEBUG``, ``FXSTACK_DEBUG_DIR`` and ``TORCH_LOGS`` show what was compiled, where and why."""
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fxstack
+from fxstack.debug.artefacts import ARTEFACTS
+
+DOCS = Path(__file__).parents[2] / "docs/debugging.md"
+NAMES = [artefact.name for artefact in ARTEFACTS]
+
+
+def step(x):
+    y = x.sin()
+    if y.sum() > 100:
+        y = y * 2
+    return y.softmax(-1)
+
+
+def compiled_step(**options):
+    """Compile ``step`` and call it twice, with gradients, so that each artefact exists."""
+    fxstack.reset()
+    compiled = fxstack.compile(step, options=options)
+    for size in (3, 4):
+        compiled(torch.randn(size, 5, requires_grad=True)).sum().backward()
+
+
+def printed(monkeypatch, capfd, value):
+    """Return what the artefacts of ``FXSTACK_DEBUG=value`` print, by title."""
+    monkeypatch.setenv("FXSTACK_DEBUG", value)
+    compiled_step()
+    parts = re.split(r"^== fxstack (.*)\n", capfd.readouterr().err, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+EXPECTED = {
+    "frames": ("", "compiled"),
+    "breaks": ("", r"\[data-dependent-branch\].*\n(.*\n)*fix: .*\n(.*\n)*.*if y.sum\(\) > 100"),
+    "recompiles": ("", r"recompiling step .*\n.*sizes is \(4, 5\) \(was \(3, 5\)\)"),
+    "guards": ("", r"x must be a torch.Tensor of torch.float32.*# needed by .*test_debug.py:\d+ in step"),
+    "bytecode": ("", r"def step\("),
+    "resume": ("", r"def step\("),
+    "graph": ("", r"sin: \"f32\[3, 5\]"),
+    "joint": ("", "joint graph: .*tangent"),
+    "partition": (" backward", r"def graph\("),
+    "loops": (" backward", r"kernel kernel_0\("),
+    "schedule": (" forward", r"kernel_0: .*reads .*stores"),
+    "kernels": (" forward", r"void kernel_0\("),
+    "host": (" forward", r"def call\("),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_artefact_is_printed_alone(monkeypatch, capfd, name):
+    shown = printed(monkeypatch, capfd, name)
+    detail, text = EXPECTED[name]
+    assert {title.split()[0] for title, _ in shown} == {name}
+    titled = re.compile(rf"{name}{detail} of .*step \(.*test_debug\.py:\d+\)")
+    assert any(titled.match(title) and re.search(text, body, flags=re.DOTALL) for title, body in shown)
+
+
+def test_every_artefact_has_a_test():
+    assert {*EXPECTED, "summary"} == set(NAMES)
+
+
+def test_nothing_is_printed_by_default(monkeypatch, capfd):
+    assert printed(monkeypatch, capfd, "") == []
+
+
+def test_unknown_names_are_reported(monkeypatch, capfd):
+    with pytest.warns(
+        UserWarning, match=r"FXSTACK_DEBUG: unknown 'brakes'\. Known are frames, breaks, .*all"
+    ):
+        assert printed(monkeypatch, capfd, "brakes") == []
+
+
+def test_a_folder_gets_numbered_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path / "out"))
+    compiled_step()
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == sorted(files, key=lambda name: int(name[:4]))
+    kinds = {re.match(r"\d{4}_step_test_debug_\d+_([a-z]+)", name)[1] for name in files}
+    assert kinds == set(NAMES) - {"summary"}
+
+
+def test_a_folder_that_cannot_be_made_is_reported(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match=r"FXSTACK_DEBUG_DIR: no file can be written into .*file"):
+        compiled_step()
+
+
+def test_programs_of_the_disk_cache_are_compiled_again_to_be_seen(monkeypatch, capfd, tmp_path):
+    options = {"cache_dir": str(tmp_path)}
+    compiled_step(**options)
+    monkeypatch.setenv("FXSTACK_DEBUG", "kernels")
+    compiled_step(**options)
+    assert "void kernel_0(" in capfd.readouterr().err
+
+
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def emit(self, record):
+        self.seen.append((record.name, record.getMessage()))
+
+
+@pytest.fixture
+def torch_logs():
+    """Return a function that sets torch's logs and returns the records of a compilation."""
+    handler = Records()
+    loggers = [
+        logging.getLogger(name)
+        for name in ("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor")
+    ]
+
+    def logged(**which):
+        torch._logging.set_logs(**which)
+        for logger in loggers:
+            logger.addHandler(handler)
+        compiled_step()
+        return handler.seen
+
+    yield logged
+    for logger in loggers:
+        logger.removeHandler(handler)
+    torch._logging.set_logs()
+
+
+TORCH_NAMES = [(torch_name, a.name) for a in ARTEFACTS for torch_name in a.torch_names[:1]]
+
+
+@pytest.mark.parametrize(("torch_name", "name"), TORCH_NAMES)
+def test_torchs_logs_show_the_artefacts(torch_logs, torch_name, name):
+    records = torch_logs(**{torch_name: True})
+    assert any(source.endswith(f"__{torch_name}") and text.startswith(f"{name} ") for source, text in records)
+
+
+def test_torchs_level_shows_the_verdicts(torch_logs):
+    assert any(text.startswith("frames of step") for _, text in torch_logs(dynamo=logging.DEBUG))
+
+
+def test_torchs_logs_are_silent_by_default(torch_logs):
+    assert [text for name, text in torch_logs() if "fxstack" in name] == []
+
+
+SCRIPT = """
+import torch
+
+@torch.compile
+def step(x):
+    y = x.sin()
+    print(y.sum().item() > 100)
+    return y.cos()
+
+for size in (3, 4):
+    step(torch.randn(size))
+"""
+
+
+def run(tmp_path, **environment):
+    """Run an unedited program on fxstack; return what it writes to stderr."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    command = [
+        sys.executable,
+        "-c",
+        f"import fxstack; fxstack.install(); exec(compile(open({str(script)!r}).read(), {str(script)!r}, 'exec'))",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}, check=True
+    )
+    return done.stderr
+
+
+def test_the_summary_is_a_table_at_exit(tmp_path):
+    text = run(tmp_path, FXSTACK_DEBUG="summary")
+    assert re.search(
+        r"== fxstack summary: 1 functions compiled, \d graphs, 2 breaks, \d recompilations", text
+    )
+    assert re.search(r"seconds by stage: .*capture \d+\.\d\d", text)
+    assert re.search(r"2 times .*train\.py:7 in step: \[data-dependent-number\].*fix: ", text)
+
+
+def test_the_docs_list_every_artefact():
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(), flags=re.MULTILINE)
+    made = [(a.name, a.sentence, ", ".join(f"`{n}`" for n in a.torch_names)) for a in ARTEFACTS]
+    assert rows == made

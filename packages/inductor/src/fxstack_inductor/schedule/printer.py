@@ -1,0 +1,37 @@
+"""Print the schedule of a graph as readable text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxstack_inductor.ir.nodes import ExternCall, Node
+from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import KernelStep, Step
+from fxstack_interchange.show import target_text
+
+
+def show_plan(plan: Plan) -> str:
+    """Return the steps in order of execution, then the fusions that were refused with their rules.
+
+    A kernel is shown with the operators that it computes, what it reads and what it stores.
+    """
+    lines = [_step(step) for step in plan.steps]
+    lines += [f"copy {copy.value.name} into {copy.target.name}" for copy in plan.copies]
+    if plan.refusals:
+        lines += ["", "refused fusions:"]
+        lines += [
+            f"  {a} with {b}: {r.rule}{f' ({r.detail})' if r.detail else ''}" for a, b, r in plan.refusals
+        ]
+    return "\n".join(lines)
+
+
+def _step(step: Step) -> str:
+    if isinstance(step, KernelStep):
+        stored = ", ".join(node.name for node in step.stored)
+        return f"{step.kernel.name}: {', '.join(step.kernel.origins)}; reads {_names(step.reads)}; stores {stored}"
+    outputs = [node.name for node in step.outputs] if isinstance(step, ExternCall) else [step.name]
+    return f"{', '.join(outputs)} = {target_text(step.target)}({_names(step.reads)})"
+
+
+def _names(nodes: tuple[Any, ...]) -> str:
+    return ", ".join(node.name for node in nodes if isinstance(node, Node))
