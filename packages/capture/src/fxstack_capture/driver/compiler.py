@@ -489,14 +489,12 @@ class FrameCompiler:
             self.reasons.add(self._named(of), why)
         named = self._named(of)
         where = named.co_qualname, named.co_filename, named.co_firstlineno
-        resumed = self.resumptions.user_of(of) is not of
-        record = FrameRecord(*where, verdict, why, resumed=resumed, **facts)
+        record = FrameRecord(*where, verdict, why, resumed=self.resumptions.user_of(of) is not of, **facts)
         if self.records is not None:
             self.records.append(record)
         self._tell("on_frame", record)
 
     def _tell(self, event: str, *facts: object) -> None:
         """Call a method of the observer that not every observer has."""
-        method = getattr(self.observer, event, None)
-        if method is not None:
+        if (method := getattr(self.observer, event, None)) is not None:
             method(*facts)
