@@ -58,8 +58,9 @@ WHEELS: dict[tuple[str, str], Path] = {}
 
 def build_wheel(package: str, folder: Path, command: list[str]) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    # setuptools packs the modules that it finds there, deleted ones too
-    shutil.rmtree(directory(package) / "build", ignore_errors=True)
+    # setuptools packs the modules and files that it finds listed there, deleted ones too
+    for left in (directory(package) / "build", *(directory(package) / "src").glob("*.egg-info")):
+        shutil.rmtree(left, ignore_errors=True)
     subprocess.run([*command, str(folder), str(directory(package))], check=True)
     (built,) = folder.glob("*.whl")
     return built
