@@ -196,7 +196,8 @@ def tests_of(package: str) -> None:
             session.install(*MODEL_TOOLS, "rich")
         install(session, *dict.fromkeys(needed))
         report(
-            session, {package: run_tests(session, package, [directory(package) / "tests"], *session.posargs)}
+            session,
+            {package: run_tests(session, package, [directory(package) / "tests"], *ALWAYS, *session.posargs)},
         )
 
     alone.__doc__ = f"The tests of {package} alone, without its siblings."
@@ -311,7 +312,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def typecheck(session: nox.Session) -> None:
     """mypy --strict over every package."""
-    session.install("mypy==2.4.1", "numpy", "filelock", "platformdirs", "jinja2")
+    session.install("mypy==2.4.1", "numpy", "filelock", "platformdirs", "jinja2", "rich", "typer")
     session.run("mypy", *(str(directory(p) / "src") for p in [*STAGES, "integration"]))
 
 

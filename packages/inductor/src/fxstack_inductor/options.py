@@ -16,51 +16,64 @@ from fxstack_interchange.user_warnings import warn_user
 
 @dataclass(frozen=True, slots=True)
 class InductorOptions:
-    """All settings that a compilation may depend on.
-
-    ``eager_rounding``: round to bfloat16/float16 after every operator, as eager does, instead of only at
-    stores and casts. ``exact_math``: transcendental functions from libm, one element at a time, instead of
-    libmvec's vectors (accurate to 4 ulp). ``max_kernel_buffers`` and ``max_kernel_ops`` limit fusion.
-    ``grain``: a kernel with fewer elements runs on one thread. ``cache_dir`` and ``cache_limit`` (bytes)
-    configure the disk cache. ``compiler`` is a path or name; None searches for one. ``optimization`` is the
-    compiler's level. ``target`` is "cpu" (C) or "cuda" (Triton, which needs ``TRITON_INTERPRET=1`` for CPU
-    tensors); None chooses by the devices of the graph's tensors. ``host``: "native" runs CPU host programs in
-    C where this Python and torch allow it, "python" runs generated Python. ``cuda_graphs``: record each
-    compiled call on CUDA and replay the recording. ``templates``: matrix products on CUDA may become kernels
-    of this package, where fusion pays. ``autotune``: measure on the device which products become kernels, and
-    their tile sizes, instead of predicting; save the choices in ``cache_dir``. ``rerun_refused``: after an
-    index out of range, ATen's operators run the graph again and raise eager's error; otherwise
-    ``IndexOutOfRange`` is raised, for a caller that has the original program (boxed graphs always rerun).
-    ``freezing``: in CPU graphs without gradients, values that depend on parameters and buffers alone are
-    computed once, batch norms become part of convolutions, and matrices are packed for products that are
-    measured to be faster so. All this is redone when a parameter's version or address has changed (writes
-    through ``.data`` are not seen). Results round differently. ``raise_failures``: raise an exception that is
-    a defect of this package (rejected generated code, a failing assertion, a failing lowering rule);
-    otherwise ATen runs the graph or the operator after a warning. ``repro_dir``: a folder in which each CPU
-    graph writes a standalone script (see ``write_repro``) at its first call.
-    """
+    """All settings that a compilation may depend on."""
 
     eager_rounding: bool = False
+    """Round to bfloat16 and float16 after every operator, as eager does, instead of only at stores and casts."""
     exact_math: bool = False
+    """Compute transcendental functions by libm, one element at a time, not by libmvec (accurate to 4 ulp)."""
     fuse: bool = True
+    """Fuse operators into common kernels."""
     max_kernel_buffers: int = 48
+    """Largest number of buffers of a fused kernel."""
     max_kernel_ops: int = 400
+    """Largest number of operations of a fused kernel."""
     grain: int = 16384
+    """A kernel with fewer elements runs on one thread."""
     cache_dir: Path = field(default_factory=lambda: Path(platformdirs.user_cache_dir("fxstack")) / "inductor")
+    """Folder of the cache on disk."""
     cache_limit: int = 2 << 30
+    """Largest size of the cache on disk in bytes."""
     use_cache: bool = True
+    """Keep compiled kernels and programs on disk."""
     compiler: str | None = None
+    """Path or name of the C compiler; None: the first one on PATH."""
     optimization: int = 3
+    """Optimisation level of the C compiler."""
     target: str | None = None
+    """"cpu" (C) or "cuda" (Triton; CPU tensors need TRITON_INTERPRET=1); None: by the devices of the tensors."""
     host: str = "native"
+    """"native": host programs in C where this Python and torch allow it; "python": generated Python."""
     cuda_graphs: bool = False
+    """Record each compiled call on CUDA, and replay the recording."""
     templates: bool = True
+    """Matrix products on CUDA may become kernels of this package, where fusion pays."""
     autotune: bool = False
+    """Measure on the device which products become kernels, and their tile sizes, instead of predicting.
+
+    The choices are saved in ``cache_dir``.
+    """
     verify: bool = True
+    """Check kernels after each pass over their loops."""
     rerun_refused: bool = True
+    """After an index out of range, run the graph again by ATen's operators, which raise eager's error.
+
+    Otherwise ``IndexOutOfRange`` is raised, for a caller that has the original program (boxed graphs always rerun).
+    """
     freezing: bool = False
+    """In CPU graphs without gradients, compute what depends on parameters and buffers alone once.
+
+    Batch norms become part of convolutions, and matrices are packed for products that are measured to be faster so.
+    All this is done again when a parameter's version or address has changed (writes through ``.data`` are not seen).
+    Results round differently.
+    """
     raise_failures: bool = False
+    """Raise an exception that is a defect of this package, instead of a warning and a run by ATen.
+
+    Such defects are rejected generated code, a failing assertion and a failing lowering rule.
+    """
     repro_dir: str | Path | None = None
+    """Folder in which each CPU graph writes a standalone script at its first call (see ``write_repro``)."""
 
 
 ENVIRONMENT: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(

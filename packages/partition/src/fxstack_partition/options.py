@@ -36,45 +36,46 @@ MEASURES = ("seconds", "products")
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """The options of a partitioner.
-
-    ``solver`` names a registered minimum-cut solver. ``static_inputs``: the kinds of inputs that stay alive
-    anyway, so that saving them is free. ``unbacked_hint``: the value of a symbol without a hint when sizes
-    are compared. With ``worst_case`` a symbol has the upper bound of its range, if there is one.
-    ``recompute_reductions`` and ``recompute_views`` widen or narrow the set of recomputable nodes.
-    ``narrow``: save values in a smaller dtype that holds them exactly (``extraction.narrow``). ``redraw``:
-    recompute random numbers from the saved state of the generator (``extraction.rng_replay``).
-
-    ``budget`` is for ``budget`` and ``ilp``, and bounds the simulated peak of forward and backward: a float
-    from 0.0 (the lowest peak that recomputation reaches) to 1.0 (the peak of ``save_all``), or an int in
-    bytes. ``time_overhead`` bounds the estimated seconds of recomputation instead, as a fraction of the
-    step's seconds. ``cost`` is the unit of recomputation: ``"seconds"``, or ``"products"``, the flops of
-    matrix products, convolutions and attention, for runtimes that fuse the rest. ``device`` (a name in
-    ``DEVICES`` or a ``Device``) is the device for estimates of time. ``seconds`` is a function from node to
-    measured seconds, or None for unknown nodes. ``policy`` maps a node to a recomputation tag or None, and
-    takes precedence over tags in the graph.
-
-    ``runtime`` describes the execution of stages for ``simulate``: None for operator by operator, or a
-    function from a stage and these options to a ``StageMemory``. ``scratch`` is a function from node to the
-    bytes that its operator uses beyond its results (``Measured().scratch``).
-    """
+    """The options of a partitioner."""
 
     solver: str = "scipy"
+    """Name of a registered minimum-cut solver."""
     static_inputs: frozenset[InputKind] = field(default=_STATIC)
+    """Kinds of inputs that stay alive anyway, so that saving them is free."""
     unbacked_hint: int = 64
+    """Value of a symbol without a hint when sizes are compared."""
     worst_case: bool = False
+    """A symbol has the upper bound of its range, if there is one."""
     recompute_reductions: bool = False
+    """Reductions may be recomputed."""
     recompute_views: bool = True
+    """Views may be recomputed."""
     narrow: bool = True
+    """Save values in a smaller dtype that holds them exactly (``extraction.narrow``)."""
     redraw: bool = True
+    """Recompute random numbers from the saved state of the generator (``extraction.rng_replay``)."""
     budget: float | int | None = None
+    """Bound of the simulated peak of forward and backward, for the partitioners ``budget`` and ``ilp``.
+
+    A float from 0.0 (the lowest peak that recomputation reaches) to 1.0 (the peak of ``save_all``), or an int in bytes.
+    """
     time_overhead: float | None = None
+    """Bound of the estimated seconds of recomputation, as a fraction of the step's seconds, in place of ``budget``."""
     cost: str = "seconds"
+    """Unit of recomputation: ``"seconds"``, or ``"products"`` for runtimes that fuse the rest.
+
+    ``"products"`` are the flops of matrix products, convolutions and attention.
+    """
     device: str | Device = "cpu"
+    """Device for estimates of time: a name in ``DEVICES``, or a ``Device``."""
     seconds: Callable[[Node], float | None] | None = None
+    """Function from a node to measured seconds, or None for unknown nodes."""
     policy: Callable[[Node], str | None] | None = None
+    """Function from a node to a recomputation tag or None; it takes precedence over tags in the graph."""
     runtime: Callable[[StageGraph, PartitionOptions], StageMemory] | None = None
+    """Execution of stages for ``simulate``: a function to a ``StageMemory``, or None for operator by operator."""
     scratch: Callable[[Node], int] | None = None
+    """Function from a node to the bytes that its operator uses beyond its results (``Measured().scratch``)."""
 
     def __post_init__(self) -> None:
         """Check values whose errors would be noticed late or never.

@@ -1,0 +1,132 @@
+"""``fxstack doctor``: check what compiled programs need of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fxstack_capture import native
+from fxstack_inductor.errors import InductorError
+from fxstack_inductor.options import options_from_environment
+from fxstack_inductor.runtime.cache import Cache
+from fxstack_inductor.runtime.toolchain import find_toolchain
+
+PYTHONS = ((3, 11), (3, 14))
+TORCHES = ((2, 11), (2, 15))
+_PROBE = "#include <omp.h>\nint fxstack_probe(void) { return omp_get_max_threads(); }\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: what it is about, whether all is well, what was found, and how to mend it."""
+
+    name: str
+    good: bool
+    text: str
+    fix: str = ""
+
+
+def findings() -> list[Finding]:
+    """Run every check. A check that fails unexpectedly is a finding, too."""
+    return [_checked(check) for check in _CHECKS]
+
+
+def _checked(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except Exception as error:
+        name = check.__name__.strip("_").replace("_", " ")
+        return Finding(name, False, f"the check failed: {type(error).__name__}: {error}", "report this text")
+
+
+def _in_range(
+    name: str, version: tuple[int, int], known: tuple[tuple[int, int], tuple[int, int]], text: str
+) -> Finding:
+    low, high = (f"{major}.{minor}" for major, minor in known)
+    good = known[0] <= version <= known[1]
+    return Finding(name, good, text, "" if good else f"use {name} {low} to {high}")
+
+
+def _python() -> Finding:
+    return _in_range("Python", sys.version_info[:2], PYTHONS, f"{sys.version.split()[0]} ({sys.executable})")
+
+
+def _torch() -> Finding:
+    major, minor = torch.__version__.split(".")[:2]
+    return _in_range(
+        "torch", (int(major), int(minor)), TORCHES, f"{torch.__version__}, {torch.get_num_threads()} threads"
+    )
+
+
+def _frame_hook() -> Finding:
+    if native.AVAILABLE:
+        return Finding("C extension of capture", True, "loaded")
+    return Finding("C extension of capture", False, "missing", str(native.WHY_MISSING))
+
+
+def _c_compiler() -> Finding:
+    """Compile, load and call a function that uses OpenMP."""
+    try:
+        toolchain = find_toolchain(options_from_environment())
+        with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
+            source, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
+            source.write_text(_PROBE)
+            toolchain.compile(source, library)
+            threads = ctypes.CDLL(str(library)).fxstack_probe()
+    except InductorError as error:
+        return Finding(
+            "C compiler and OpenMP",
+            False,
+            str(error).partition("\n")[0],
+            "set FXSTACK_CC to a C compiler with OpenMP",
+        )
+    return Finding("C compiler and OpenMP", True, f"{toolchain.path}, {threads} OpenMP threads")
+
+
+def _cache_on_disk() -> Finding:
+    options = options_from_environment()
+    folder = Path(options.cache_dir)
+    if not options.use_cache:
+        return Finding("cache on disk", True, "turned off by FXSTACK_INDUCTOR_NO_CACHE")
+    parent = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        fix = "make it writable, or set FXSTACK_INDUCTOR_CACHE_DIR to another folder"
+        return Finding("cache on disk", False, f"{folder} cannot be written", fix)
+    if not folder.is_dir():
+        return Finding("cache on disk", True, f"{folder}, not made yet")
+    cache = Cache(folder, options.cache_limit)
+    damaged = sum(not cache.is_intact(entry.name) for entry in cache.entries())
+    text = f"{folder}: {len(cache.entries())} entries, {cache.size() / 2**20:.1f} MiB, {damaged} damaged"
+    return Finding("cache on disk", not damaged, text, "fxstack cache check" if damaged else "")
+
+
+def _gpu() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("GPU", True, "none; graphs are compiled for the CPU")
+    names = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    triton = importlib.util.find_spec("triton") is not None
+    text = f"{', '.join(names)}; Triton is {'installed' if triton else 'missing'}"
+    return Finding(
+        "GPU",
+        triton,
+        text,
+        "" if triton else "pip install triton; without it, CUDA graphs run in eager torch",
+    )
+
+
+def _variables() -> Finding:
+    given = sorted(name for name in os.environ if name.startswith("FXSTACK"))
+    return Finding(
+        "environment", True, ", ".join(f"{n}={os.environ[n]}" for n in given) or "no FXSTACK variables"
+    )
+
+
+_CHECKS = (_python, _torch, _frame_hook, _c_compiler, _cache_on_disk, _gpu, _variables)

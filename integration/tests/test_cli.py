@@ -1,0 +1,134 @@
+"""The command ``fxstack``: what it prints, its JSON and its exit statuses."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import fxstack
+from fxstack.cli.main import app
+from fxstack.cli.options import describe_options
+
+DOCS = Path(__file__).parents[2] / "docs/command-line.md"
+
+
+def invoke(*arguments):
+    """Return the exit status and what a command prints."""
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.output
+
+
+def run(folder, program, *arguments, **environment):
+    """Run ``fxstack run`` on a program in a process of its own."""
+    script = folder / "train.py"
+    script.write_text(program)
+    environment = {**os.environ, "FXSTACK_INDUCTOR_CACHE_DIR": str(folder / "cache"), **environment}
+    command = [sys.executable, "-m", "fxstack", "run", *arguments[:1], str(script), *arguments[1:]]
+    return subprocess.run(
+        [word for word in command if word],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+    )
+
+
+PROGRAM = """
+import subprocess
+import sys
+import torch
+import fxstack
+print(__name__, sys.argv[1:], fxstack.is_installed())
+step = torch.compile(lambda x: x.sin().cos())
+step(torch.randn(3))
+sys.exit(3)
+"""
+
+
+def test_run_is_pythons_own_run_with_a_summary(tmp_path):
+    done = run(tmp_path, PROGRAM, "", "--lr", "0.1")
+    assert done.returncode == 3
+    assert done.stdout == "__main__ ['--lr', '0.1'] True\n"
+    assert re.search(r"== fxstack summary: 1 functions compiled, 1 graphs, 0 breaks", done.stderr)
+
+
+def test_run_shows_artefacts(tmp_path):
+    done = run(tmp_path, PROGRAM, "--debug=graph", FXSTACK_DEBUG_DIR="")
+    assert "== fxstack graph of <lambda> (" in done.stderr
+    assert "summary" not in done.stderr
+
+
+def test_an_error_of_the_program_is_its_own(tmp_path):
+    done = run(tmp_path, "raise ValueError('mine')")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: mine" or "ValueError: mine\n" in done.stderr
+
+
+def test_run_names_a_missing_script():
+    status, printed = invoke("run", "nowhere.py")
+    assert (status, "nowhere.py is no file; to run a module use: fxstack run -m nowhere.py" in printed) == (
+        2,
+        True,
+    )
+
+
+def test_doctor_finds_nothing_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path))
+    status, printed = invoke("doctor", "--json")
+    found = {finding["name"]: finding for finding in json.loads(printed)}
+    assert (status, [name for name, finding in found.items() if not finding["good"]]) == (0, [])
+    assert {"Python", "torch", "C compiler and OpenMP", "cache on disk", "GPU"} <= found.keys()
+
+
+PROBLEMS = {
+    "no compiler": ({"FXSTACK_CC": "no-such-compiler"}, "no C compiler found .*fix: set FXSTACK_CC"),
+    "cache is a file": (
+        {"FXSTACK_INDUCTOR_CACHE_DIR": "/proc/1/fxstack"},
+        "cannot be written.*fix: make it writable",
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_doctor_says_how_to_mend(monkeypatch, problem):
+    variables, text = PROBLEMS[problem]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    status, printed = invoke("doctor")
+    assert status == 1
+    assert re.search(f"PROBLEM .*{text}", " ".join(printed.split()))
+
+
+def test_options_are_all_options_with_a_meaning():
+    described = {option.name: option for option in describe_options()}
+    ours = {name for name in fxstack.list_options() if not re.search(r"[.]|^max_autotune|^epilogue", name)}
+    assert ours - described.keys() == {name for name in ours if name not in described}
+    assert described.keys() <= set(fxstack.list_options())
+    assert [option.name for option in described.values() if not option.meaning] == []
+
+
+def test_options_by_a_part_of_the_name():
+    status, printed = invoke("options", "recompile_limit", "--json")
+    names = [option["name"] for option in json.loads(printed)]
+    assert (status, names) == (
+        0,
+        ["recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit"],
+    )
+    assert invoke("options", "nothing")[0] == 2
+
+
+def test_cache_shows_what_is_kept(tmp_path):
+    status, printed = invoke("cache", "--dir", str(tmp_path))
+    assert (status, str(tmp_path) in printed) == (0, True)
+    assert invoke("cache", "--dir", str(tmp_path / "none"))[0] == 2
+
+
+def test_the_docs_name_every_command():
+    named = set(re.findall(r"^fxstack (\w+)", DOCS.read_text(), flags=re.MULTILINE))
+    assert named == {command.name or command.callback.__name__ for command in app.registered_commands}
