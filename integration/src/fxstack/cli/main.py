@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def _fix(fix: str) -> str:
     return f"\nfix: {fix}" if fix else ""
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(*header, box=None, show_header=any(header), pad_edge=False)
     for row in rows:
         table.add_row(*row)

@@ -128,6 +128,17 @@ def test_entries_die_with_their_owner():
     assert native.entries(f.__code__) == []
 
 
+def test_the_code_of_an_entry_dies_with_the_owner():
+    f, made, thing, owner = make_function(), make_function("def f(a): return [a]"), Thing(), Owner()
+    entry = Entry(owner, pinned_tree(thing), made.__code__)
+    parts = [weakref.ref(part) for part in (thing, made.__code__)]
+    native.install(f.__code__, entry)
+    assert native.run_with(lambda *_: native.SKIP, owner, f, (1,)) == [1]
+    del entry, made, thing, owner
+    settle()
+    assert [part() for part in parts] == [None, None]
+
+
 def test_entries_die_with_the_original_code():
     f, thing, owner = make_function(), Thing(), Owner()
     reference = weakref.ref(thing)
