@@ -6,7 +6,6 @@ stages, ``disk`` stores compiled programs, ``refusals`` and ``safe`` fall back t
 compiled. Begin with ``api``.
 """
 
-from fxstack import debug
 from fxstack.api import compile, compile_log, optimize
 from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from fxstack.backends import (
@@ -16,6 +15,7 @@ from fxstack.backends import (
     register_backend,
     set_default_backend,
 )
+from fxstack.debug.start import start as _start
 from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
@@ -133,4 +133,4 @@ __all__ = [
     "wrap_numpy",
 ]
 
-debug.start()
+_start()

@@ -29,14 +29,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def run(
     context: typer.Context,
     script: Annotated[str, typer.Argument(help="A Python file, or with -m the name of a module.")],
+    *,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module.")] = False,
     debug: Annotated[
         str, typer.Option(help="Artefacts to print; 'fxstack artefacts' lists them.")
     ] = "summary",
     folder: Annotated[str, typer.Option(help="Write all artefacts as files into this folder.")] = "",
+    report: Annotated[str, typer.Option(help="Write an HTML report into this folder.")] = "",
 ) -> None:
     """Run an unedited program, with its own arguments, on fxstack; print a table at the end."""
-    run_program(script, context.args, module=module, debug=debug, folder=folder)
+    run_program(script, context.args, module=module, debug=debug, folder=folder, report=report)
 
 
 @app.command()

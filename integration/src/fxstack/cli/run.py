@@ -10,11 +10,13 @@ from pathlib import Path
 
 import typer
 
-from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE
+from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE
 from fxstack.dropin.installing import install
 
 
-def run_program(script: str, arguments: Sequence[str], *, module: bool, debug: str, folder: str) -> None:
+def run_program(
+    script: str, arguments: Sequence[str], *, module: bool, debug: str, folder: str, report: str
+) -> None:
     """Run ``script`` with ``arguments``. ``torch.compile`` is fxstack in this process and in its children.
 
     Raises:
@@ -26,8 +28,9 @@ def run_program(script: str, arguments: Sequence[str], *, module: bool, debug: s
     # Children inherit these: FXSTACK installs fxstack when they start.
     os.environ["FXSTACK"] = "1"
     os.environ.setdefault(DEBUG_VARIABLE, debug)
-    if folder:
-        os.environ[FOLDER_VARIABLE] = folder
+    for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
+        if given:
+            os.environ[variable] = given
     install()
     sys.argv = [script, *arguments]
     if module:

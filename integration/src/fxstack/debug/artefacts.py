@@ -12,6 +12,7 @@ from fxstack_interchange.user_warnings import warn_user
 
 DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
 FOLDER_VARIABLE: Final = "FXSTACK_DEBUG_DIR"
+REPORT_VARIABLE: Final = "FXSTACK_REPORT"
 ALL: Final = "all"
 
 
@@ -125,6 +126,11 @@ def folder() -> str:
     return os.environ.get(FOLDER_VARIABLE, "")
 
 
+def report_folder() -> str:
+    """Return the folder of ``FXSTACK_REPORT``, or ""."""
+    return os.environ.get(REPORT_VARIABLE, "")
+
+
 def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
     """Return the loggers of torch that show an artefact, as ``TORCH_LOGS`` or ``torch._logging.set_logs`` say."""
     if not artefact.logger:
@@ -143,7 +149,7 @@ def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
 
 def wanted(name: str) -> bool:
     """Return whether anything shows an artefact now."""
-    return printed(name) or bool(folder()) or bool(torch_loggers(BY_NAME[name]))
+    return printed(name) or bool(folder() or report_folder()) or bool(torch_loggers(BY_NAME[name]))
 
 
 def any_of_stages() -> bool:

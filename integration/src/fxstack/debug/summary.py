@@ -1,33 +1,49 @@
-"""The closing table of a process: what was compiled, what was not, and where the time went."""
+"""Counts of the compilations of a process or of one callable: what was compiled, what was not, where the time went."""
 
 from __future__ import annotations
 
-import atexit
-import sys
 import threading
 from collections import Counter, defaultdict
 
-from fxstack.debug.artefacts import printed
-from fxstack.log import Listener, StageTime
+from fxstack.log import CompileLog, Listener, StageTime
 from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 
 MOST_ROWS = 20
-"""Rows of one list; a line says how many more there are."""
+"""Rows of one list in the text; a line says how many more there are."""
 
 
 class Summary(Listener):
-    """Counts the events of all compilations of the process. Several threads may compile."""
+    """Counts the events of compilations. Several threads may compile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.functions: Counter[str] = Counter()
+        """Entries by function."""
         self.graphs = 0
         self.breaks: Counter[str] = Counter()
         self.recompilations: Counter[str] = Counter()
         self.plain: dict[str, str] = {}
+        """Functions that run in plain Python, with the reason."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stored: Counter[bool] = Counter()
+        """Look-ups of programs on disk: found or not."""
+
+    @classmethod
+    def of_log(cls, log: CompileLog) -> Summary:
+        """Return the counts of one callable."""
+        made = cls()
+        made.functions.update(log.places.values())
+        made.graphs = log.graph_count
+        made.stored.update({True: log.stored})
+        for record in log.breaks:
+            made.on_break(record)
+        for again in log.recompilations:
+            made.count_recompilation(again)
+        for time in log.times:
+            made.on_time(time)
+        return made
 
     def on_frame(self, record: FrameRecord) -> None:
         with self._lock:
@@ -36,9 +52,13 @@ class Summary(Listener):
                 return
             self.functions[record.place] += 1
             self.graphs += record.graph is not None
-            if record.recompilation is not None:
-                failure = record.recompilation.failures[-1]
-                self.recompilations[f"{record.place}: {failure.message}"] += 1
+        if record.recompilation is not None:
+            self.count_recompilation(record.recompilation)
+
+    def count_recompilation(self, again: Recompilation) -> None:
+        failure = again.failures[-1].message if again.failures else "no entry is left"
+        with self._lock:
+            self.recompilations[f"{again.name} ({again.file}:{again.line}): {failure}"] += 1
 
     def on_break(self, record: BreakRecord) -> None:
         file, line, function = record.stack[-1] if record.stack else ("?", 0, "a function")
@@ -53,43 +73,34 @@ class Summary(Listener):
         with self._lock:
             self.seconds[time.stage] += time.seconds
 
-    def text(self) -> str:
-        """Return the table."""
+    def sentences(self) -> list[str]:
+        """Return the counts in plain words."""
         stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in self.seconds.items()) or "none"
         head = (
-            f"== fxstack summary: {len(self.functions)} functions compiled, {self.graphs} graphs,"
-            f" {self.breaks.total()} breaks, {self.recompilations.total()} recompilations,"
-            f" {len(self.plain)} frames in plain Python"
+            f"{len(self.functions)} functions compiled, {self.graphs} graphs, {self.breaks.total()} breaks,"
+            f" {self.recompilations.total()} recompilations, {len(self.plain)} functions in plain Python"
         )
-        lines = [
-            head,
-            f"seconds by stage: {stages}",
-            f"programs from the cache on disk: {self.stored[True]} of {self.stored.total()}",
-        ]
-        lines += _rows(
-            "graph breaks", [f"{_times(count)}{text}" for text, count in self.breaks.most_common()]
-        )
-        lines += _rows(
-            "recompilations", [f"{_times(count)}{text}" for text, count in self.recompilations.most_common()]
-        )
-        lines += _rows("in plain Python", [f"{place}: {why}" for place, why in self.plain.items()])
+        stored = f"programs from the cache on disk: {self.stored[True]} of {self.stored.total()}"
+        return [head, f"seconds by stage: {stages}", stored]
+
+    def lists(self) -> dict[str, list[tuple[str, int]]]:
+        """Return rows of text with their counts, by heading."""
+        return {
+            "Graph breaks": self.breaks.most_common(),
+            "Recompilations": self.recompilations.most_common(),
+            "In plain Python": [(f"{place}: {why}", 1) for place, why in self.plain.items()],
+        }
+
+    def text(self) -> str:
+        """Return the counts and lists as a text."""
+        first, *others = self.sentences()
+        lines = [f"== fxstack summary: {first}", *others]
+        for heading, rows in self.lists().items():
+            if rows:
+                lines.append(f"{heading}:")
+                lines += [
+                    f"  {f'{count} times ' if count > 1 else ''}{text}" for text, count in rows[:MOST_ROWS]
+                ]
+            if len(rows) > MOST_ROWS:
+                lines.append(f"  and {len(rows) - MOST_ROWS} more")
         return "\n".join(lines) + "\n"
-
-
-def _times(count: int) -> str:
-    return f"{count} times " if count > 1 else ""
-
-
-def _rows(title: str, rows: list[str]) -> list[str]:
-    more = [f"  and {len(rows) - MOST_ROWS} more"] if len(rows) > MOST_ROWS else []
-    return [f"{title}:", *(f"  {row}" for row in rows[:MOST_ROWS]), *more] if rows else []
-
-
-def print_at_exit(summary: Summary) -> None:
-    """Print the table when the process ends, if ``FXSTACK_DEBUG`` names ``summary`` then."""
-
-    def finish() -> None:
-        if printed("summary"):
-            sys.stderr.write(summary.text())
-
-    atexit.register(finish)
