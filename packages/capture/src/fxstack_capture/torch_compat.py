@@ -127,6 +127,7 @@ NAMES = {
         """,
         "torch._C": "_group_tensors_by_device_and_dtype",
         "torch._decomp": "decomposition_table meta_table",
+        "torch._prims_common": "suggest_memory_format",
         "torch._refs": "linalg=linalg_refs special=special_refs",
         "torch._refs.nn": "functional=functional_refs",
     },

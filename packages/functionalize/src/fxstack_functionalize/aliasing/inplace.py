@@ -11,8 +11,8 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -29,8 +29,9 @@ from fxstack_functionalize.aliasing.strided import NAMES, check_reach, keep_offs
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.records import Relayout
 from fxstack_functionalize.metadata.replay import view_steps
+from fxstack_functionalize.operators.autocasts import uncast
 from fxstack_functionalize.operators.elements import rows
-from fxstack_functionalize.operators.recurrent import steps_of
+from fxstack_functionalize.operators.recurrent import in_steps
 from fxstack_functionalize.runtime.backward.tangents import dense_like
 from fxstack_functionalize.torch_compat import FakeTensor
 from fxstack_functionalize.tracing.engine import Engine, storage_key, version_of
@@ -76,7 +77,8 @@ def run_in_place_safely(engine: Engine, function: Any, args: Sequence[Any], kwar
     for out in outs:
         check_reads(engine, name, out, args, {})
         _check_change(engine, name, out)
-    with _keeping_strides(engine, _with_owners(engine, outs)):
+    casts = _uncast(engine, function) if outs else nullcontext()
+    with casts, _keeping_strides(engine, _with_owners(engine, outs)):
         found = rows(function, args, kwargs) if isinstance(target, torch.Tensor) else None
         result = _functional(engine, function(*args, **kwargs)) if found is None else found
     if isinstance(target, torch.Tensor) and isinstance(result, torch.Tensor):
@@ -96,11 +98,16 @@ def _run_on_tensor(
     check_reads(engine, name, target, args[1:], kwargs)
     _check_change(engine, name, target)
     changed = _with_owners(engine, [target])
-    with _keeping_strides(engine, changed):
+    with _uncast(engine, function), _keeping_strides(engine, changed):
         result = function(*args, **kwargs)
         for tensor in changed:
             _check_views(engine, tensor)
     return result
+
+
+def _uncast(engine: Engine, function: Callable[..., Any]) -> AbstractContextManager[Any]:
+    simple = function in IN_PLACE_FUNCTIONS or _name(function) in IN_PLACE_METHODS
+    return uncast(engine, function, simple=simple)
 
 
 @contextmanager
@@ -252,7 +259,7 @@ def _run_on_list(
     for tensor in tensors:
         _check_change(engine, _name(function), tensor)
     before = [tensor._version for tensor in tensors]
-    with _keeping_strides(engine, _with_owners(engine, tensors)):
+    with _uncast(engine, function), _keeping_strides(engine, _with_owners(engine, tensors)):
         result = function(*args, **kwargs)
     for tensor in tensors:
         _check_views(engine, tensor)
@@ -276,8 +283,7 @@ class InPlaceMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        with steps_of(func):
-            return run_in_place_safely(self._engine, func, args, kwargs or {})
+        return in_steps(partial(run_in_place_safely, self._engine, func), func, args, kwargs or {})
 
 
 def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

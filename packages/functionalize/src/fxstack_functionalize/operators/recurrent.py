@@ -1,6 +1,7 @@
 """Trace recurrent layers in training step by step, not as oneDNN's layer.
 
 oneDNN's layer keeps the workspace for its backward only in grad mode, but compiled forwards run without it.
+Under autocast oneDNN's layer takes and returns autocast's dtype and computes in float32 inside. So do the steps.
 """
 
 from __future__ import annotations
@@ -17,12 +18,44 @@ from fxstack_functionalize import torch_compat
 _LAYERS = frozenset({torch.lstm, torch.ops.aten.lstm.input, torch.ops.aten.lstm.data})
 
 
-@contextmanager
-def steps_of(target: object) -> Iterator[None]:
-    """Disable oneDNN around a call of ``target`` if it is a recurrent layer that may need a backward."""
+def in_steps(call: Callable[..., Any], target: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call ``call(args, kwargs)``, a call of ``target``, without oneDNN if it is a layer that may need a backward."""
     if target not in _LAYERS or not torch.is_grad_enabled():
-        yield
-        return
+        return call(args, kwargs)
+    low = _low_precision(args)
+    if low is None:
+        with _without_mkldnn():
+            return call(args, kwargs)
+    x, hidden, weights, *rest = args
+    rounded = [[t.to(low).float() for t in tensors] for tensors in ([x], hidden, weights)]
+    with _without_mkldnn(), torch_compat.DisableAutocast():
+        results = call((rounded[0][0], *rounded[1:], *rest), kwargs)
+    return tuple(result.to(low) for result in results)
+
+
+def _low_precision(args: Sequence[Any]) -> torch.dtype | None:
+    """Return autocast's dtype if eager computes the layer by one operator of oneDNN, for which autocast has a rule.
+
+    Autocast has no rule for other layers, but rules for the operators of their steps.
+    """
+    x, hidden = args[:2]
+    whole = (
+        torch.is_autocast_enabled("cpu")
+        and torch_compat.get_mkldnn_enabled()
+        and not isinstance(hidden, torch.Tensor)  # the batch sizes of packed sequences
+        and x.device.type == "cpu"
+        and (x.dtype is torch.float32 or _is_low_and_supported(x.dtype))
+        and hidden[0].shape[2] == hidden[1].shape[2]
+    )
+    return torch.get_autocast_dtype("cpu") if whole else None
+
+
+def _is_low_and_supported(dtype: torch.dtype) -> bool:
+    return dtype is torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
     enabled = torch_compat.get_mkldnn_enabled()
     torch_compat.set_mkldnn_enabled(False)
     try:
@@ -41,8 +74,7 @@ class _StepsMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        with steps_of(func):
-            return func(*args, **(kwargs or {}))
+        return in_steps(lambda args, kwargs: func(*args, **kwargs), func, args, kwargs or {})
 
 
 def steps_in(module: torch.nn.Module) -> AbstractContextManager[Any]:

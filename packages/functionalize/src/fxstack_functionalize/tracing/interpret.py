@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -15,7 +16,8 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.inplace import InPlaceMode, run_in_place_safely
 from fxstack_functionalize.operators.elements import ONE_HOT
 from fxstack_functionalize.operators.fused_optimizers import FUSED
-from fxstack_functionalize.operators.recurrent import steps_in, steps_of
+from fxstack_functionalize.operators.recurrent import in_steps, steps_in
+from fxstack_functionalize.runtime.forward.modes import autocast_now
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
 from fxstack_functionalize.tracing.engine import Engine, current_value
@@ -56,6 +58,7 @@ class CapturedRun:
             if node.op == "output":
                 return self._load(node.args[0])
             self.tracer.enter_origin(node.meta, node.name)
+            self.tracer.casting = autocast_now()
             try:
                 self.env[node] = getattr(self, node.op)(node)
             except Exception as error:
@@ -80,8 +83,7 @@ class CapturedRun:
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
-            with steps_of(function):
-                return run_in_place_safely(self.engine, function, args, kwargs)
+            return in_steps(partial(run_in_place_safely, self.engine, function), function, args, kwargs)
         if getattr(function, "needs_modes", False):  # a graph over wrapper subclasses
             return function(*args, **kwargs)
         with InPlaceMode(self.engine):

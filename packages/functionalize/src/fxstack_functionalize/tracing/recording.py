@@ -16,6 +16,7 @@ from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.operators.autocasts import dtype_inside
 from fxstack_functionalize.torch_compat import (
     FakeTensor,
     HigherOrderOperator,
@@ -155,7 +156,15 @@ class RecordingMode(ProxyTorchDispatchMode):
         with self:
             return in_layout(result, strides)
 
-    def _run(self, func: object, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(
+        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.tracer.casting:
+            low = dtype_inside(func, self.tracer.casting, args)
+            if low is not None:
+                with self:
+                    cast = [arg.to(low) if isinstance(arg, torch.Tensor) else arg for arg in args]
+                    return func(*cast, **kwargs).to(args[0].dtype)
         rule = self.table.get(func)
         if rule is not None or self._is_composite(func):
             result = self._decompose(func, rule, args, kwargs)

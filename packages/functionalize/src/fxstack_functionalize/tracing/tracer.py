@@ -42,6 +42,8 @@ class AtenTracer(PythonKeyTracer):
         self._origin: dict[str, Any] = {}
         self.backward_nodes: list[Node] = []
         self.in_backward = False
+        self.casting: Mapping[str, torch.dtype] = {}
+        """The dtypes of autocast by device, where the present captured node runs."""
         self._starts: list[int] = []
         self._origins: list[dict[str, Any]] = []
 
@@ -64,6 +66,7 @@ class AtenTracer(PythonKeyTracer):
         self._starts.append(torch_compat.get_sequence_nr())
         self._origins.append({})
         self._origin = {}
+        self.casting = {}
         self.in_backward = True
 
     def create_node(self, *args: object, **kwargs: object) -> Node:

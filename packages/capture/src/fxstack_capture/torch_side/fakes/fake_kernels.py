@@ -24,6 +24,7 @@ from fxstack_capture.torch_compat import (
     meta_table,
     op_implementations_checks,
     simple_registry,
+    suggest_memory_format,
     torch_decomp_decompositions,
     tree_leaves,
 )
@@ -136,7 +137,39 @@ _CONVOLUTIONS = {torch.ops.aten.convolution.default: 2, torch.ops.aten.convoluti
 """How many of the first arguments are the tensors of the convolution."""
 
 
-def plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+_INTERPOLATIONS = frozenset(
+    getattr(torch.ops.aten, f"{name}_backward").default
+    for name in (
+        *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+        *("upsample_nearest1d", "upsample_nearest3d", "_upsample_bicubic2d_aa"),
+        *("_upsample_nearest_exact1d", "_upsample_nearest_exact3d"),
+    )
+)
+"""Operators whose meta functions in C++ take integers alone. The third argument is the size of the result."""
+_KEEPING_FORMAT = frozenset(
+    {
+        torch.ops.aten.upsample_bilinear2d_backward.default,
+        torch.ops.aten.upsample_trilinear3d_backward.default,
+    }
+)
+
+
+def _of_given_size(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> Any:
+    gradient, size = args[0], args[2]
+    keeps = func in _KEEPING_FORMAT and not _is_plain(gradient)
+    memory_format = suggest_memory_format(gradient) if keeps else torch.contiguous_format
+    with mode:
+        return torch.empty(size, dtype=gradient.dtype, device=gradient.device, memory_format=memory_format)
+
+
+def symbolic_kernel(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return the function that computes a call with symbolic sizes without torch's dispatch, or ``None``."""
+    return _of_given_size if func in _INTERPOLATIONS else _plain_convolution(func, args)
+
+
+def _plain_convolution(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return the function that computes a convolution of contiguous CPU tensors, or ``None``."""
     # torch's rule selects the library that would run the convolution, since the library decides the layout of
     # the result. The selection depends on whether the batch has 16 items, which would guard a symbolic size.

@@ -22,7 +22,7 @@ from fxstack_capture.torch_compat import (
     should_allow_numbers_as_tensors,
 )
 from fxstack_capture.torch_compat import higher_order_ops as _higher_order_ops
-from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, plain_convolution, promoting
+from fxstack_capture.torch_side.fakes.fake_kernels import kernel_of, promoting, symbolic_kernel
 from fxstack_capture.torch_side.fakes.operator_cache import (
     MASKS,
     SYMBOLIC,
@@ -138,9 +138,9 @@ class CaptureFakeMode(FakeTensorMode):
         return self._predict(func, types, args, kwargs)
 
     def _predict(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
-        convolution = plain_convolution(func, args)
-        if convolution is not None and self.shape_env is not None:
-            return convolution(self, func, args, kwargs)
+        kernel = None if self.shape_env is None else symbolic_kernel(func, args)
+        if kernel is not None:
+            return kernel(self, func, args, kwargs)
         tensors: list[FakeTensor] = []
         key = key_of(func, args, kwargs, tensors)
         # A mask in ``index`` gives a result whose size depends on data, so the result has no recipe.

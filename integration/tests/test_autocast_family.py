@@ -1,0 +1,25 @@
+"""Calls under autocast: a sample of the family in ``autocast_family``."""
+
+import pytest
+from autocast_family import cases, differences, listed
+from database_calls import IN_EAGER
+
+
+def check(case, backend="aot_eager"):
+    found = differences(*case, backend)
+    assert found is None or found.startswith(IN_EAGER)
+
+
+@pytest.mark.parametrize("case", listed()[::37], ids=str)
+def test_operators_with_rules_are_eagers(case):
+    check(case)
+
+
+@pytest.mark.parametrize("case", [*cases()[::701], *cases()[-1::-23][:6]], ids=str)
+def test_other_operators_and_modules_are_eagers(case):
+    check(case)
+
+
+@pytest.mark.parametrize("case", listed()[::307], ids=str)
+def test_kernels_are_eagers(case):
+    check(case, "inductor")
