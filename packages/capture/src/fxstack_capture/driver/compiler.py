@@ -42,7 +42,7 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
 from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
 from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.frame_policy.policy import (
-    has_foreign_modes,
+    foreign_state,
     is_foreign,
     is_module_call,
     is_own,
@@ -199,10 +199,9 @@ class FrameCompiler:
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
-        if has_foreign_modes():
-            self.reasons.add(
-                self._named(code), "it is called under a mode or a transform that sees torch's calls"
-            )
+        foreign = foreign_state()
+        if foreign is not None:
+            self.reasons.add(self._named(code), f"it is called under {foreign}")
             return native.RUN
         with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)

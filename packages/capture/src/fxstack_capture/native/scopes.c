@@ -109,6 +109,8 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
 }
 
 static PyObject *py_bypass(PyObject *module, PyObject *on);
+static PyObject *py_use_hooks(PyObject *module, PyObject *function);
+static PyObject *py_hooks(PyObject *module, PyObject *unused);
 static PyObject *py_redirect(PyObject *module, PyObject *unused);
 static PyObject *py_use_redirect(PyObject *module, PyObject *to);
 
@@ -123,6 +125,8 @@ PyMethodDef scopes_methods[] = {
     {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},
     {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
     {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
+    {"use_hooks", py_use_hooks, METH_O, "use_hooks(function): function(True) returns the innermost saved-tensor hooks, a tuple or None"},
+    {"hooks", py_hooks, METH_NOARGS, "hooks() -> 'off', 'outside' or 'inside': whether saved-tensor hooks are on, and whether the running Optimized call began under them"},
     {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
     {NULL, NULL, 0, NULL},
 };
@@ -238,11 +242,49 @@ static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
+/* --- saved-tensor hooks: on since before the running Optimized call, or entered inside of it -------- */
+
+static PyObject *hooks_reader; /* function(True) -> the innermost pair of hooks, a tuple or None */
+static __thread PyObject *first_hooks; /* Those at the start of the call: borrowed, held by the call; NULL: no call. */
+
+static PyObject *read_hooks(void) {
+    if (hooks_reader == NULL) return Py_NewRef(Py_None);
+    PyObject *const args[] = {Py_True};
+    return PyObject_Vectorcall(hooks_reader, args, 1, NULL);
+}
+
+static PyObject *py_use_hooks(PyObject *module, PyObject *function) {
+    (void)module;
+    Py_XSETREF(hooks_reader, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+static int are_first_hooks(PyObject *now) {
+    PyObject *first = first_hooks;
+    if (first == NULL) return 1;
+    return PyTuple_Check(first) && PyTuple_Check(now) && PyTuple_GET_SIZE(first) == 2 && PyTuple_GET_SIZE(now) == 2 &&
+           PyTuple_GET_ITEM(first, 0) == PyTuple_GET_ITEM(now, 0) && PyTuple_GET_ITEM(first, 1) == PyTuple_GET_ITEM(now, 1);
+}
+
+static PyObject *py_hooks(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    PyObject *now = read_hooks();
+    if (now == NULL) return NULL;
+    const char *state = now == Py_None ? "off" : are_first_hooks(now) ? "outside" : "inside";
+    Py_DECREF(now);
+    return PyUnicode_InternFromString(state);
+}
+
 static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
+    PyObject *hooks = read_hooks(), *outer = first_hooks;
+    if (hooks == NULL) return NULL;
     Py_INCREF(self);
+    first_hooks = hooks;
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
+    first_hooks = outer;
+    Py_DECREF(hooks);
     Py_DECREF(self);
     return result;
 }
