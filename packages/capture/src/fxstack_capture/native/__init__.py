@@ -21,8 +21,9 @@ what to install, and every function and class below raises ``NativeMissingError`
     redirect()                       # redirect Optimized callables of this thread, until bypass(...)
     mode() -> "off" | "compile" | "intercept"   # the present mode of this thread
     use_hooks(function)                         # function(True) returns the innermost saved-tensor hooks
-    hooks() -> "off" | "outside" | "inside"     # whether such hooks are on, and where they were entered: outside
-                                                # or inside of the innermost running Optimized call
+    hooks() -> "off" | "outside" | "checkpoint" | "inside"  # whether such hooks are on, and where they were entered:
+                                                # outside (also by a checkpoint) or inside of the innermost
+                                                # running Optimized call
 
 ``owner`` is an instance of ``Owner`` or of a subclass. An entry belongs to one owner and is freed together
 with it. The hook calls the callback for a new frame of a function if all entries of the function for this

@@ -110,6 +110,16 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
 
 static PyObject *py_bypass(PyObject *module, PyObject *on);
 static PyObject *py_use_hooks(PyObject *module, PyObject *function);
+/* Whether the hooks are those of a forward or of a recomputation of torch.utils.checkpoint. */
+static int are_of_checkpoint(PyObject *hooks) {
+    PyObject *name = PyTuple_Check(hooks) ? PyObject_GetAttrString(PyTuple_GET_ITEM(hooks, 0), "__qualname__") : NULL;
+    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    int found = text != NULL && (strncmp(text, "_checkpoint_hook.", 17) == 0 || strncmp(text, "_recomputation_hook.", 20) == 0);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
 static PyObject *py_hooks(PyObject *module, PyObject *unused);
 static PyObject *py_redirect(PyObject *module, PyObject *unused);
 static PyObject *py_use_redirect(PyObject *module, PyObject *to);
@@ -126,7 +136,7 @@ PyMethodDef scopes_methods[] = {
     {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
     {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
     {"use_hooks", py_use_hooks, METH_O, "use_hooks(function): function(True) returns the innermost saved-tensor hooks, a tuple or None"},
-    {"hooks", py_hooks, METH_NOARGS, "hooks() -> 'off', 'outside' or 'inside': whether saved-tensor hooks are on, and whether the running Optimized call began under them"},
+    {"hooks", py_hooks, METH_NOARGS, "hooks() -> 'off', 'outside', 'checkpoint' or 'inside': whether saved-tensor hooks are on, whether the running Optimized call began under them, and whether they are a checkpoint's"},
     {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
     {NULL, NULL, 0, NULL},
 };
@@ -259,6 +269,8 @@ static PyObject *py_use_hooks(PyObject *module, PyObject *function) {
     Py_RETURN_NONE;
 }
 
+int began_under_hooks(void) { return first_hooks != NULL && first_hooks != Py_None; }
+
 static int are_first_hooks(PyObject *now) {
     PyObject *first = first_hooks;
     if (first == NULL) return 1;
@@ -270,9 +282,17 @@ static PyObject *py_hooks(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     PyObject *now = read_hooks();
     if (now == NULL) return NULL;
-    const char *state = now == Py_None ? "off" : are_first_hooks(now) ? "outside" : "inside";
+    const char *state = now == Py_None ? "off" : !are_first_hooks(now) ? "inside" : are_of_checkpoint(now) ? "checkpoint" : "outside";
     Py_DECREF(now);
     return PyUnicode_InternFromString(state);
+}
+
+/* Such calls are neither timed nor run in plain Python: a checkpoint may make the same call again. */
+static int is_under_hooks(void) {
+    PyObject *now = read_hooks();
+    if (now == NULL) PyErr_Clear();
+    Py_XDECREF(now);
+    return now != Py_None;
 }
 
 static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
@@ -343,7 +363,7 @@ static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t na
     Told told = told_here ? told_here : told_by_torch();
     if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
     if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
-    if (likely(w->trial == NULL)) return compiled_call(self, args, nargsf, names);
+    if (likely(w->trial == NULL) || is_under_hooks()) return compiled_call(self, args, nargsf, names);
     if (w->plain_calls > 0) {
         w->plain_calls--;
         return disabled_call(self, args, nargsf, names);
