@@ -199,9 +199,9 @@ class FrameCompiler:
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
-        foreign = foreign_state()
+        foreign = foreign_state({} if self.resumptions.of(code) is None else arguments)
         if foreign is not None:
-            self.reasons.add(self._named(code), f"it is called under {foreign}")
+            self.reasons.add(self._named(code), foreign)
             return native.RUN
         with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)
