@@ -193,8 +193,13 @@ def test_finalizers_run_once_for_the_programs_objects_alone():
     kept = Resource(5)
     assert breaks_beside_plain(uses_resource, lambda: (torch.ones(2), kept)) == []
     assert Resource.gone == []
+
+
+def test_finalizers_of_objects_that_are_made_inside():
+    Resource.gone.clear()
+    living = Resource.living
     breaks_beside_plain(makes_resources, lambda: (torch.ones(2),))
-    assert (Resource.living, sorted(Resource.gone)) == (1, sorted([0, 1, 2] * 4))
+    assert (Resource.living, sorted(Resource.gone)) == (living, sorted([0, 1, 2] * 4))
 
 
 def test_what_was_traced_is_let_go_at_once():

@@ -7,6 +7,7 @@ import torch
 from counting import Counting
 from same import difference
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import fxstack_capture as fx
 
@@ -131,3 +132,41 @@ def test_what_sees_the_hooks(f):
         steps, _ = around(closures) if number % 2 else (lambda f, x, _: f(x), None)
         expected = gradient(steps, f, 2.0 + number)
         assert difference(gradient(steps, compiled, 2.0 + number), expected) is None
+
+
+def recomputed(f, sizes):
+    """Call ``f`` under checkpoints, then run the backwards; the number of calls of each graph so far, twice."""
+    ran = []
+
+    def backend(graph_module, _):
+        return lambda *args: ran.append(id(graph_module)) or graph_module.forward(*args)
+
+    compiled = fx.optimize(backend)(f)
+    inputs = [torch.linspace(0, 1, size, requires_grad=True) for size in sizes]
+    results = [checkpoint(compiled, x, use_reentrant=False) for x in inputs]
+    forward = [*ran]
+    for result in results:
+        result.sum().backward()
+    return forward, ran[len(forward) :], [x.grad for x in inputs]
+
+
+def test_recomputations_run_the_graphs_of_their_forwards():
+    """The second size makes a graph for all sizes, which accepts the first size too."""
+    forward, again, _ = recomputed(lambda x: (x * x).sin() * x.exp(), (3, 5, 7, 3))
+    assert forward == again
+    assert len({*forward}) == 2
+
+
+def test_side_effects_under_a_checkpoint_run_in_plain_python():
+    """The first call of a size fills a table, its recomputation reads the table."""
+    tables = {}
+
+    def f(x):
+        if x.shape[0] not in tables:
+            tables[x.shape[0]] = torch.linspace(0, 1, x.shape[0])
+        return x.sin() * tables[x.shape[0]] * x
+
+    forward, again, found = recomputed(f, (3, 5, 3))
+    assert forward == again == []
+    expected = [x.cos() * t * x + x.sin() * t for n in (3, 5, 3) for x, t in [(torch.linspace(0, 1, n),) * 2]]
+    assert difference(found, expected) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls import policy
+from fxstack_capture.calls.deaths import demand_unobserved, finalized
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.state import Calls
@@ -40,9 +42,7 @@ def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str,
 def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what ``type.__call__`` does."""
     if has_finalizer(cls):
-        # The finalizer runs when the program drops the last reference. Compiled code drops references at
-        # other points.
-        raise graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
+        raise finalized(calls.trace, cls)
     lookup = calls.objects.classes.lookup
     new, init = lookup(cls, "__new__"), lookup(cls, "__init__")
     if type(new) not in _NEW_KINDS:
@@ -73,6 +73,8 @@ def _native_new(calls: Calls, cls: type, new: Any, args: tuple[Any, ...], kwargs
         return calls.call(new, (cls, *args), kwargs)
     if not policy.is_pure_type(new.__self__):
         raise graph_break("unsupported-call", f"the class {cls.__module__}.{cls.__qualname__}")
+    if new.__self__ is weakref.ref:
+        demand_unobserved(calls.trace, args)
     return run(calls.trace, new, (cls, *args), kwargs)
 
 

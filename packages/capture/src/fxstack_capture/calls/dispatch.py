@@ -18,6 +18,7 @@ from fxstack_capture.calls import classes, policy, rehashing, scan
 from fxstack_capture.calls import resumable as linked
 from fxstack_capture.calls.c_functions import MOVES, traits_of
 from fxstack_capture.calls.caches import call_cached
+from fxstack_capture.calls.deaths import demand_unobserved, finalized
 from fxstack_capture.calls.marks.marked import call_marked, is_marked
 from fxstack_capture.calls.marks.optional import with_options
 from fxstack_capture.calls.marks.registered import registered
@@ -203,7 +204,9 @@ def _type_builtin(
     """Call ``__new__`` or a class method of a C type."""
     if fn.__name__ == "__new__":
         if args and isinstance(args[0], type) and has_finalizer(args[0]):
-            raise graph_break("escaping-object", f"a {args[0].__qualname__}, which has a __del__,")
+            raise finalized(calls.trace, args[0])
+        if owner is weakref.ref:
+            demand_unobserved(calls.trace, args[1:])
         if policy.is_pure_type(owner):
             return run(calls.trace, fn, args, kwargs)
         return _other(calls, fn, args, kwargs)

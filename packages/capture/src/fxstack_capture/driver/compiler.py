@@ -18,11 +18,11 @@ from typing import Any, Final
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.bytecode.program import ProgramTable
+from fxstack_capture.driver import deferred_compilation as deferred
 from fxstack_capture.driver.alternate_backends import Alternates
 from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import Backend, compile_graph
 from fxstack_capture.driver.contracts import CallContract
-from fxstack_capture.driver.deferred_compilation import end_postponement, postpone
 from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
@@ -42,7 +42,7 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
 from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
 from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.frame_policy.policy import (
-    has_foreign_modes,
+    foreign_state,
     is_foreign,
     is_module_call,
     is_own,
@@ -199,10 +199,9 @@ class FrameCompiler:
             return native.Entry(self.owner, None, disabled_code(frame, code))
         if is_foreign(code) or is_own(function):
             return native.SKIP
-        if has_foreign_modes():
-            self.reasons.add(
-                self._named(code), "it is called under a mode or a transform that sees torch's calls"
-            )
+        foreign = foreign_state({} if self.resumptions.of(code) is None else arguments)
+        if foreign is not None:
+            self.reasons.add(self._named(code), foreign)
             return native.RUN
         with set_aside(), without_compiled_autograd():
             return self._called(frame, code, replaced)
@@ -220,9 +219,10 @@ class FrameCompiler:
         with held_signals(), _TRACING, paused_collector():
             leave_compiler_unloaded()
             state = self.states.of(code)
-            end_postponement(code, state)
+            deferred.end_postponement(code, state)
             with put_back():
                 fitting, again = fitting_entry(frame, self._named(code), code, self.owner)
+            fitting = fitting or deferred.plain_again(self.owner, code, state)
             if fitting is not None:  # another thread has compiled the frame
                 return fitting
             self.tally.traced += 1
@@ -265,7 +265,7 @@ class FrameCompiler:
             raise plain(f"{self._named(code).co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
         self.reasons.postponed = True
-        return postpone(self.owner, frame, code, self.states.of(code), until)
+        return deferred.postpone(self.owner, frame, code, self.states.of(code), until)
 
     def _is_idle(self, frame: RealFrame, code: CodeType, again: Recompilation) -> bool:
         """Whether a function without tensor arguments misses repeatedly and no graph of it has tensors.
@@ -374,6 +374,9 @@ class FrameCompiler:
             return self._forbidden(code, self._named(code), failure.message)
         if failure is not None:
             return self._failed(code, RuntimeError(f"guards reject their own frame: {failure.message}"))
+        if draft is not None and draft.has_effects and deferred.is_under_checkpoint():
+            self.reasons.add(self._named(code), "a checkpoint around it repeats its side effects")
+            return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
         graph = None
         where = self._place(code)
         if draft is not None and draft.captured is not None:

@@ -30,6 +30,8 @@ class CodeState:
     """How often guards have rejected the very frame that they were made for."""
     plain_calls: int = 0
     """How often it was postponed: run in plain Python for as long as something holds that will not hold for long."""
+    plain_under_checkpoint: CodeType | None = None
+    """The replacement, which is plain Python, that runs under checkpoints; see ``deferred_compilation``."""
     postponed: list[Any] = field(default_factory=list)
     """Entries that do so."""
     computes: bool = False

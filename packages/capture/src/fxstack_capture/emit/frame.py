@@ -79,6 +79,8 @@ class Draft:
     after: tuple[ast.stmt, ...]
     line: int
     inputs: Inputs | None = None
+    has_effects: bool = False
+    """Whether the replacement changes objects of the program after the graph."""
 
     def complete(self, graph: Callable[..., Any] | None) -> Emitted:
         """Return the replacement that calls ``graph``."""
@@ -158,6 +160,7 @@ class FrameWriter:
             inputs=inputs,
             after=(*free, *self.builder.body, *checks, *effects, *dropped, *ending),
             line=line,
+            has_effects=bool(effects),
         )
 
     def _arguments(self, sources: tuple[Source, ...]) -> tuple[Inputs | None, list[ast.expr]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture import torch_compat
+from fxstack_capture import native, torch_compat
 
 _DEVICES = ("cpu", "cuda")
 
@@ -54,7 +54,9 @@ GETTERS: tuple[Getter, ...] = (
     Getter("number of torch-function modes", torch_compat.len_torch_function_stack),
     Getter("number of torch-dispatch modes", torch_compat.len_torch_dispatch_stack),
     Getter("depth of the functorch stack", torch_compat.get_dynamic_layer_stack_depth),
-    Getter("saved-tensor hooks", torch_compat.top_saved_tensors_default_hooks, (True,), True),
+    Getter("saved-tensor hooks", native.hooks)
+    if native.AVAILABLE
+    else Getter("saved-tensor hooks", torch_compat.top_saved_tensors_default_hooks, (True,), True),
     Getter("TorchScript's tracer", torch_compat.get_tracing_state),
 )
 """The getters in the order of comparison. All are C functions, so reading the state runs no Python code.
@@ -62,6 +64,9 @@ GETTERS: tuple[Getter, ...] = (
 The guard checks whether saved-tensor hooks are active, but not which hooks. The function that runs a graph
 reads the active hooks in each call, and no graph depends on them.
 """
+
+if native.AVAILABLE:
+    native.use_hooks(torch_compat.top_saved_tensors_default_hooks)
 
 
 function_mode_at = torch_compat.get_function_stack_at

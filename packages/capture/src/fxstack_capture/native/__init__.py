@@ -20,6 +20,10 @@ what to install, and every function and class below raises ``NativeMissingError`
     use_redirect(function)           # redirected calls call function(optimized, *args, **kwargs)
     redirect()                       # redirect Optimized callables of this thread, until bypass(...)
     mode() -> "off" | "compile" | "intercept"   # the present mode of this thread
+    use_hooks(function)                         # function(True) returns the innermost saved-tensor hooks
+    hooks() -> "off" | "outside" | "checkpoint" | "inside"  # whether such hooks are on, and where they were entered:
+                                                # outside (also by a checkpoint) or inside of the innermost
+                                                # running Optimized call
 
 ``owner`` is an instance of ``Owner`` or of a subclass. An entry belongs to one owner and is freed together
 with it. The hook calls the callback for a new frame of a function if all entries of the function for this
@@ -197,5 +201,7 @@ hide_file = _function("hide_file")
 bypass = _function("bypass")
 redirect = _function("redirect")
 use_redirect = _function("use_redirect")
+hooks = _function("hooks")
+use_hooks = _function("use_hooks")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

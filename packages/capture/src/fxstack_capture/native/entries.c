@@ -108,6 +108,7 @@ static const char *misfit(PyCodeObject *original, PyCodeObject *code) {
 }
 
 static int group_add(Group *g, Entry *e) {
+    static uint64_t installed;
     if (g->count == g->room) {
         int room = g->room ? 2 * g->room : 2;
         Entry **entries = PyMem_Realloc(g->entries, room * sizeof *entries);
@@ -119,6 +120,7 @@ static int group_add(Group *g, Entry *e) {
     g->entries[0] = (Entry *)Py_NewRef((PyObject *)e);
     g->count++;
     g->state->changes++;
+    e->age = installed++;
     e->group = g;
     return 0;
 }

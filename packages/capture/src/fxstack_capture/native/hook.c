@@ -247,26 +247,38 @@ static COLD PyObject *miss(PyThreadState *ts, InterpreterFrame *f, int continued
 
 /* --- compile mode -------------------------------------------------------------------------------- */
 
+/* The first entry that accepts the frame, in the order of the last hits. Under saved-tensor hooks: the oldest one.
+ * A checkpoint exchanges the saved tensors of a call with those of a later call, so both calls must find the same
+ * entry, whatever was compiled or called in between. */
 static inline Entry *lookup(CodeState *state, Group *group, InterpreterFrame *f, PyObject **inputs) {
+    int by_age = began_under_hooks();
 again:;
     uint32_t changes = state->changes;
+    Entry *found = NULL;
+    *inputs = NULL;
     for (int i = 0; i < group->count; i++) {
         Entry *e = group->entries[i];
-        int ok = accepts(e, f, inputs);
+        if (unlikely(found != NULL && found->age < e->age)) continue;
+        PyObject *collected;
+        int ok = accepts(e, f, &collected);
         if (unlikely(state->changes != changes)) { /* A check freed an object, and this removed entries. */
+            Py_XDECREF(collected);
             Py_CLEAR(*inputs);
             group = find_group(state, thread_scope.owner);
             if (group == NULL) return NULL;
             goto again;
         }
         if (!ok) continue;
+        Py_XSETREF(*inputs, collected);
+        found = e;
+        if (unlikely(by_age)) continue;
         if (i > 0) {
             memmove(&group->entries[1], &group->entries[0], i * sizeof(Entry *));
             group->entries[0] = e;
         }
-        return e;
+        break;
     }
-    return NULL;
+    return found;
 }
 
 #define GENERATOR_FLAGS (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)

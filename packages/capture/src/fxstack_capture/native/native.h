@@ -46,6 +46,7 @@ struct Entry {
     /* The first local variable after the arguments receives the values that the tree collects. */
     int takes_inputs;
     Py_ssize_t hits;
+    uint64_t age; /* the number of entries that were installed before */
     PyObject *region; /* NULL, or the str that names a run of the entry in torch's profiler */
 };
 
@@ -98,6 +99,7 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
 
 /* --- scopes (scopes.c): the calls that set modes -------------------------------------------------- */
 
+HIDDEN int began_under_hooks(void); /* Whether the running Optimized call began under saved-tensor hooks. */
 extern HIDDEN PyMethodDef scopes_methods[];
 extern HIDDEN PyMethodDef finalizers_methods[];
 extern HIDDEN PyMethodDef cached_methods[];

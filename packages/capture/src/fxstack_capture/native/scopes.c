@@ -109,6 +109,18 @@ static PyObject *py_use_continuation(PyObject *module, PyObject *type) {
 }
 
 static PyObject *py_bypass(PyObject *module, PyObject *on);
+static PyObject *py_use_hooks(PyObject *module, PyObject *function);
+/* Whether the hooks are those of a forward or of a recomputation of torch.utils.checkpoint. */
+static int are_of_checkpoint(PyObject *hooks) {
+    PyObject *name = PyTuple_Check(hooks) ? PyObject_GetAttrString(PyTuple_GET_ITEM(hooks, 0), "__qualname__") : NULL;
+    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    int found = text != NULL && (strncmp(text, "_checkpoint_hook.", 17) == 0 || strncmp(text, "_recomputation_hook.", 20) == 0);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
+static PyObject *py_hooks(PyObject *module, PyObject *unused);
 static PyObject *py_redirect(PyObject *module, PyObject *unused);
 static PyObject *py_use_redirect(PyObject *module, PyObject *to);
 
@@ -123,6 +135,8 @@ PyMethodDef scopes_methods[] = {
     {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},
     {"redirect", py_redirect, METH_NOARGS, "redirect(): until bypass(...), the function of use_redirect makes the calls of this thread's Optimized callables"},
     {"use_redirect", py_use_redirect, METH_O, "use_redirect(function): set the function(optimized, *args, **kwargs) that makes redirected calls"},
+    {"use_hooks", py_use_hooks, METH_O, "use_hooks(function): function(True) returns the innermost saved-tensor hooks, a tuple or None"},
+    {"hooks", py_hooks, METH_NOARGS, "hooks() -> 'off', 'outside', 'checkpoint' or 'inside': whether saved-tensor hooks are on, whether the running Optimized call began under them, and whether they are a checkpoint's"},
     {"stats", py_stats, METH_NOARGS, "stats() -> dictionary of counters"},
     {NULL, NULL, 0, NULL},
 };
@@ -238,11 +252,59 @@ static PyObject *redirected_call(PyObject *self, PyObject *const *args, size_t n
     return result;
 }
 
+/* --- saved-tensor hooks: on since before the running Optimized call, or entered inside of it -------- */
+
+static PyObject *hooks_reader; /* function(True) -> the innermost pair of hooks, a tuple or None */
+static __thread PyObject *first_hooks; /* Those at the start of the call: borrowed, held by the call; NULL: no call. */
+
+static PyObject *read_hooks(void) {
+    if (hooks_reader == NULL) return Py_NewRef(Py_None);
+    PyObject *const args[] = {Py_True};
+    return PyObject_Vectorcall(hooks_reader, args, 1, NULL);
+}
+
+static PyObject *py_use_hooks(PyObject *module, PyObject *function) {
+    (void)module;
+    Py_XSETREF(hooks_reader, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+int began_under_hooks(void) { return first_hooks != NULL && first_hooks != Py_None; }
+
+static int are_first_hooks(PyObject *now) {
+    PyObject *first = first_hooks;
+    if (first == NULL) return 1;
+    return PyTuple_Check(first) && PyTuple_Check(now) && PyTuple_GET_SIZE(first) == 2 && PyTuple_GET_SIZE(now) == 2 &&
+           PyTuple_GET_ITEM(first, 0) == PyTuple_GET_ITEM(now, 0) && PyTuple_GET_ITEM(first, 1) == PyTuple_GET_ITEM(now, 1);
+}
+
+static PyObject *py_hooks(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    PyObject *now = read_hooks();
+    if (now == NULL) return NULL;
+    const char *state = now == Py_None ? "off" : !are_first_hooks(now) ? "inside" : are_of_checkpoint(now) ? "checkpoint" : "outside";
+    Py_DECREF(now);
+    return PyUnicode_InternFromString(state);
+}
+
+/* Such calls are neither timed nor run in plain Python: a checkpoint may make the same call again. */
+static int is_under_hooks(void) {
+    PyObject *now = read_hooks();
+    if (now == NULL) PyErr_Clear();
+    Py_XDECREF(now);
+    return now != Py_None;
+}
+
 static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
     Wrapper *w = (Wrapper *)self;
     Scope scope = {MODE_COMPILE, w->callback, w->owner, NULL};
+    PyObject *hooks = read_hooks(), *outer = first_hooks;
+    if (hooks == NULL) return NULL;
     Py_INCREF(self);
+    first_hooks = hooks;
     PyObject *result = call_in_scope(scope, w->fn, args, nargsf, names);
+    first_hooks = outer;
+    Py_DECREF(hooks);
     Py_DECREF(self);
     return result;
 }
@@ -301,7 +363,7 @@ static PyObject *optimized_call(PyObject *self, PyObject *const *args, size_t na
     Told told = told_here ? told_here : told_by_torch();
     if (unlikely(told == PLAIN)) return disabled_call(self, args, nargsf, names);
     if (unlikely(told == REDIRECTED)) return redirected_call(self, args, nargsf, names);
-    if (likely(w->trial == NULL)) return compiled_call(self, args, nargsf, names);
+    if (likely(w->trial == NULL) || is_under_hooks()) return compiled_call(self, args, nargsf, names);
     if (w->plain_calls > 0) {
         w->plain_calls--;
         return disabled_call(self, args, nargsf, names);

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import sys
 import types
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from fxstack_capture import native
 from fxstack_capture.objects.class_flags import flags_of, is_heap_type
+from fxstack_capture.standard_library import is_of_standard_library
 
 _mro = type.__dict__["__mro__"].__get__
 
@@ -18,6 +24,46 @@ _COLLECTED = 1 << 14  # Py_TPFLAGS_HAVE_GC
 def has_finalizer(cls: type) -> bool:
     """Whether instances have a ``__del__`` written in Python."""
     return any(type(base.__dict__.get("__del__")) is types.FunctionType for base in _mro(cls))
+
+
+def has_visible_finalizer(cls: type) -> bool:
+    """Whether the ``__del__`` is the program's, which may read its effects. Those of torch and of Python hide theirs."""
+    found = (base.__dict__.get("__del__") for base in _mro(cls))
+    files = (fn.__code__.co_filename for fn in found if type(fn) is types.FunctionType)
+    return any(not (file.startswith(TORCH) or is_of_standard_library(file)) for file in files)
+
+
+def finalized_class(values: dict[str, object]) -> type | None:
+    """Return a class whose finalizer may run when a frame drops one of its ``values``, its only references, or None."""
+    for value in values.values():
+        if has_visible_finalizer(type(value)):
+            return type(value)
+        found = _held_alone(value) if sys.getrefcount(value) <= _HELD_BY_FRAME else None
+        if found is not None:
+            return found
+    return None
+
+
+def _held_alone(holder: object) -> type | None:
+    """Return the class of an object with a finalizer that only ``holder`` keeps alive, or None."""
+    parts = [] if isinstance(holder, _NEVER_FINALIZED) else gc.get_referents(holder)
+    while parts:
+        part = parts.pop()
+        if has_visible_finalizer(type(part)):
+            return type(part)
+        found = _held_alone(part) if sys.getrefcount(part) <= _HELD_ONCE else None
+        if found is not None:
+            return found
+    return None
+
+
+TORCH = str(Path(torch.__file__).parent) + "/"
+"""The folder of torch."""
+_HELD_ONCE = 3
+"""What ``sys.getrefcount`` finds for an object in a variable that one other object holds."""
+_HELD_BY_FRAME = 4
+"""The same for an argument, which the frame and the dictionary of its arguments hold."""
+_NEVER_FINALIZED = (int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType, torch.Tensor)
 
 
 def may_be_bare(cls: type) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 import sympy
 import torch
 
-from fxstack_capture import torch_compat
+from fxstack_capture import native, torch_compat
+from fxstack_capture.objects.instances import finalized_class
 from fxstack_capture.standard_library import is_of_standard_library
 from fxstack_capture.torch_compat import get_current_dispatch_mode_stack as _get_current_dispatch_mode_stack
 from fxstack_capture.torch_compat import get_dispatch_mode_pre_dispatch as _get_dispatch_mode_pre_dispatch
@@ -100,6 +101,23 @@ def has_foreign_modes() -> bool:
     if is_traced_by_others():
         return True
     return not all(map(can_be_followed, suspended_modes.present()))
+
+
+def foreign_state(arguments: dict[str, object]) -> str | None:
+    """Return why a graph would differ from plain Python under the program's present state, None if it would not.
+
+    Saved-tensor hooks that the program enters inside of a compiled call expect the tensors that eager saves: a
+    checkpoint exchanges them by position with those of a recomputation in eager. A graph saves other tensors.
+
+    The ``arguments`` of a function that continues a frame may be the only references to objects. Their finalizers
+    run when the frame drops them, and the frame may read what the finalizers do.
+    """
+    if has_foreign_modes():
+        return "it is called under a mode or a transform that sees torch's calls"
+    if native.hooks() == "inside":
+        return "it is called under saved-tensor hooks that were entered inside"
+    finalized = finalized_class(arguments)
+    return None if finalized is None else f"it may drop a {finalized.__qualname__}, which has a __del__"
 
 
 def is_traced_by_others() -> bool:

@@ -16,6 +16,7 @@ from fxstack_capture.emit.endings.steps import Step, step_at
 from fxstack_capture.emit.errors import CannotResumeError
 from fxstack_capture.emit.resume import Resumptions, Slot
 from fxstack_capture.interpreter.values import NULL
+from fxstack_capture.objects.instances import has_visible_finalizer
 from fxstack_capture.trace.records import DeferredLocal, Stopped, StoppedFrame
 from fxstack_capture.trace.state import Trace
 
@@ -44,7 +45,7 @@ class Level:
     taken: int
     made: bool
     watched: frozenset[str]
-    """The variables whose objects have weak references.
+    """The variables whose objects have weak references or finalizers.
 
     Such an object lives until the frame ends or until the program deletes the variable.
     """
@@ -122,7 +123,8 @@ def _watched(trace: Trace, frame: StoppedFrame) -> frozenset[str]:
 
 
 def _is_watched(value: object) -> bool:
-    return bool(getweakrefcount(value)) and not issubclass(type(value), _ALWAYS_WATCHED)
+    watched = getweakrefcount(value) or has_visible_finalizer(type(value))
+    return bool(watched) and not issubclass(type(value), _ALWAYS_WATCHED)
 
 
 _ALWAYS_WATCHED = (torch.Tensor, type, FunctionType, CodeType, ModuleType)

@@ -1,18 +1,17 @@
-"""``weakref.finalize``: finalizers live in a registry of the process, which numbers them.
+"""``weakref.finalize``, and the functions that make weak references.
 
-Finalizers observe when an object dies. Compiled code drops an object as early as possible; plain Python drops
-a local variable when the function returns. If a frame creates a finalizer, the outermost function runs in
-plain Python.
+Finalizers live in a registry of the process, which numbers them. If a frame creates a finalizer, the outermost
+function runs in plain Python; see ``calls.deaths``.
 """
 
 from __future__ import annotations
 
-import sys
 import weakref
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.rules.builtins.running_frames import caller
+from fxstack_capture.calls.deaths import demand_unobserved, wholly
+from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.trace.state import Trace
 
@@ -23,9 +22,19 @@ _MEMBERS = vars(weakref.finalize)
 
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    reason = graph_break("side-effect-call", "weakref.finalize")
-    reason.whole = caller(trace.interp.current_frame(), sys.maxsize)
-    raise reason
+    raise wholly(trace, graph_break("side-effect-call", "weakref.finalize"))
+
+
+def _observing(make: Any) -> Rule:
+    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        demand_unobserved(trace, args)
+        return run(trace, make, args, kwargs)
+
+    return rule
+
+
+for _make_reference in (weakref.ref, weakref.proxy):
+    RULES.add(_make_reference, _observing(_make_reference))
 
 
 def _of_registry(name: str) -> Rule:

@@ -1,0 +1,57 @@
+"""Objects whose death the program sees: instances with a ``__del__``, and the targets of weak references.
+
+Compiled code drops objects at other points than plain Python, and a graph keeps the tensors that are made in it. So
+the outermost function runs in plain Python. The tracer's own objects die as those of the program do: weak references
+to them need nothing else, and the callbacks of Python's weak dictionaries and sets run while tracing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.objects.instances import TORCH, has_visible_finalizer
+from fxstack_capture.trace.state import Trace
+
+
+def finalized(trace: Trace, cls: type) -> GraphBreak:
+    """The graph break for a new object with a ``__del__``.
+
+    Finalizers of torch and of Python hide their effects, so their objects only end the graph.
+    """
+    reason = graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
+    return wholly(trace, reason) if has_visible_finalizer(cls) else reason
+
+
+def wholly(trace: Trace, reason: GraphBreak) -> GraphBreak:
+    """Let the outermost function run in plain Python."""
+    frame = trace.interp.current_frame()
+    while frame.back is not None:
+        frame = frame.back
+    reason.whole = frame
+    return reason
+
+
+def demand_unobserved(trace: Trace, args: tuple[Any, ...]) -> None:
+    """Run the outermost function in plain Python if a weak reference shows the death of an object to the program.
+
+    ``args``: the object and the callback. The callbacks of Python's weak dictionaries and sets change only
+    these, so they run while tracing.
+    """
+    target, callback = (*args, None, None)[:2]
+    caller = frame = trace.interp.current_frame()
+    while caller.back is not None and _is_of_containers(caller):
+        caller = caller.back
+    if caller.code.co_filename.startswith(TORCH):
+        return
+    made = isinstance(target, torch.Tensor) and trace.torch.source_of(target) is None
+    if made or (callback is not None and not _is_of_containers(frame)):
+        what = "a weak reference to a new tensor, or with a callback,"
+        raise wholly(trace, graph_break("side-effect-call", what))
+
+
+def _is_of_containers(frame: Any) -> bool:
+    """Whether a frame may be that of a weak dictionary or set."""
+    return bool(frame.program.library or frame.code.co_filename == TORCH + "utils/weak.py")
