@@ -66,7 +66,9 @@ def test_powers_and_logarithms(name, numbers):
     assert check_all(POWERS[name], [(torch.ones(2, dtype=torch.float64), n) for n in numbers]) == 2
 
 
-@pytest.mark.parametrize(("base", "exponent"), [(-2, 3), (0, -1), (10, 400), (-1.5, 0.5), (True, 2), ("a", 1)])
+@pytest.mark.parametrize(
+    ("base", "exponent"), [(-2, 3), (0, -1), (10, 400), (-1.5, 0.5), (True, 2), ("a", 1)]
+)
 def test_powers_that_do_not_fit(base, exponent):
     calls = [(torch.ones(2), 2, 3), (torch.ones(2), 3, 4), (torch.ones(2), base, exponent)]
     check_all(lambda x, a, b: x * math.pow(a, b), calls)

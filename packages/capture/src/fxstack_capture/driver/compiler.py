@@ -233,9 +233,12 @@ class FrameCompiler:
                 return self._meet(frame, code, state)
             if self._is_idle(frame, code, again):
                 return native.SKIP
-            exceeded = exceeded_limit(again, state.entries, native.usage(code, self.owner), self.options)
+            equal = self.states.equal_to(code)
+            exceeded = exceeded_limit(again, state.entries, equal.usage(self.owner), self.options)
+            if exceeded and not equal.is_told:
+                equal.is_told = self._limit_reached(again, exceeded)
             if exceeded:
-                return self._limit_reached(again, exceeded)
+                return native.SKIP
             if again.failures:
                 self._announce(again)
             with callbacks_of_torch(again):
@@ -451,13 +454,13 @@ class FrameCompiler:
         self._mistakes.warn_if_mistake(self._named(code), reason.record)
         return self._plain(code, state, why)
 
-    def _limit_reached(self, again: Recompilation, exceeded: str) -> Any:
+    def _limit_reached(self, again: Recompilation, exceeded: str) -> bool:
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
         text = limit_reached(again, exceeded, raises=raises)
         if self.records is not None:
             where = again.name, again.file, again.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
-        return native.SKIP
+        return True
 
     def _failed(self, code: CodeType, error: Exception) -> Any:
         """Handle a defect of the compiler: warn once, and run the frame in plain Python."""

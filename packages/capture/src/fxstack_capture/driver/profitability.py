@@ -51,9 +51,9 @@ _ROUNDS: Final = 4
 """How often 16 calls are timed, as long as compiled calls look slower and it is not certain."""
 
 _RESTLESS: Final = 32
-"""How many calls may compile, each minus half of the calls since that have not, before the callable is left alone.
+"""How many calls may compile, minus a tenth of the calls that do not, before the callable is left alone.
 
-The limits of a function do not apply to functions that each call makes anew from source text.
+Each function that a call reaches has limits of its own, and a call may reach any number of functions.
 """
 
 _FIRST_REST, _LONGEST_REST = 1_000, 64_000
@@ -97,7 +97,7 @@ class Trial:
             if self.restless > _RESTLESS:
                 self._leave_restless(optimized)
             return _COMPILED
-        self.restless = max(0, self.restless - 0.5)
+        self.restless = max(0, self.restless - 0.1)
         self.stable_calls += 1
         if self.stable_calls <= _STABLE_CALLS:
             return _COMPILED

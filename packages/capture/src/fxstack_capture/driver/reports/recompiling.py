@@ -110,9 +110,9 @@ def exceeded_limit(
 ) -> str | None:
     """Which limit forbids another compilation, as text for ``limit_reached``, or None.
 
-    ``compiled``: how often the code was compiled. ``usage``: see ``native.usage``. Entries that were removed
-    because the program deleted an object count too, except as many as their uses are worth. Otherwise a
-    function that gets new objects in each call would compile in each call.
+    ``compiled``: how often the code was compiled. ``usage``: see ``EqualCodes.usage``. Entries that were lost
+    count too, except as many as the uses are worth. Otherwise a function that gets new objects in each call,
+    or is made anew in each call, would compile in each call.
     """
     if again.alike >= options.recompile_limit:
         return f"was compiled {again.alike} times (recompile_limit)"
@@ -121,7 +121,7 @@ def exceeded_limit(
     uses, lost = usage
     if lost - uses // _WORTHWHILE_USES < options.recompile_limit or options.fullgraph:
         return None
-    return f"was compiled {lost} times (recompile_limit) for objects that the program deleted soon after,"
+    return f"was compiled {lost} times (recompile_limit) for objects or functions that each call makes anew,"
 
 
 def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:
