@@ -51,6 +51,29 @@ def test_of_floats(name):
     assert graphs <= 2 or name in ("isqrt", "asin", "acos", "acosh", "atanh")
 
 
+POWERS = {
+    "constant base": lambda x, n: x * (1 - math.pow(0.9, n)),
+    "constant exponent": lambda x, n: x * math.pow(n, 0.5),
+    "one number twice": lambda x, n: x * math.pow(n, n * 0.01),
+    "logarithm": lambda x, n: x * math.log(n + 1, 2),
+    "changing base": lambda x, n: x * math.log(3.5, n + 2),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.parametrize("numbers", [range(2, 10), (2.5, 0.3, 7.75, 1e3)])
+def test_powers_and_logarithms(name, numbers):
+    assert check_all(POWERS[name], [(torch.ones(2, dtype=torch.float64), n) for n in numbers]) == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"), [(-2, 3), (0, -1), (10, 400), (-1.5, 0.5), (True, 2), ("a", 1)]
+)
+def test_powers_that_do_not_fit(base, exponent):
+    calls = [(torch.ones(2), 2, 3), (torch.ones(2), 3, 4), (torch.ones(2), base, exponent)]
+    check_all(lambda x, a, b: x * math.pow(a, b), calls)
+
+
 def scaled(x, s):
     return x * math.sqrt(s) + math.log(s) if s != 5.0 else x
 

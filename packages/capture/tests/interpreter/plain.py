@@ -119,9 +119,11 @@ class PlainCalls:
             return rule(interp, args, kwargs)
         return fn(*args, **kwargs)
 
+    def is_interpreted(self, fn):
+        return not (getattr(fn, "native", False) or fn.__code__.co_flags & 0x280)
+
     def call_linked(self, fn, args, kwargs):
-        linked = type(fn) is types.FunctionType and not getattr(fn, "native", False)
-        if linked and not fn.__code__.co_flags & 0x280:
+        if type(fn) is types.FunctionType and self.is_interpreted(fn):
             return self.trace.interp.call_linked(fn, args, kwargs, RETURNED)
         return self.call(fn, args, kwargs)
 

@@ -104,6 +104,9 @@ class CallDispatcher:
     def call_linked(self, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return linked.call(self, fn, args, kwargs)
 
+    def is_interpreted(self, fn: types.FunctionType) -> bool:
+        return linked.is_interpreted(self, fn)
+
     def request(self, what: str, *operands: object) -> tuple[Any, tuple[Any, ...]] | None:
         return request(self, REQUESTS[what], operands)
 

@@ -46,6 +46,12 @@ def call(calls: Calls, fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     return _function(calls, fn, args, kwargs)
 
 
+def is_interpreted(calls: Calls, fn: types.FunctionType) -> bool:
+    """Whether a call of ``fn`` interprets its code."""
+    known = calls.rule_of(fn) is not None or calls.is_leaf(fn) or code_rule(fn) is not None
+    return not known and not is_marked(fn)
+
+
 def _function(calls: Calls, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if calls.rule_of(fn) is not None:
         forward = calls.forwards.get(id(fn))

@@ -56,6 +56,7 @@ from fxstack_capture.driver.reports.recompiling import (
     LOG,
     Recompilation,
     callbacks_of_torch,
+    exceeded_limit,
     fitting_entry,
     limit_reached,
     refusal,
@@ -232,10 +233,12 @@ class FrameCompiler:
                 return self._meet(frame, code, state)
             if self._is_idle(frame, code, again):
                 return native.SKIP
-            if again.alike >= self.options.recompile_limit:
-                return self._limit_reached(again, "recompile_limit", again.alike)
-            if state.entries >= self.options.accumulated_recompile_limit:
-                return self._limit_reached(again, "accumulated_recompile_limit", state.entries)
+            equal = self.states.equal_to(code)
+            exceeded = exceeded_limit(again, state.entries, equal.usage(self.owner), self.options)
+            if exceeded and not equal.is_told:
+                equal.is_told = self._limit_reached(again, exceeded)
+            if exceeded:
+                return native.SKIP
             if again.failures:
                 self._announce(again)
             with callbacks_of_torch(again):
@@ -453,13 +456,13 @@ class FrameCompiler:
         self._mistakes.warn_if_mistake(self._named(code), reason.record)
         return self._plain(code, state, why)
 
-    def _limit_reached(self, again: Recompilation, option: str, count: int) -> Any:
+    def _limit_reached(self, again: Recompilation, exceeded: str) -> bool:
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph
-        text = limit_reached(again, f"was compiled {count} times ({option})", raises=raises)
+        text = limit_reached(again, exceeded, raises=raises)
         if self.records is not None:
             where = again.name, again.file, again.line
             self.records.append(FrameRecord(*where, Verdict.PLAIN, why=text))
-        return native.SKIP
+        return True
 
     def _failed(self, code: CodeType, error: Exception) -> Any:
         """Handle a defect of the compiler: warn once, and run the frame in plain Python."""

@@ -50,6 +50,12 @@ Whitney counts them). Calls that differ much among themselves, by their argument
 _ROUNDS: Final = 4
 """How often 16 calls are timed, as long as compiled calls look slower and it is not certain."""
 
+_RESTLESS: Final = 32
+"""How many calls may compile, minus a tenth of the calls that do not, before the callable is left alone.
+
+Each function that a call reaches has limits of its own, and a call may reach any number of functions.
+"""
+
 _FIRST_REST, _LONGEST_REST = 1_000, 64_000
 """Plain calls before it is tried again: programs change what they pass. The number doubles."""
 
@@ -77,6 +83,8 @@ class Trial:
     plain: list[int] = field(default_factory=list)
     rest: int = _FIRST_REST
     is_told: bool = False
+    restless: float = 0
+    """See ``_RESTLESS``."""
 
     def begin(self, optimized: Any) -> int:
         """The way in which the next call runs."""
@@ -85,7 +93,11 @@ class Trial:
             return _COMPILED
         if self.traced != tally.traced:
             self._start_again()
+            self.restless += 1
+            if self.restless > _RESTLESS:
+                self._leave_restless(optimized)
             return _COMPILED
+        self.restless = max(0, self.restless - 0.1)
         self.stable_calls += 1
         if self.stable_calls <= _STABLE_CALLS:
             return _COMPILED
@@ -117,23 +129,37 @@ class Trial:
             return
         optimized.plain_calls = self.rest
         self.rest = min(2 * self.rest, _LONGEST_REST)
-        self._tell(compiled, interpreted)
+        self._tell(
+            f"where its calls are faster: {_shown(interpreted)}, compiled {_shown(compiled)} (medians of"
+            f" {len(interpreted)} calls each; {self._counts()}).",
+            "take the graph breaks out (explain() lists them), or compile what it calls between them",
+        )
+
+    def _leave_restless(self, optimized: Any) -> None:
+        optimized.plain_calls, self.restless = _LONGEST_REST, _RESTLESS - 2
+        self._tell(
+            f"because nearly every call compiles ({self._counts()}).",
+            "define functions and classes outside of it, and pass objects that outlive the call (the log"
+            " fxstack_capture.recompiles has the reasons)",
+        )
+
+    def _counts(self) -> str:
+        tally = self.compiler.tally
+        return f"graphs: {tally.graphs}, graph breaks: {tally.breaks}"
 
     def _start_again(self) -> None:
         self.traced, self.stable_calls = self.compiler.tally.traced, 0
         self.compiled, self.plain = [], []
 
-    def _tell(self, compiled: list[int], plain: list[int]) -> None:
+    def _tell(self, why: str, remedy: str) -> None:
         if self.is_told:
             return
         self.is_told = True
-        tally, code = self.compiler.tally, self._code()
+        code = self._code()
         name = getattr(self.callable, "__qualname__", type(self.callable).__qualname__)
         where = f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
         text = (
-            f"{where} runs in plain Python from now on, where its calls are faster: {_shown(plain)}, compiled"
-            f" {_shown(compiled)} (medians of {len(plain)} calls each; graphs: {tally.graphs}, graph breaks: {tally.breaks})."
-            " fix: take the graph breaks out (explain() lists them), or compile what it calls between them;"
+            f"{where} runs in plain Python from now on, {why} fix: {remedy};"
             " leave_unprofitable=False keeps it compiled"
         )
         records = self.compiler.records

@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any
 from weakref import ref
 
+from fxstack_capture import native
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.shapes.profile import ShapeProfile, key_of
 
@@ -50,6 +51,29 @@ class CodeState:
         return threading.active_count() > 1 and self.rejections <= _REJECTIONS
 
 
+@dataclass(slots=True)
+class EqualCodes:
+    """Code objects with equal contents: a program may make a function from the same source text in each call."""
+
+    made: int = 0
+    """How many of them the compiler has met."""
+    alive: list[ref[CodeType]] = field(default_factory=list)
+    is_told: bool = False
+    """Whether a warning has said that they run in plain Python."""
+
+    def add(self, code: ref[CodeType]) -> None:
+        self.made += 1
+        self.alive = [known for known in self.alive if known() is not None] + [code]
+
+    def usage(self, owner: object) -> tuple[int, int]:
+        """The sums of ``native.usage``. Each code object but one counts as an entry that was lost."""
+        uses, lost = 0, self.made - 1
+        for code in filter(None, [known() for known in self.alive]):
+            found = native.usage(code, owner)
+            uses, lost = uses + found[0], lost + found[1]
+        return uses, lost
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """A state in the table. The callback of the weak reference ``code`` removes the state."""
@@ -66,6 +90,7 @@ class CodeStates:
         self.profile = ShapeProfile()
         """What earlier processes saw of sizes and numbers."""
         self._states: dict[int, _Kept] = {}
+        self._equal: dict[int, EqualCodes] = {}
         self._gone: list[ShapeProfile] = []
 
     def of(self, code: CodeType) -> CodeState:
@@ -76,7 +101,13 @@ class CodeStates:
             reference = ref(code, lambda _: self._forget(key))
             kept = _Kept(CodeState(self.profile.history_of(code)), name, reference)
             self._states[key] = kept
+            self.equal_to(code).add(reference)
         return kept.state
+
+    def equal_to(self, code: CodeType) -> EqualCodes:
+        """The record of the code objects that have the instructions of ``code``."""
+        contents = hash((code.co_name, code.co_firstlineno, code.co_names, code.co_code))
+        return self._equal.setdefault(contents, EqualCodes())
 
     def _forget(self, key: int) -> None:
         kept = self._states.pop(key, None)
@@ -94,6 +125,7 @@ class CodeStates:
     def clear(self) -> None:
         """Delete everything except the initial profile."""
         self._states.clear()
+        self._equal.clear()
         self._gone.clear()
 
     def __len__(self) -> int:

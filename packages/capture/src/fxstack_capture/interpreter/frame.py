@@ -55,7 +55,7 @@ class Frame:
 
     ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound). ``names`` is
     the namespace of a class body (None in functions). ``pc`` is the index of the current step of ``program``.
-    ``link`` is set if the frame can be resumed on its own (``stopping``). ``handled_outside`` is the
+    ``defers`` says that arguments are deferred locals. ``link`` is set if the frame can be resumed on its own (``stopping``). ``handled_outside`` is the
     exception that the frame's callers handle; it is known only if ``link`` is set.
     """
 
@@ -65,6 +65,7 @@ class Frame:
         "calls",
         "closure",
         "code",
+        "defers",
         "depth",
         "fast",
         "globals",
@@ -102,6 +103,7 @@ class Frame:
         self.handled_outside: BaseException | None = None
         self.link: Link | None = None
         self.suspended = False
+        self.defers = False
         self.back: Frame | None = None
         self.depth = 0
         self.modules: ModuleStack | None = None

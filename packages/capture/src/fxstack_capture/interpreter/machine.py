@@ -7,6 +7,7 @@ attributes, globals and cells. ``trace.calls`` implements calls and operators.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -27,12 +28,16 @@ from fxstack_capture.interpreter.exceptions.origins import demand_program
 from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
+from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import settle
 from fxstack_capture.interpreter.handlers.deferred.reordered_texts import steps_of_trace
 from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
 from fxstack_capture.trace.state import Trace
+
+_COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
+"""Flags of functions whose arguments go into a container or a generator."""
 
 
 class BytecodeInterpreter:
@@ -51,7 +56,7 @@ class BytecodeInterpreter:
         self.handles = False
         self._flight: Flight | None = None
         self._pending_break: GraphBreak | None = None
-        self._changed: dict[int, tuple[Program, tuple[Step, ...]]] = {}
+        self._changed: dict[tuple[int, bool], tuple[Program, tuple[Step, ...]]] = {}
         self.descent: Descent | None = None
         """The way to where the trace is to stop."""
 
@@ -80,9 +85,14 @@ class BytecodeInterpreter:
         """Like ``call_function``, for a call that returns the result of the caller's step (``stopping``)."""
         if self.programs.of(fn.__code__).ours:
             return fn(*args, **kwargs)
-        if not self.programs.of(fn.__code__).continues:
+        program = self.programs.of(fn.__code__)
+        deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
+        if deferred and not program.continues and program.signature.flags & _COLLECTS:
             args = tuple([self._entered(value) for value in args])
+            kwargs = {name: self._entered(value) for name, value in kwargs.items()}
+            deferred = False
         frame = self.new_frame(fn, args, kwargs)
+        frame.defers = deferred and not program.continues
         frame.link = link
         frame.handled_outside = self.handled.value
         return self.run(frame, None)
@@ -124,7 +134,7 @@ class BytecodeInterpreter:
         If ``error`` is given, raise it at the current step first.
         """
         self.enter(frame)
-        steps = self.steps_of(frame.program)
+        steps = self.steps_of(frame.program, defers=frame.defers)
         pc = frame.pc
         count = 0
         stop_at = -1 if self.descent is None else self.descent.step_in(frame)
@@ -158,13 +168,14 @@ class BytecodeInterpreter:
             error = None  # the traceback would keep this frame alive
             self.frame = frame.back
 
-    def steps_of(self, program: Program) -> tuple[Step, ...]:
-        """The steps with which this trace runs a program."""
-        if not (self.trace.polyfills or self.trace.options.reorderable_functions):
+    def steps_of(self, program: Program, *, defers: bool = False) -> tuple[Step, ...]:
+        """The steps with which this trace runs a program. ``defers``: see ``Frame.defers``."""
+        if not (defers or self.trace.polyfills or self.trace.options.reorderable_functions):
             return program.steps
-        found = self._changed.get(id(program))
+        found = self._changed.get((id(program), defers))
         if found is None:
-            found = self._changed[id(program)] = program, steps_of_trace(self.trace, program.steps)
+            steps = wrapping(program.steps, program.names) if defers else program.steps
+            found = self._changed[id(program), defers] = program, steps_of_trace(self.trace, steps)
         return found[1]
 
     def arrive(self, frame: Frame) -> None:

@@ -54,6 +54,8 @@ An exception of the callback becomes an exception of the frame.
     entries(code, owner=None) -> list[Entry]   # in the order in which the hook tries them
     skip(code, owner=None)                     # like the answer SKIP; owner None: for all owners
     is_skipped(code, owner=None) -> bool
+    usage(code, owner) -> (uses, lost)         # uses: calls that found an entry. lost: entries that were removed
+                                               # because an object was freed
     reset(code, owner=None)                    # remove entries and skips
     Owner().clear()                            # remove all entries and skips of this owner
 
@@ -186,6 +188,7 @@ remove = _function("remove")
 entries = _function("entries")
 skip = _function("skip")
 is_skipped = _function("is_skipped")
+usage = _function("usage")
 reset = _function("reset")
 never_intercept = _function("never_intercept")
 mark_finalized = _function("mark_finalized")

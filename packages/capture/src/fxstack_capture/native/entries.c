@@ -381,6 +381,16 @@ static PyObject *py_is_skipped(PyObject *module, PyObject *args) {
     return PyBool_FromLong(state && (state->skip_all || (g && g->skip)));
 }
 
+static PyObject *py_usage(PyObject *module, PyObject *args) {
+    (void)module;
+    PyCodeObject *code;
+    PyObject *owner;
+    if (parse_code_owner(args, "O!O:usage", &code, &owner) < 0) return NULL;
+    CodeState *state = code_state(code);
+    Group *g = state && owner ? find_group(state, owner) : NULL;
+    return Py_BuildValue("nn", g ? g->uses : 0, g ? g->lost : 0);
+}
+
 static PyObject *py_reset(PyObject *module, PyObject *args) {
     (void)module;
     PyCodeObject *code;
@@ -413,6 +423,8 @@ PyMethodDef entries_methods[] = {
     {"entries", py_entries, METH_VARARGS, "entries(code, owner=None) -> list of the entries of one owner, or of all owners"},
     {"skip", py_skip, METH_VARARGS, "skip(code, owner=None): never compile the code object for one owner, or for any owner"},
     {"is_skipped", py_is_skipped, METH_VARARGS, "is_skipped(code, owner=None) -> whether skip() applies to the code object"},
+    {"usage", py_usage, METH_VARARGS,
+     "usage(code, owner) -> how often calls found an entry, and how many entries were removed because an object was freed"},
     {"reset", py_reset, METH_VARARGS, "reset(code, owner=None): remove the entries and skips of one owner, or of all owners"},
     {"never_intercept", py_never_intercept, METH_O, "never_intercept(code): run the frames of the code object without the frame hook"},
     {NULL, NULL, 0, NULL},

@@ -298,7 +298,10 @@ static PyObject *compile_frame(PyThreadState *ts, InterpreterFrame *f) {
         if (group != NULL) {
             PyObject *inputs;
             Entry *e = group->count && is_function_call(code, f) ? lookup(state, group, f, &inputs) : NULL;
-            if (likely(e != NULL)) return run_entry(ts, f, e, inputs, continued);
+            if (likely(e != NULL)) {
+                e->group->uses++;
+                return run_entry(ts, f, e, inputs, continued);
+            }
             group = find_group(state, thread_scope.owner); /* A check may have dropped the group. */
             if (group != NULL && group->skip) return chained(ts, f, 0);
         }

@@ -58,6 +58,8 @@ struct Group {
     Group *next, *previous; /* of the owner */
     Group *sibling;         /* of the code object */
     int skip, count, room;
+    Py_ssize_t uses; /* Calls that ran an entry, without the calls for which the entries were compiled. */
+    Py_ssize_t lost; /* Entries that were removed because an object was freed. */
     Entry **entries; /* strong, reported to the garbage collector by the owner; most recently hit first */
 };
 

@@ -23,7 +23,10 @@ static PyObject *link_call(Link *link, PyObject *args, PyObject *kwargs) {
     if (tree == NULL || tree->dead) Py_RETURN_NONE;
     Py_INCREF(tree);
     tree->dead = 1;
-    if (tree->entry != NULL) entry_uninstall(tree->entry);
+    if (tree->entry != NULL) {
+        if (tree->entry->group != NULL) tree->entry->group->lost++;
+        entry_uninstall(tree->entry);
+    }
     Py_DECREF(tree);
     Py_RETURN_NONE;
 }

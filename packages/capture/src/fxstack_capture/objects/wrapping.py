@@ -260,12 +260,10 @@ def opaque(objects: Objects, obj: object, source: Source) -> Any:
 
     The program may pass the object on; any use breaks the graph.
     """
+    if hasattr(type(obj), "__next__") or objects.trace.torch.history.is_another(source, obj):
+        # Each call has another object. A guard that held an iterator would keep its items alive.
+        return deferred(objects, obj, source)
     objects.opaque.add(id(obj))
-    if hasattr(type(obj), "__next__"):
-        # Each call has another iterator. A guard that held the iterator would keep the iterator's items
-        # alive.
-        objects.trace.guard(source, TypeIs(type(obj)))
-        return objects.enter_as_itself(obj, source)
     return identity(objects, obj, source)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fxstack_capture.shapes.lattice import DYNAMIC, Inferred, Seen, join
 from fxstack_capture.sources import Source
@@ -36,7 +36,7 @@ class FrameHistory:
 
     def __init__(self, seen: Mapping[str, Seen] | None = None) -> None:
         self._seen: dict[str, Seen] = dict(seen or {})
-        self._objects: dict[str, weakref.ref[object]] = {}
+        self._objects: dict[str, Callable[[], object]] = {}
 
     def observe(self, place: str, value: Seen) -> Seen:
         """Join ``value`` into the element at ``place``. Return the new element."""
@@ -50,8 +50,11 @@ class FrameHistory:
 
     def is_another(self, source: Source, obj: object) -> bool:
         """Whether an earlier trace found another object than ``obj`` at ``source``."""
-        known = self._objects.setdefault(source.name, weakref.ref(obj))
-        return known() is not obj
+        try:
+            reference: Callable[[], object] = weakref.ref(obj)
+        except TypeError:  # a class without weak references
+            return False
+        return self._objects.setdefault(source.name, reference)() is not obj
 
     def merged(self, other: FrameHistory) -> FrameHistory:
         """Return the join of two histories (of several calls, processes or ranks)."""

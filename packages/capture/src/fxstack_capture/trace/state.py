@@ -307,6 +307,9 @@ class Calls(Protocol):
         The result of the call is the result of the frame's current instruction.
         """
 
+    def is_interpreted(self, fn: FunctionType) -> bool:
+        """Whether a call of ``fn`` interprets its code, and no rule or marker of a library applies."""
+
     def request(self, what: str, *operands: Any) -> Request | None:
         """Return the polyfill of a C function, with its arguments (``calls.polyfills``), or None."""
 

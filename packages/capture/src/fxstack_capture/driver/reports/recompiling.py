@@ -20,6 +20,7 @@ from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import TorchStateIs
 from fxstack_capture.guards.torch_state import TorchState, difference, snapshot
+from fxstack_capture.options import CaptureOptions
 from fxstack_interchange.user_warnings import warn_user
 
 LOG: Final = logging.getLogger("fxstack_capture.recompiles")
@@ -98,6 +99,29 @@ def _is_of(tree: Any, now: TorchState) -> bool:
     checks = [guard.check for guard in tree.meta]
     states = [check.state for check in checks if isinstance(check, TorchStateIs)]
     return not any(isinstance(s, TorchState) and difference(s, now) for s in states)
+
+
+_WORTHWHILE_USES = 100
+"""An entry is worth its compilation if it runs this often."""
+
+
+def exceeded_limit(
+    again: Recompilation, compiled: int, usage: tuple[int, int], options: CaptureOptions
+) -> str | None:
+    """Which limit forbids another compilation, as text for ``limit_reached``, or None.
+
+    ``compiled``: how often the code was compiled. ``usage``: see ``EqualCodes.usage``. Entries that were lost
+    count too, except as many as the uses are worth. Otherwise a function that gets new objects in each call,
+    or is made anew in each call, would compile in each call.
+    """
+    if again.alike >= options.recompile_limit:
+        return f"was compiled {again.alike} times (recompile_limit)"
+    if compiled >= options.accumulated_recompile_limit:
+        return f"was compiled {compiled} times (accumulated_recompile_limit)"
+    uses, lost = usage
+    if lost - uses // _WORTHWHILE_USES < options.recompile_limit or options.fullgraph:
+        return None
+    return f"was compiled {lost} times (recompile_limit) for objects or functions that each call makes anew,"
 
 
 def limit_reached(again: Recompilation, what: str, *, raises: bool) -> str:

@@ -23,6 +23,7 @@ class InputNumbers:
         self._geometry = tracer.geometry
         self._formulas = NumberFormulas(tracer.geometry)
         self._functions: dict[Source, Any] = {}
+        self._symbols: dict[Source, Any] = {}
 
     def enter(self, value: float, source: Source) -> Any:
         """Implement ``trace.TorchSide.enter_number``."""
@@ -68,8 +69,9 @@ class InputNumbers:
         return self._functions[found]
 
     def _symbol(self, value: float, source: Source) -> Any:
-        if isinstance(value, int):
-            self._trace.guard(source, WordIs())
-            return self._geometry.number(value, source)
-        self._trace.guard(source, TypeIs(type(value)))
-        return self._geometry.real_number(value, source)
+        if source not in self._symbols:
+            whole = isinstance(value, int)
+            self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))
+            make = self._geometry.number if whole else self._geometry.real_number
+            self._symbols[source] = make(value, source)
+        return self._symbols[source]

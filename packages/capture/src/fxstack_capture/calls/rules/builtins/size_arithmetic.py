@@ -26,6 +26,9 @@ def _function_of_number(fn: Callable[..., Any]) -> None:
             found = trace.torch.function_of(fn, args[0])
             if found is not None:
                 return found
+        if fn is math.log and len(args) == 2 and any(map(trace.torch.is_symbolic, args)):
+            # CPython divides two logarithms if the call names a base.
+            return trace.calls.binary(operator.truediv, *(rule(trace, (arg,), {}) for arg in args))
         return run(trace, fn, args, kwargs)
 
     RULES.add(fn, rule)
@@ -40,6 +43,17 @@ OF_NUMBERS = (
 
 for _name in OF_NUMBERS:
     _function_of_number(getattr(math, _name))
+
+
+@RULES.rule(math.pow)
+def _power(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``math.pow`` of a positive base as ``**`` of floats. Both call C's ``pow``."""
+    numbers = all(type(arg) in (int, float, torch.SymInt, torch.SymFloat) for arg in args)
+    if not kwargs and len(args) == 2 and numbers and any(map(trace.torch.is_symbolic, args)):
+        base, exponent = map(torch.sym_float, args)
+        if trace.calls.truth(trace.calls.binary(operator.gt, base, 0.0)):
+            return trace.calls.binary(operator.pow, base, exponent)
+    return run(trace, math.pow, args, kwargs)
 
 
 @RULES.rule(torch.Size.numel)

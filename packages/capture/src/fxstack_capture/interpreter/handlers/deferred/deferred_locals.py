@@ -1,8 +1,11 @@
 """Deferred locals: values that are stored in variables before any instruction reads them.
 
-Deferred locals exist in the root frame and in frames of resume functions (``wrapping`` creates their steps).
+Deferred locals exist in the root frame, in frames of resume functions and in frames that get them as
+arguments (``wrapping`` creates their steps).
 
-The item of a loop (``for i, (name, x) in ...``) and the result of an operation that broke the graph (``a, b =
+A variable that becomes another variable, or an argument of a function that the trace interprets, stays
+deferred (``formatting.is_passed_on``), so a guard belongs to the first use of a value. The item of a loop
+(``for i, (name, x) in ...``) and the result of an operation that broke the graph (``a, b =
 f(x)``) stay ``DeferredLocal`` or ``DeferredTuple`` on the stack, if the following steps only unpack and store
 the value (``_storing``). A variable that the program never reads has no guards. A string that the program
 only prints has no guard on its value either: the replacement code reads the string after the graph has run.
@@ -14,6 +17,8 @@ import re
 from collections.abc import Sequence
 from types import CellType
 from typing import Any
+
+import torch
 
 from fxstack_capture.bytecode.program import Instead, Step
 from fxstack_capture.guards.records import LengthIs, TypeIs
@@ -57,32 +62,31 @@ def load_inner(frame: Frame, index: int) -> None:
         local_slots.load_fast(frame, index)
 
 
-def _printed(frame: Frame, index: int, above: int = 0) -> Text | None:
-    """The ``Text`` of a variable whose string is only printed; None for other variables, which are loaded."""
+def enter_fast(frame: Frame, index: int, above: int = 0) -> None:
+    """Load a variable. A value that no step reads yet stays deferred. A string that is only printed is a ``Text``."""
     value = frame.fast[index]
-    if type(value) is not DeferredLocal or type(value.value) is not str:
-        return None
-    if not formatting.is_printed(frame, len(frame.stack), above):
-        return None
-    frame.interp.trace.guard(value.source, TypeIs(str))
-    return Text((Piece(value),))
-
-
-def enter_fast(frame: Frame, index: int) -> None:
-    text = _printed(frame, index)
-    if text is None:
-        local_slots.root_load_fast(frame, index)
-    else:
-        frame.stack.append(text)
+    if type(value) is DeferredLocal and isinstance(value.value, _PLAIN):
+        height = len(frame.stack)
+        if type(value.value) is str and formatting.is_printed(frame, height, above):
+            frame.interp.trace.guard(value.source, TypeIs(str))
+            frame.stack.append(Text((Piece(value),)))
+            return
+        if formatting.is_passed_on(frame, height, above):
+            frame.stack.append(value)
+            return
+    local_slots.root_load_fast(frame, index)
 
 
 def enter_fast_fast(frame: Frame, indices: tuple[int, int]) -> None:
-    text = _printed(frame, indices[0], above=1)
-    if text is None:
-        local_slots.root_load_fast(frame, indices[0])
-    else:
-        frame.stack.append(text)
+    enter_fast(frame, indices[0], above=1)
     enter_fast(frame, indices[1])
+
+
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, range, slice, tuple, list, dict, set, frozenset),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Tensor),
+)
+"""Classes of values whose guards depend on the value."""
 
 
 def unpack_sequence(frame: Frame, count: int) -> None:

@@ -5,6 +5,7 @@ Such a value becomes a ``Text``, which is formatted after the graph has run.
 
 from __future__ import annotations
 
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
@@ -152,11 +153,13 @@ class _Walk:
     parts of it.
     """
 
-    def __init__(self, steps: tuple[Step, ...], place: int, above: int) -> None:
+    def __init__(self, steps: tuple[Step, ...], place: int, above: int, *, as_text: bool = True) -> None:
         self.steps = steps
         self.place = place
         self.above = above
         self.under = 0
+        self.as_text = as_text
+        """Whether the value may become a part of an f-string. If not, it may be an argument by name."""
 
     def to_call(self) -> int | None:
         """The number of values between the called function and the value, which is a positional argument.
@@ -168,6 +171,7 @@ class _Walk:
             step = _plain(self.steps[self.place])
             if step[0] in _CALLS:
                 count, positional, top = _call_takes(step, self.steps[self.place - 1])
+                positional = positional if self.as_text else count
                 if self.above < count + top:
                     index = count - 1 - (self.above - top)
                     return self.under + index if self.above >= top and index < positional else None
@@ -187,10 +191,12 @@ class _Walk:
         handler, operand = step
         if handler in _FORMATS:
             specs = _specs(step)
-            if self.above < specs:
+            if self.above < specs + (not self.as_text):
                 return False  # the value is the format specification
             self.above -= specs
         elif handler is containers.build_string:
+            if self.above < operand and not self.as_text:
+                return False
             if self.above < operand:
                 self.under += operand - 1 - self.above
                 self.above = 0
@@ -235,6 +241,17 @@ def function_of(slots: list[Any]) -> Any:
 def is_printed(frame: Frame, height: int, above: int = 0) -> bool:
     """Whether a value (``_taker``) only becomes an argument of ``print``."""
     return _taker(frame, height, above) is print
+
+
+def is_passed_on(frame: Frame, height: int, above: int = 0) -> bool:
+    """Whether a value (``_taker``) only becomes a local variable, of this frame or of a frame that it calls."""
+    walk = _Walk(frame.program.steps, frame.pc + 1, above, as_text=False)
+    between = walk.to_call()
+    if between is None or between == STORED or height - between < 2:
+        return between == STORED
+    fn: Any = next((slot for slot in frame.stack[height - between - 2 :] if slot is not NULL), None)
+    fn = fn.__func__ if type(fn) is MethodType else fn
+    return type(fn) is FunctionType and frame.calls.is_interpreted(fn)
 
 
 def is_reordered(frame: Frame, height: int, above: int = 0) -> bool:
