@@ -16,6 +16,7 @@ from fxstack_functionalize.aliasing.inplace import InPlaceMode, run_in_place_saf
 from fxstack_functionalize.operators.elements import ONE_HOT
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import steps_in, steps_of
+from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
 from fxstack_functionalize.tracing.engine import Engine, current_value
@@ -73,9 +74,11 @@ class CapturedRun:
         demand_unchanged(node.target, args, node.kwargs)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
-        if isinstance(node.target, HigherOrderOperator):
-            _forget_values(self.engine, args)
         target = FUNCTIONS.get(node.target, node.target)
+        if isinstance(target, HigherOrderOperator):
+            _forget_values(self.engine, args)
+            if self.tracer.equal_draws:
+                target = with_equal_draws(target)
         return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -177,7 +177,7 @@ class Replay:
 def _has_changed(kept: Kept) -> bool:
     """Whether the inputs of a call were changed in place."""
     leaves, others, _numbers, versions = kept
-    return versions != _versions_of((*leaves, *others))
+    return bool(versions != _versions_of((*leaves, *others)))
 
 
 def are_special(grads: Sequence[Any]) -> bool:
