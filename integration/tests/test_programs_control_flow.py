@@ -5,6 +5,8 @@ import torch
 from beside_eager import Programs, attempt
 from torch import nn
 from torch._higher_order_ops import associative_scan, map, scan, while_loop
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import fxstack
 
@@ -244,3 +246,43 @@ def test_a_scan_that_is_indexed_by_what_it_carries(backend):
     last, found = fn(xs)
     assert last == 3
     assert torch.equal(found, xs * table.unsqueeze(1))
+
+
+def _halved(x):
+    return F.dropout(x * 2)
+
+
+def _chosen(x):
+    return torch.cond(x.sum() > 0, _halved, lambda a: a - 1, (x,))
+
+
+DRAWING = {
+    "cond": _chosen,
+    "cond twice": lambda x: _chosen(F.dropout(_chosen(x), 0.2)),
+    "cond in cond": lambda x: torch.cond(x.sum() > 0, _chosen, lambda a: a - 1, (x,)),
+    "rand_like": lambda x: torch.cond(x.sum() > 0, lambda a: a * (torch.rand_like(a) > 0.5), torch.neg, (x,)),
+    "map": lambda x: map(_halved, x),
+    "cond in map": lambda x: map(_chosen, x),
+    "scan": lambda x: scan(lambda c, r: (c + 1, _halved(r)), x[0].detach(), x)[1],
+    "cond in scan": lambda x: scan(lambda c, r: (c + 1, _chosen(r)), x[0].detach(), x)[1],
+    "while_loop": lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, _halved(y)), (COUNT, x))[1],
+    "cond in a checkpoint": lambda x: checkpoint(_chosen, x, use_reentrant=False),
+    "cond in a region": torch.compiler.nested_compile_region(_chosen),
+}
+COUNT = torch.zeros((), dtype=torch.int64)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_gradient_has_the_random_numbers_of_its_result(name, dynamic):
+    """In eager the backward of these operators draws again, so the gradient of torch's own is another."""
+    torch.manual_seed(1)
+    x = torch.rand(4, 8).add(1).requires_grad_()
+    result = fxstack.compile(DRAWING[name], backend="aot_eager", dynamic=dynamic, fullgraph=True)(x)
+    after = torch.get_rng_state()
+    result.sum().backward()
+    assert torch.equal(result != 0, x.grad != 0)
+    assert 0 < result.count_nonzero() < result.numel()
+    assert torch.equal(torch.get_rng_state(), after)
+    torch.manual_seed(1)
+    torch.testing.assert_close(DRAWING[name](torch.rand(4, 8).add(1)), result.detach())

@@ -443,6 +443,23 @@ def lbfgs_that_searches_along_lines(c):
     return lbfgs_steps(c, 4, max_iter=3, line_search_fn="strong_wolfe")
 
 
+@program(breaks=0)
+def maml_adapts_weights_that_are_no_leaves(c):
+    model = network()
+    classify = c(
+        lambda weights, x: F.cross_entropy(
+            torch.func.functional_call(model, weights, x), F.one_hot(x.long()[:, 0].relu() % 2, 2).float()
+        )
+    )
+    weights = dict(model.named_parameters())
+    for _ in range(2):
+        loss = classify(weights, torch.randn(5, 4))
+        gradients = torch.autograd.grad(loss, [*weights.values()], create_graph=True)
+        weights = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), gradients, strict=True)}
+    classify(weights, torch.randn(5, 4)).backward()
+    return model
+
+
 test_equals_eager = program.tests()
 
 LBFGS = """

@@ -79,11 +79,6 @@ def hidden_gradient(reason: str) -> str:
     )
 
 
-INPUT_IS_GONE = (
-    "the backward of a compiled graph cannot be differentiated again: a tensor that it was called with is gone.\n"
-    "  why: create_graph=True runs the graph again on its inputs, and does not keep those alive that are no leaves.\n"
-    "  fix: hold on to the inputs of compiled functions until their second backward."
-)
 INPUT_CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: an input of a "
     "compiled graph, which create_graph=True runs again.\n"

@@ -69,6 +69,15 @@ def is_ordered(target: object) -> bool:
     return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
 
 
+def is_check(target: object) -> bool:
+    """Whether ``target`` is an operator of torch that raises or does nothing."""
+    # torch registers some checks as operators with effects, because their order is fixed.
+    if not isinstance(target, OpOverload) or target.namespace not in BUILTIN:
+        return False
+    acts = target._schema.returns or target._schema.is_mutable or target is torch.ops.aten._print.default
+    return not acts
+
+
 def may_act(node: Node) -> bool:
     """Whether ``node`` calls a user-defined operator, which may have undeclared effects.
 

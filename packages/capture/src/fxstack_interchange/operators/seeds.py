@@ -31,8 +31,9 @@ def _manual_seed(seed: int) -> None:
     torch.random.manual_seed(seed)
 
 
-def _set_state(state: torch.Tensor) -> None:
-    torch.set_rng_state(state)
+def set_state(state: torch.Tensor) -> None:
+    """Set the state of torch's generator. torch itself crashes if the state is a part of a larger tensor."""
+    torch.set_rng_state(state.clone())
 
 
 def _no_result(*_arguments: object) -> None:
@@ -50,5 +51,5 @@ MANUAL_SEED: Final = _define("manual_seed(SymInt seed) -> ()", _manual_seed, _no
 """``torch.manual_seed``, which seeds the generators of all devices."""
 GET_STATE: Final = _define("get_state() -> Tensor", torch.get_rng_state, _fake_state)
 """``torch.get_rng_state``, which returns a tensor of bytes."""
-SET_STATE: Final = _define("set_state(Tensor state) -> ()", _set_state, _no_result)
+SET_STATE: Final = _define("set_state(Tensor state) -> ()", set_state, _no_result)
 """``torch.set_rng_state``."""

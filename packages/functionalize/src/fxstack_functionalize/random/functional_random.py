@@ -25,7 +25,7 @@ from fxstack_functionalize.torch_compat import OpOverload, tree_leaves
 from fxstack_functionalize.tracing.recording import RecordingMode
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
-from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE
+from fxstack_interchange.operators.seeds import GET_STATE, MANUAL_SEED, SET_STATE, STATE_SIZE, set_state
 
 # Limits: draws on a GPU stay as they are. A graph whose backward draws runs in eager, and such programs are
 # not kept on disk. Torchbind calls end the graph.
@@ -190,7 +190,10 @@ class FunctionalRandomMode(RecordingMode):
 
 @cache
 def functional_form(operator: OpOverload) -> OpOverload:
-    """Return the operator that draws like ``operator``, but from a state, and returns the next state."""
+    """Return the operator that draws like ``operator``, but from a state, and returns the next state.
+
+    The form of an operator that fills its first argument returns a new tensor instead.
+    """
     name = re.sub(r"\W", "_", f"{operator._schema.name}_{operator._schema.overload_name}")
     arguments = [text for text in _arguments(operator) if not text.startswith("Generator")]
     if arguments[-1:] == ["*"]:
@@ -199,15 +202,20 @@ def functional_form(operator: OpOverload) -> OpOverload:
 
     def real(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         before = torch.get_rng_state()
-        torch.set_rng_state(state)
+        set_state(state)
         try:
-            drawn = operator(*args, **kwargs)
+            drawn = run(*args, **kwargs)
             return torch.get_rng_state(), *_several(drawn)
         finally:
             torch.set_rng_state(before)
 
     def fake(state: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        return torch.empty_like(state), *_several(operator(*args, **kwargs))
+        return torch.empty_like(state), *_several(run(*args, **kwargs))
+
+    def filled(first: torch.Tensor, *args: object, **kwargs: object) -> Any:
+        return operator(first.clone(), *args, **kwargs)
+
+    run = filled if operator._schema.is_mutable else operator
 
     return _define(name, f"({', '.join(['Tensor state', *arguments])}) -> ({results})", real, fake)
 
@@ -218,6 +226,6 @@ def _several(drawn: Any) -> tuple[torch.Tensor, ...]:
 
 def _arguments(operator: OpOverload) -> list[str]:
     """Return the arguments of a schema, each as its text."""
-    text = str(operator._schema)
+    text = re.sub(r"\(\w+!\)", "", str(operator._schema))
     inside = text[text.index("(") + 1 : text.rindex(") ->")]
     return re.split(r", (?![^\[]*\])", inside) if inside else []

@@ -22,6 +22,7 @@ from fxstack_functionalize.runtime.backward.nodes import in_components, without_
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import (
+    KEEPS_GRAPH,
     KeptTensor,
     Saving,
     add_saving,
@@ -56,6 +57,15 @@ class _Case:
     later: Components
     """The components of results that get their own autograd nodes."""
 
+    @property
+    def kept(self) -> str:
+        """The expression of the inputs that the call keeps for another run of the graph."""
+        if self.linked is not None:
+            return "ctx.linked.kept"
+        if not self.replay.keeps:
+            return "nothing_kept"
+        return "ctx.inputs" if self.holding is None else "ctx.held.inputs"
+
 
 def make_function(
     shell: Shell,
@@ -78,7 +88,8 @@ def make_function(
     parted = bool(info.components) and edges is None and holds
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
-    replay = Replay(shell, refusal, saved_inputs(by_autograd, len(info.inputs)))
+    held = saved_inputs(by_autograd, len(info.inputs))
+    replay = Replay(shell, refusal, held, pieces=edges is not None)
     linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
     later = info.components[1:] if parted else ()
     case = _Case(shell, plan, saving, saved, replay, linked, holding, later)
@@ -127,13 +138,15 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     if share is not None:
         source.add("results = share(args, results)", share=share)
     (add_saving if case.holding is None else add_holding)(source, case.saved)
+    if case.linked is not None and case.holding is not None:
+        source.add("ctx.linked.held = ctx.held")
     if symbols:
         source.add(f"ctx.symbols = flat[{symbols.start}:]")
     if case.plan.symbolic:
         sizes = ", ".join(f"{position}: results[{position}].shape" for position in info.differentiable)
         source.add(f"ctx.sizes = {{{sizes}}}")
     if case.replay.keeps and case.linked is None:
-        source.add("ctx.inputs = keep(args)", keep=case.replay.keep)
+        source.add(f"{case.kept} = keep(args)", keep=case.replay.keep)
     source.add("ctx.set_materialize_grads(False)")
     constant = [*case.plan.constant, *(at for part, _ in case.later for at in part)]
     if constant:
@@ -148,21 +161,26 @@ def _backward(case: _Case, backwards: Backwards) -> Callable[..., Any]:
     source = Source()
     _add_nothing(source, info, linked=case.linked)
     arguments = add_unsaving(source, () if case.holding is not None else saved)
+    source.add(f"inputs = {case.kept}", nothing_kept=NOTHING_KEPT)
+    if arguments and case.kept == "ctx.inputs":
+        source.add("if not keeps_graph():", keeps_graph=KEEPS_GRAPH)
+        source.add("    ctx.inputs = None")
     source.add(f"missing = {_missing(info)}")
     if case.linked is not None:
         source.add("if linked.is_in_pieces(ctx.linked):")
         if case.holding is not None:
             source.add("    holding.take(ctx.held, missing, ())")
         source.add("    return linked.gradients(ctx.linked, grads)")
-        source.add("ctx.linked.release()")
     if case.holding is not None:
         source.add("takes = backwards.arguments(missing)")
         source.add("arguments = holding.take(ctx.held, missing, takes)", holding=case.holding)
     else:
         source.add(f"arguments = [{', '.join(arguments)}]")
+    if case.linked is not None:
+        source.add("ctx.linked.release()")
     _add_fallback(source, case)
     if arguments:
-        source.add("saved = kept = None")
+        source.add("saved = kept = inputs = None")
     if case.saving is Saving.HOOKED and saved:
         source.add("arguments = unpacked(arguments)", unpacked=unpacked_checker(case.plan.examples))
     if case.plan.symbols:
@@ -206,13 +224,11 @@ def _add_fallback(source: Source, case: _Case) -> None:
     states = case.replay.states
     if states:  # the program has changed what a backward of its own reads
         source.add("special = special or any([state.has_changed() for state in states])", states=states)
-    kept = "ctx.linked.kept" if case.linked else "ctx.inputs" if replay.keeps else "nothing_kept"
-    source.names["nothing_kept"] = NOTHING_KEPT
     if replay.refusal is None:
         source.add("if twice or special:")
-        source.add(f"    return again({kept}, saved, grads)", again=replay.gradients)
+        source.add("    return again(inputs, saved, grads)", again=replay.gradients)
         source.add("if anomaly():", anomaly=anomaly.is_on)
-        source.add(f"    checked = by_operators({kept}, saved, grads)", by_operators=replay.checked)
+        source.add("    checked = by_operators(inputs, saved, grads)", by_operators=replay.checked)
         source.add("    if checked is not None:")
         source.add("        return checked")
         return
@@ -223,7 +239,7 @@ def _add_fallback(source: Source, case: _Case) -> None:
     source.add("several = special and are_batched(grads)", are_batched=are_batched)
     source.add("if special and (twice or not several):")
     source.add("    raise RuntimeError(refusal)", refusal=batched_backward(replay.refusal))
-    source.add(f"refused = partial(refuse, {kept}, saved) if twice else None", refuse=replay.refuse)
+    source.add("refused = partial(refuse, inputs, saved) if twice else None", refuse=replay.refuse)
 
 
 def _custom_views(shell: Shell) -> Share | None:

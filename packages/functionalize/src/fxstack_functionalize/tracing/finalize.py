@@ -131,7 +131,7 @@ def with_graph(
 
 
 def has_effect(node: Node) -> bool:
-    """Whether a node has an effect or draws random numbers. True for inputs and outputs."""
+    """Whether a node has an effect, checks something or draws random numbers. True for inputs and outputs."""
     if node.op in {"placeholder", "output"}:
         return True
     target = node.target

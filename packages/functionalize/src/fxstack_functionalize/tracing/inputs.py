@@ -58,6 +58,8 @@ class Captured:
     """Whether an input that is a view and gains a history is also a view in the trace."""
     needs_modes: bool = False
     """Whether only the general functionalisation can trace the graph (``ModeEngine``)."""
+    equal_draws: bool = False
+    """Whether nested graphs draw from an explicit state (``random.nested_draws``)."""
     flat_views: bool = False
     """Whether views without an exact inverse become ``as_strided`` of their root (``inverses``)."""
     zero_tensors: bool = False

@@ -17,6 +17,7 @@ from fxstack_functionalize.aliasing.inplace import InPlaceMode, run_in_place_saf
 from fxstack_functionalize.operators.elements import ONE_HOT
 from fxstack_functionalize.operators.fused_optimizers import FUSED
 from fxstack_functionalize.operators.recurrent import in_steps, steps_in
+from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.runtime.forward.modes import autocast_now
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, pytree
 from fxstack_functionalize.torch_state import demand_unchanged
@@ -76,9 +77,11 @@ class CapturedRun:
         demand_unchanged(node.target, args, node.kwargs)
         if node.target in REGIONS:
             return REGIONS[node.target](self.tracer, *args, **self._load(node.kwargs))
-        if isinstance(node.target, HigherOrderOperator):
-            _forget_values(self.engine, args)
         target = FUNCTIONS.get(node.target, node.target)
+        if isinstance(target, HigherOrderOperator):
+            _forget_values(self.engine, args)
+            if self.tracer.equal_draws:
+                target = with_equal_draws(target)
         return self._call(target, args, self._load(node.kwargs))
 
     def _call(self, function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

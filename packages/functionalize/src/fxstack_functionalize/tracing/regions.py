@@ -20,6 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext,
 
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attention
+from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
@@ -35,7 +36,7 @@ def _checkpoint(tracer: AtenTracer, function: Callable[..., Any], *args: object,
     policy = _policy_of(kwargs.get("context_fn"))
     before = next(iter(reversed(graph.nodes)), None)
     own = {key: value for key, value in kwargs.items() if key not in CHECKPOINT_OPTIONS}
-    result = function(*args, **own)
+    result = (with_equal_draws(function) if tracer.equal_draws else function)(*args, **own)
     if policy is not None:
         for node in reversed(graph.nodes):
             if node is before:

@@ -19,6 +19,7 @@ from fxstack_functionalize.aliasing.new_leaves import check_inputs
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.random.nested_draws import draws_inside
 from fxstack_functionalize.sequential_backward import Runs
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
@@ -133,7 +134,8 @@ def _needs_modes(captured: Captured) -> bool:
 def _trace_with(
     engine: Engine, captured: Captured, request: TraceRequest, table: Mapping[Any, Callable[..., Any]]
 ) -> Traced:
-    session = Session(captured, engine, AtenTracer(request.whole_attention), table)
+    tracer = AtenTracer(request.whole_attention, equal_draws=captured.equal_draws)
+    session = Session(captured, engine, tracer, table)
     autocast = torch_compat.is_any_autocast_enabled()
     grad_mode = torch.is_grad_enabled()
     with session.recording():
@@ -169,6 +171,8 @@ def _trace_with(
         for position, seen in enumerate(info.outputs, start=len(info.mutated)):
             slots[position].alias = info.memory_of(seen, position)
         if differentiable:
+            if not captured.equal_draws and draws_inside(tracer.root):
+                raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
             check_inputs(info)
             info = _with_sequences(session, info, slots)
             gradients = add_backward(session, info, slots)

@@ -31,9 +31,11 @@ KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
 class AtenTracer(PythonKeyTracer):
     """Records into one graph, with the origin of each node."""
 
-    def __init__(self, whole_attention: tuple[str, ...] = ()) -> None:
+    def __init__(self, whole_attention: tuple[str, ...] = (), *, equal_draws: bool = False) -> None:
         super().__init__()
         self.whole_attention = whole_attention
+        self.equal_draws = equal_draws
+        """See ``Captured.equal_draws``."""
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.root = torch.nn.Module()
         self.tensor_attrs: dict[Any, str] = {}

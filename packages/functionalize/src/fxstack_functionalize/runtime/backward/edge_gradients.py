@@ -24,9 +24,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
+from fxstack_functionalize.runtime.backward.held import Held
 from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
-from fxstack_functionalize.runtime.backward.replay import Again, Replay, alias_of
+from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
 from fxstack_functionalize.runtime.backward.traceable import Traceable, let_trace
 from fxstack_functionalize.shell import Shell
@@ -48,13 +49,14 @@ _MARK_NODE = get_gradient_edge(_MARK).node
 class Call:
     """The data of one call that its backward may need."""
 
-    __slots__ = ("alive", "cuts", "edges", "hooked", "kept", "origins", "random_state", "run", "task")
+    __slots__ = ("cuts", "edges", "held", "hooked", "kept", "origins", "random_state", "run", "task")
 
     def __init__(self, edges: EdgeGradients, args: Sequence[Any]) -> None:
         self.edges = edges
-        self.kept = edges.replay.keep(args)
-        self.alive: Sequence[Any] | None = args
+        self.kept: Kept | None = edges.replay.keep(args)
         """The inputs, until a backward frees what the call has saved."""
+        self.held: Held | None = None
+        """The saved tensors; None if autograd keeps them."""
         self.random_state = torch.get_rng_state() if edges.draws else None
         self.origins: dict[int, ref[torch.Tensor]] = {}
         """The results from which others are computed, by the number of the user output."""
@@ -67,11 +69,11 @@ class Call:
         """The tensors from which the rest of the graph was computed, by the number of the cut result."""
 
     def release(self) -> None:
-        """Release the arguments, unless the autograd graph is kept for further gradients."""
+        """Release the inputs, unless the autograd graph is kept for further gradients."""
         self.run = None
         self.cuts = {}
-        if not KEEPS_GRAPH():
-            self.alive = None
+        if not KEEPS_GRAPH() and (self.held is None or self.held.spent):
+            self.kept = None
 
     def note_hook(self, tensor: object) -> None:
         self.hooked = self.hooked or any(origin() is tensor for origin in self.origins.values())
@@ -174,7 +176,7 @@ class EdgeGradients:
         """Run the graph in pieces: cut at the results from which others are computed."""
         if self._refusals.between is not None:
             raise RuntimeError(hidden_gradient(self._refusals.between))
-        if call.alive is None:
+        if call.kept is None:
             raise RuntimeError(SAVED_ARE_FREED)
         with torch.random.fork_rng(devices=[], enabled=call.random_state is not None):
             if call.random_state is not None:

@@ -15,6 +15,7 @@ import torch
 
 from fxstack_functionalize.errors import SAVED_ARE_FREED, saved_changed
 from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH, KeptTensor
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.source import Source
@@ -26,7 +27,7 @@ from fxstack_functionalize.runtime.source import Source
 class Held:
     """The saved tensors of one call. ``watched``: for some places the tensor whose version shows changes."""
 
-    __slots__ = ("done", "tensors", "versions", "watched")
+    __slots__ = ("done", "inputs", "spent", "tensors", "versions", "watched")
 
     def __init__(self, tensors: list[Any], watched: dict[int, torch.Tensor]) -> None:
         self.tensors = tensors
@@ -36,6 +37,10 @@ class Held:
         self.versions = {place: tensor._version for place, tensor in watched.items()}
         self.done: frozenset[int] = frozenset()
         """The atoms (see ``Runs.atoms``) that have run."""
+        self.spent = False
+        """Whether no further backward can run."""
+        self.inputs: Any = NOTHING_KEPT
+        """The inputs for another run of the graph (``Replay.keep``), until ``spent``."""
 
 
 class Holding:
@@ -50,7 +55,8 @@ class Holding:
         self._needs = plan.needs
         # A program asks for few sets of results, in every call the same.
         self._atoms_without: dict[tuple[bool, ...], frozenset[int]] = {}
-        self._unused_after: dict[frozenset[int], tuple[int, ...]] = {}
+        self._unused_after: dict[frozenset[int], tuple[tuple[int, ...], bool]] = {}
+        """For sets of atoms the unused saved tensors, and whether all results have run."""
 
     def take(self, held: Held, missing: tuple[bool, ...], wanted: Collection[int] | None) -> list[Any]:
         """Start a backward. Return the saved tensors that its arguments ``wanted`` are, and None for others.
@@ -86,14 +92,16 @@ class Holding:
         return frozenset[int]().union(*(self._atoms[position] for position in present))
 
     def _free(self, held: Held) -> None:
-        places = self._unused_after.get(held.done)
-        if places is None:
+        unused = self._unused_after.get(held.done)
+        if unused is None:
             alive = {p for p in self._positions if self._atoms[p].isdisjoint(held.done)}
-            unused = (n for n, positions in enumerate(self._needs) if alive.isdisjoint(positions))
-            places = self._unused_after[held.done] = tuple(unused)
-        for place in places:
+            places = (n for n, positions in enumerate(self._needs) if alive.isdisjoint(positions))
+            unused = self._unused_after[held.done] = (tuple(places), not alive)
+        for place in unused[0]:
             held.tensors[place] = None
             held.watched.pop(place, None)
+        if unused[1]:
+            held.spent, held.inputs = True, NOTHING_KEPT
 
 
 def add_holding(source: Source, plan: Sequence[KeptTensor]) -> None:

@@ -103,7 +103,7 @@ def in_components(
         state = flat[first[0]].grad_fn
         # A second differentiation needs the inputs with their histories.
         if replay.keeps:
-            state.inputs = replay.keep(args)
+            state.held.inputs = replay.keep(args)
         whole = {id(given[place]): args[place] for place in foreign}
         state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
         for number, (positions, inputs) in enumerate(others):

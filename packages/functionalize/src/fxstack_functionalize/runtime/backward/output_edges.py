@@ -25,6 +25,7 @@ from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.tracing.trace import Traced
+from fxstack_interchange.eager_facts.effects import is_check
 
 Reach = frozenset[int]
 
@@ -233,7 +234,7 @@ def refusals(traced: Traced) -> Refusals:
     }
     changes = any(seen.mutates_data for seen in info.inputs)
     relays = any(seen.relayouts for seen in info.inputs)
-    effects = any(has_effect(node) for node in nodes if node not in random)
+    effects = any(has_effect(node) and not is_check(node.target) for node in nodes if node not in random)
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
     unnamed = not named.issuperset(traced.captured.owned)

@@ -4,8 +4,9 @@ This is the one fallback for gradients that a compiled backward does not have: g
 (``create_graph=True``), batches of gradients and gradients that are wrapper subclasses, anomaly mode, and
 gradients between results that the program observes (``edge_gradients``). All of them are eager's then.
 
-The forward keeps the inputs of the call for this: leaves, which live as long as the autograd graph anyway,
-and weak references to all others. A graph that cannot run twice gives an error with the reason.
+The forward keeps the inputs of the call for this, until a backward frees what the call has saved: eager would
+keep them too, or values computed from them. A graph that cannot run twice gives an error with the reason. It
+keeps weak references to inputs that are no leaves, because only the error needs them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weakref import ref
 import torch
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.errors import INPUT_CHANGED, INPUT_IS_GONE, double_backward
+from fxstack_functionalize.errors import INPUT_CHANGED, double_backward
 from fxstack_functionalize.random.functional_random import state_input
 from fxstack_functionalize.runtime.backward.anomaly import by_operators, is_on
 from fxstack_functionalize.runtime.backward.batched import is_batched
@@ -36,7 +37,7 @@ Run = Callable[[Mapping[str, Any], Sequence[Any]], Any]
 _version: Callable[[torch.Tensor], int] = torch_compat.tensor_version.__get__
 
 
-NOTHING_KEPT: Kept = ((), [], (), [])
+NOTHING_KEPT: Kept = ((), (), (), [])
 """The result of ``Replay.keep`` if autograd saves all inputs."""
 
 
@@ -56,12 +57,13 @@ class Replay:
     """Differentiates one captured graph in eager.
 
     ``refusal``: the reason why that is impossible, or None. ``held``: the positions of inputs in
-    ``ctx.saved_tensors``.
+    ``ctx.saved_tensors``. ``pieces``: whether the graph may run in pieces all the same.
     """
 
-    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int]) -> None:
+    def __init__(self, shell: Shell, refusal: str | None, held: Mapping[int, int], *, pieces: bool) -> None:
         inputs = shell.info.inputs
         self.refusal = refusal
+        self._weakly = refusal is not None and not pieces
         self._held = list(held.items())
         kept = [i for i in range(len(inputs)) if i not in held]
         tensors = [i for i in kept if inputs[i].is_tensor]
@@ -83,9 +85,10 @@ class Replay:
         self._owners = owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
-        """Return the inputs of a call that autograd does not save (some as weak references), and versions."""
+        """Return the inputs of a call that autograd does not save, and their versions."""
         leaves, others = self._leaves(args), self._others(args)
-        return leaves, [*map(ref, others)], self._numbers(args), _versions_of((*leaves, *others))
+        kept = tuple(map(ref, others)) if self._weakly else others
+        return leaves, kept, self._numbers(args), _versions_of((*leaves, *others))
 
     def run(self, kept: Kept, saved: Sequence[Any], run: Run | None = None) -> Again:
         """Run the graph on the inputs of the call, with a history that ends at these inputs.
@@ -94,7 +97,7 @@ class Replay:
         graph's own tensors and with its arguments.
 
         Raises:
-            RuntimeError: if an input no longer exists, or was changed in place since the call.
+            RuntimeError: if an input was changed in place since the call.
         """
         args = self._inputs(kept, saved)
         again = torch.is_grad_enabled()
@@ -139,13 +142,13 @@ class Replay:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history.
 
         Raises:
-            RuntimeError: if an input no longer exists, or was changed in place since the call.
+            RuntimeError: if an input was changed in place since the call.
         """
         return self.differentiate(self.run(kept, saved), grads)
 
     def checked(self, kept: Kept, saved: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the gradients, computed operator by operator; None if an input is gone or was changed."""
-        return None if _broken(kept) else self.gradients(kept, saved, grads)
+        """Return the gradients, computed operator by operator; None if an input was changed in place."""
+        return None if _has_changed(kept) else self.gradients(kept, saved, grads)
 
     def raise_changed(self) -> None:
         """Raise the error that the graph cannot run again, although the program has changed what it reads."""
@@ -155,30 +158,26 @@ class Replay:
         self, kept: Kept, saved: Sequence[Any], gradients: Sequence[Any], grads: Sequence[Any]
     ) -> tuple[Any, ...]:
         """Return ``gradients`` of the call, such that any second differentiation raises an explanation."""
-        inputs = (*kept[0], *(reference() for reference in kept[1]), *saved, *grads)
+        others = [reference() for reference in kept[1]] if self._weakly else kept[1]
+        inputs = (*kept[0], *others, *saved, *grads)
         sources = [t for t in inputs if t is not None and t.requires_grad]
         text = double_backward(str(self.refusal)).encode()
         node = torch_compat.DelayedError(text, len(gradients) + len(sources))
         return tuple(node(*gradients, *sources)[: len(gradients)])
 
     def _inputs(self, kept: Kept, saved: Sequence[Any]) -> list[Any]:
-        broken = _broken(kept)
-        if broken is not None:
-            raise RuntimeError(broken)
-        leaves, references, numbers, _versions = kept
-        others = [reference() for reference in references]
+        if _has_changed(kept):
+            raise RuntimeError(INPUT_CHANGED)
+        leaves, others, numbers, _versions = kept
         by_place = dict(zip(self._places, (*leaves, *others, *numbers), strict=True))
         by_place.update((index, saved[place]) for index, place in self._held)
         return [by_place[index] for index in range(len(by_place))]
 
 
-def _broken(kept: Kept) -> str | None:
-    """Return the text of the error that the inputs of a call are gone or changed; None if they are not."""
-    leaves, references, _numbers, versions = kept
-    others = [reference() for reference in references]
-    if any(other is None for other in others):
-        return INPUT_IS_GONE
-    return INPUT_CHANGED if versions != _versions_of((*leaves, *others)) else None
+def _has_changed(kept: Kept) -> bool:
+    """Whether the inputs of a call were changed in place."""
+    leaves, others, _numbers, versions = kept
+    return bool(versions != _versions_of((*leaves, *others)))
 
 
 def are_special(grads: Sequence[Any]) -> bool:
