@@ -1,7 +1,7 @@
 """Operators of the program's own run as often as in eager and in its order, whether somebody uses what they give or not."""
 
 import torch
-from beside_eager import Programs
+from beside_eager import Programs, attempt
 from torch.library import Library, custom_op
 
 program = Programs()
@@ -168,6 +168,97 @@ def writes_under_symbolic_sizes(c):
         return made
 
     return [calls(c, f, torch.ones(n), torch.zeros(8)) for n in (3, 4, 6)]
+
+
+_LIBRARY.define("first(Tensor x) -> Tensor")
+_LIBRARY.define("first.scaled(Tensor x, float k) -> Tensor")
+_LIBRARY.impl("first", torch.neg, "CompositeImplicitAutograd")
+_LIBRARY.impl("first.scaled", torch.mul, "CompositeImplicitAutograd")
+
+
+@program(fullgraph=True, graphs=1)
+def overloads_that_are_first_used_in_compiled_code(c):
+    """Eager runs afterwards: it would look up the overloads, which are kept."""
+    names = torch.ops.fxstack_custom
+    for name in ("default", "scaled"):
+        vars(names.first).pop(name, None)
+    return c(lambda x: names.first.default(x) + names.first.scaled(x, 2.0))(torch.ones(3))
+
+
+@program(breaks=0)
+def names_of_operators_that_do_not_exist(c):
+    def f(x, names, name):
+        return x + 1, getattr(names, name)(x)
+
+    wrong = (
+        (torch.ops.aten, "nothing_at_all"),
+        (torch.ops.aten.add, "nothing"),
+        (torch.ops.aten.add, "__nothing__"),
+    )
+    return [attempt(c(f), torch.ones(3), *names) for names in wrong]
+
+
+def _out(name, *args, **outs):
+    def call(x, y, out):
+        *path, last = name.split(".")
+        operator = torch.ops.aten
+        for step in (*path, last):
+            operator = getattr(operator, step)
+        given = {key: make(x, y, out) for key, make in outs.items()}
+        result = operator(*(arg(x, y) if callable(arg) else arg for arg in args), **given)
+        return result, given, out * 2, x + 0
+
+    return call
+
+
+X, Y, OUT = (lambda x, y: x), (lambda x, y: y), {"out": lambda x, y, out: out}
+OUTS = {
+    "packet": _out("add", X, Y, **OUT),
+    "out": _out("add.out", X, Y, **OUT),
+    "view": _out("mul.out", X, Y, out=lambda x, y, out: out.view(6).view(2, 3)),
+    "itself": _out("sub.out", X, Y, out=lambda x, y, out: x),
+    "rows": _out("sum.IntList_out", X, [0], out=lambda x, y, out: out[1]),
+    "made": _out("mm.out", X, lambda x, y: y.t(), out=lambda x, y, out: torch.zeros(2, 2)),
+    "resized": _out("add.out", X, Y, out=lambda x, y, out: torch.zeros(0)),
+    "two": _out(
+        "sort.values",
+        X,
+        1,
+        True,
+        values=lambda x, y, out: out,
+        indices=lambda x, y, out: torch.zeros(2, 3, dtype=torch.int64),
+    ),
+    "other dtype": _out("add.out", X, Y, out=lambda x, y, out: torch.zeros(2, 3, dtype=torch.int64)),
+    "overlap": _out(
+        "add.out", lambda x, y: x[1:], lambda x, y: y[1:], out=lambda x, y, out: x.view(-1)[1:4][None]
+    ),
+}
+
+
+@program(breaks=0)
+def overloads_that_write_to_out(c):
+    results = []
+    for call in OUTS.values():
+        x, y, out = torch.arange(6.0).view(2, 3), torch.ones(2, 3), torch.zeros(2, 3)
+        results += [attempt(c(call), x, y, out), x, y, out]
+    return results
+
+
+@program(fullgraph=True)
+def products_of_scaled_matrices(c):
+    functional = torch.nn.functional
+    if not hasattr(functional, "scaled_mm"):  # before torch 2.10
+        return None
+    kind, plain = functional.ScalingType.TensorWise, functional.SwizzleType.NO_SWIZZLE
+    a, scale = torch.eye(16).to(torch.float8_e4m3fn), torch.tensor(2.0)
+    calls = (
+        lambda a, s: functional.scaled_mm(a, a.t(), s, kind, s, kind, output_dtype=torch.bfloat16),
+        lambda a, s: functional.scaled_mm(
+            a, a.t(), s, [kind], s, [kind], plain, plain, output_dtype=torch.float32
+        ),
+        lambda a, s: (kind.value + 1, kind.name, kind == functional.ScalingType.RowWise, a.float() * s),
+    )
+    return [attempt(c(call), a, scale) for call in calls]
 
 
 test_programs = program.tests()

@@ -30,6 +30,19 @@ def in_place_on_input(c):
     return x, f(x), f(x), x._version
 
 
+@program(graphs=2, breaks=0)
+def in_place_on_a_result_of_or(c):
+    @c
+    def f(z, c):
+        m = z[:, None] | z[None] & z[:, None]
+        m |= c
+        m &= z
+        return m
+
+    warnings.simplefilter("error")  # a graph that runs in eager warns
+    return [f(torch.arange(n) > 2, torch.eye(n, dtype=torch.bool)) for n in (4, 5, 7)]
+
+
 @program(graphs=1, breaks=0)
 def in_place_on_view_of_input(c):
     @c

@@ -1,7 +1,7 @@
-"""Changes through chains of views: a sample of the family in ``view_family``."""
+"""Changes through chains of views, and changes that read another view: samples of the families in ``view_family``."""
 
 import pytest
-from view_family import Case, cases, differences
+from view_family import Case, cases, differences, pairs
 
 SAMPLE = [
     Case("transposed", ("unfold first",), "list", "clone"),
@@ -20,3 +20,8 @@ def test_changes_are_eagers(case):
 @pytest.mark.parametrize("case", cases(2, 6, seed=4), ids=str)
 def test_kernels_are_eagers(case):
     assert differences(case, "inductor") is None
+
+
+@pytest.mark.parametrize("case", pairs(30, seed=5), ids=str)
+def test_changes_that_read_another_view_are_eagers(case):
+    assert differences(case) is None

@@ -40,6 +40,8 @@ def eager_error(
         if hooks is not None or not repeats:
             raise failure
     results = eager(*args)
+    if isinstance(failure, OverflowError):  # an integer beyond 64 bits, of which eager makes a float
+        return results
     text = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
     warn_user(
         f"fxstack: a compiled graph raised {text}; eager torch computes it, and this call returns eager's results. "

@@ -209,6 +209,16 @@ REDUCTIONS = [
     text("{a}.unique()", "int"),
     text("{a}.trace()", "float", 2, 2),
     text("F.glu({a}, {d})"),
+    text("{a} - {a}.amax({d}, keepdim=True)", "number"),
+    text("{a}.std({d}, correction=0, keepdim=True) + {a}"),
+    text("{a}.logsumexp(({d},), keepdim=True)"),
+    text("{a}.prod({d}, keepdim=True) * 0", "int"),
+    text("{a}.argmax({d}, keepdim=True)", "number"),
+    text("{a}.norm(p={k}, dim={d}, keepdim=True)"),
+    text("{a}.any({d}, keepdim=True)", "any"),
+    text("{a}.all({d}, keepdim=True) | {a}.bool()", "any"),
+    text("{a}.sum({d}, keepdim=True, dtype=torch.{t})", "number"),
+    text("{a}.min({d}, keepdim=True).values", "number"),
     text("F.kl_div({a}.log_softmax(-1), {a}.softmax(-1), reduction='batchmean')", "float", 2),
 ]
 
@@ -399,6 +409,12 @@ RANDOM = [
     text("F.alpha_dropout({a}, 0.5, True)"),
     text("F.rrelu({a}, training=True)"),
     text("torch.normal({a}, 0.5)"),
+    text("torch.rand({k}, 2, generator=torch.Generator().manual_seed({k}))", "any"),
+    text("torch.multinomial({a}.abs() + 0.5, 1)", "float", 1, 2),
+    text("torch.poisson({a}.abs())"),
+    text("F.gumbel_softmax({a}, dim={d})"),
+    text("torch.randint_like({a}, 4)", "number"),
+    text("(torch.manual_seed({k}), torch.rand(2))[1]", "any"),
 ]
 
 PYTHON = [
@@ -459,6 +475,12 @@ BREAKING = [
     text("{a} * {b}.reshape(-1)[:1].sum().item()", "number"),
     text("{a} + len({b}.reshape(-1)[:2].tolist())", "number"),
     text("torch.from_numpy({a}.detach().numpy() * 2)", "number"),
+    text("torch.from_numpy(np.maximum({a}.detach().numpy(), 1))", "number"),
+    text("torch.as_tensor(np.cumsum({a}.detach().numpy()))", "number"),
+    text("{a} + torch.tensor(np.arange({k}).sum())", "number"),
+    text("{a} * float(np.float32({n}))", "number"),
+    text("{a} * ({b}.reshape(-1)[:1].sum().item() ** 2)", "number"),
+    text("{a} + ({b}.reshape(-1)[:1].sum().item() * 0.1 * 10)", "number"),
     text("{a}[: int(({b} > 0).sum().clamp(1, 2))]", "number", 1),
     text("{a} * ({b}.numel() and {b}.reshape(-1)[0].item() > 0)", "number"),
 ]

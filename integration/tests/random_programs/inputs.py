@@ -88,6 +88,8 @@ class Inputs:
             options["grain"] = r.choice([1, 1, 8, 64])
         if r.random() < 0.05:
             options["host"] = "python"
+        if r.random() < 0.15:
+            options["capture_scalar_outputs"] = True
         if r.random() < 0.05:
             options["eager_rounding"] = True
         return options

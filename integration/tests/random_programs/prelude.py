@@ -2,6 +2,7 @@
 
 PRELUDE = '''
 import collections, contextlib, dataclasses, functools, io, itertools, math, operator, random
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn

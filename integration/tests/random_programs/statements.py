@@ -81,6 +81,28 @@ INPLACE = (
     "{a}.grad = None",
     "{a}.swapdims(0, -1)[0].fill_({v})",
     "{a}.real.mul_(2)",
+    "{a}[1:].add_({a}[:-1].clone())",
+    "{a}[1:].copy_({a}[:-1])",
+    "{a}.transpose(0, -1).mul_({a}.transpose(0, -1))",
+    "{a}.diagonal().copy_({a}[..., 0])",
+    "{a}[0] = {a}[-1]",
+    "{a}[..., :1].add_({a}[..., -1:])",
+    "{a}.unfold(0, 2, 2).mul_(2)",
+    "{a}.unfold(0, 2, 1).add_(1)",
+    "{a} |= {b} | {b}",
+    "{a} &= {a} ^ {b}",
+    "{a} ^= {b} & {a}",
+    "{a} <<= {k}",
+    "{a} %= 3",
+    "{a} //= {k}",
+    "{a} **= 2",
+    "torch.cumsum({a}, 0, out={a})",
+    "torch.where({a} > 0, {a}, {b}, out={a})",
+    "torch.ops.aten.add.out({a}, {b}, out={a})",
+    "{a}.masked_scatter_({a} > 0, {b}.clone())",
+    "{a}.scatter_reduce_(0, torch.zeros({a}.shape, dtype=torch.long), {a}.clone(), 'amax')",
+    "{a}.random_(0, 5)",
+    "{a}.exponential_()",
 )
 
 
@@ -122,7 +144,23 @@ def number(w):
         ]
     )
     if w.breaks and r.random() < 0.15 and (t := w.tensor("number")):
-        value = r.choice([f"int({t}.sum().item())", f"{t}.max().item()", f"{t}.any().item()"])
+        item = f"{t}.reshape(-1)[:1].sum().item()"
+        value = r.choice(
+            [
+                f"int({t}.sum().item())",
+                f"{t}.max().item()",
+                f"{t}.any().item()",
+                f"{item} ** 2",
+                f"-{item} * 0.1 * 10",
+            ]
+            + [
+                f"abs({item}) + 0.1 - {item}",
+                f"max({item}, 1)",
+                f"{item} % 3",
+                f"int({item}) // 2",
+                f"{item} > 0",
+            ]
+        )
     return w.line(f"{w.name('k')} = {value}")
 
 
@@ -480,6 +518,8 @@ def with_(w):
         ]
         + [
             "torch.autocast('cpu', torch.bfloat16)",
+            "torch.autocast('cpu', torch.float16)",
+            "torch.autocast('cpu', enabled=n > 1), torch.autocast('cpu', torch.bfloat16, enabled=False)",
             "torch.random.fork_rng()",
             "Context(box.log), torch.no_grad()",
         ]

@@ -1,6 +1,6 @@
 """Random programs over the whole stack, eager and compiled, with several numbers of threads.
 
-    python integration/tests/sweeps/whole_programs.py [--programs 5000] [--start 0] [--threads 1,3] [--seconds 36000] [--dry]
+    python integration/tests/sweeps/whole_programs.py [--programs 5000] [--start 0] [--threads 1,3] [--log FILE] [--dry]
 
 Programs run in child processes of ``--batch`` programs, so that a crash is one program's. Each program that differs is cut
 down and printed as a script that runs alone (``--scripts FOLDER``: written there). Prints a summary; exits 1 on a difference.
@@ -44,6 +44,7 @@ def arguments(given=None):
         "--patience", type=int, default=150, help="seconds after which a program counts as hung"
     )
     parser.add_argument("--scripts", type=Path, help="a folder for the scripts of programs that differ")
+    parser.add_argument("--log", type=Path, help="a file of outcomes; programs that it has are not run again")
     parser.add_argument("--dry", action="store_true", help="eight programs")
     options = parser.parse_args(given)
     if options.dry:
@@ -207,12 +208,20 @@ class Totals:
 def main(given=None):
     options = arguments(given)
     totals, deadline = Totals(options), time.monotonic() + options.seconds
-    seeds = list(range(options.start, options.start + options.programs))
+    known = options.log.read_text().splitlines() if options.log and options.log.exists() else []
+    outcomes = {found["seed"]: found for found in map(json.loads, known)}
+    for found in outcomes.values():
+        totals.add(found)
+    every = range(options.start, options.start + options.programs)
+    seeds = [seed for seed in every if seed not in outcomes]
     while seeds and time.monotonic() < deadline:
         part = seeds[: options.batch]
         done = 0
         for found in batch(part, options, deadline):
             totals.add(found)
+            if options.log:
+                with options.log.open("a") as log:
+                    print(json.dumps(found), file=log)
             done = part.index(found["seed"]) + 1
         seeds = seeds[done or len(part) :]
         print(totals.summary(), file=sys.stderr, flush=True)

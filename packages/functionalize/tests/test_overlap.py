@@ -1,11 +1,14 @@
 """In-place operators between tensors that share memory: compiled where these are apart or the same, else left to eager."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
-from compare import check, refuses
+from compare import check, compiled, dynamic, refuses
 
-from fxstack_functionalize.aliasing.overlap import may_overlap, place_of
+from fxstack_functionalize import UnsupportedGraphError
+from fxstack_functionalize.aliasing.overlap import Place, may_overlap, place_of
 
 
 def rows_in_lists(x):
@@ -28,6 +31,7 @@ APART = {
     "parts": parts,
     "lists": rows_in_lists,
     "out": lambda x: torch.add(x[0], x[1], out=x[2]) * 1,
+    "diagonal": lambda x: (x[1:, 0].add_(x.diagonal()[1:]), x * 1)[1],
 }
 MIXED = {
     "shifted": lambda x: x.view(-1)[1:].add_(x.view(-1)[:-1]),
@@ -73,6 +77,40 @@ def test_slices_of_one_tensor_are_told_apart_exactly():
         assert may_overlap(place_of(one), place_of(other)) == bool(
             np.shares_memory(one.numpy(), other.numpy())
         )
+
+
+def test_plain_places_are_compared_byte_by_byte():
+    draw = random.Random(7)
+    for _ in range(2000):
+        one, other = (_place(draw) for _ in range(2))
+        assert may_overlap(one, other) == (not _bytes(one).isdisjoint(_bytes(other))), (one, other)
+
+
+def _place(draw):
+    dims = tuple(
+        (draw.choice([0, 1, 2, 3, 5, 8, 9, 24]), draw.randrange(1, 5)) for _ in range(draw.randrange(4))
+    )
+    return Place(draw.randrange(40), dims, draw.choice([1, 2, 4]))
+
+
+def _bytes(place):
+    found = {place.offset + byte for byte in range(place.width)}
+    for stride, size in place.dims:
+        found = {start + stride * number for start in found for number in range(size)}
+    return found
+
+
+WINDOWS = {
+    "unfold": lambda x: x.unfold(0, 2, 1).add_(1),
+    "of a result": lambda x: (x * 2).unfold(0, 2, 1).mul_(2),
+    "as_strided": lambda x: x.as_strided((2, 2, x.shape[1]), (x.shape[1], x.shape[1], 1)).fill_(1),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_symbolic_strides_are_left_to_eager(name):
+    with pytest.raises(UnsupportedGraphError, match="several elements share memory"):
+        compiled(WINDOWS[name], dynamic((torch.ones(5, 6),)))
 
 
 def _slice(base, generator, step=None):

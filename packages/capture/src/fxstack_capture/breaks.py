@@ -86,6 +86,8 @@ class GraphBreak(BaseException):
         """The break path: a step of the root frame, a step of the frame that this step calls, and so on."""
         self.below_c_code = False
         """Whether the break has left a frame that C code called. Such a frame cannot be resumed."""
+        self.is_argument = False
+        """Whether graphs cannot hold an argument of a call, which says nothing about the body of the function."""
         self.until: Guard | None = None
         """The frame, with everything that it calls, runs in plain Python as long as this guard holds."""
         self.is_error = False

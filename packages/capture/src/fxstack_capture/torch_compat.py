@@ -157,6 +157,15 @@ bind(globals(), NAMES)
 
 
 _APPLY: Any = vars(torch.autograd.Function)["apply"]
+PYBIND_ENUMS: tuple[type, ...] = (
+    globals()["SDPBackend"],
+    *(
+        vars(torch.nn.functional)[name]
+        for name in ("ScalingType", "SwizzleType")
+        if name in vars(torch.nn.functional)
+    ),
+)
+"""Enumerations of torch that are C classes: their members are constants, ``value`` and ``name`` are their own."""
 FUNCTION_APPLY: Any = getattr(_APPLY, "__func__", _APPLY)
 """The function that ``Function.apply`` calls.
 

@@ -1,5 +1,7 @@
 """Marks on tensors of later calls: as many graphs as torch.compile makes."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -104,3 +106,16 @@ def test_strict_unbacked_marks_are_heeded():
     for x in (marked, torch.ones(1), torch.ones(5)):
         assert torch.equal(compiled(x), x * 2)
     assert len(graphs) == 1
+
+
+def test_mark_static_takes_classes_of_modules_and_refuses_other_objects():
+    class Module(torch.nn.Module):
+        pass
+
+    for mark in MARKS["static"]:
+        assert mark(Module) is Module
+        for wrong in (Mock(), Module(), 3, None, int, [torch.ones(2)]):
+            with pytest.raises(TypeError):
+                mark(wrong)
+    fx.mark_static(x := torch.ones(2, 3))
+    assert x._dynamo_static_indices == {0, 1}

@@ -35,7 +35,7 @@ IMMUTABLE_TYPES: frozenset[type] = (
     _VALUE_TYPES
     | TORCH_LITERALS
     | numpy_types.CONSTANT_TYPES
-    | {range, torch_compat.SDPBackend, *OF_THE_INTERPRETER}
+    | {range, *torch_compat.PYBIND_ENUMS, *OF_THE_INTERPRETER}
 )
 
 DESCRIPTOR_TYPES: frozenset[type] = frozenset(

@@ -388,7 +388,7 @@ HANDLERS: dict[type, Handler] = {
     torch.memory_format: singleton,
     torch.qscheme: singleton,
     torch.device: equal,
-    torch_compat.SDPBackend: identity,
+    **dict.fromkeys(torch_compat.PYBIND_ENUMS, identity),
     types.FunctionType: function,
     types.CodeType: identity,
     types.ModuleType: identity,

@@ -54,10 +54,24 @@ def maybe_mark_dynamic(tensor: torch.Tensor, dims: Dims) -> None:
         _add(tensor, "_dynamo_weak_dynamic_indices", dim)
 
 
-def mark_static(tensor: torch.Tensor, dims: Dims | None = None) -> None:
-    """Compile for the present sizes of these dimensions (default: all dimensions), even if they change."""
+def mark_static(
+    tensor: torch.Tensor | type[torch.nn.Module], dims: Dims | None = None
+) -> type[torch.nn.Module] | None:
+    """Compile for the present sizes of these dimensions (default: all dimensions), even if they change.
+
+    A class of modules is returned with torch's mark that the integers of its modules do not change.
+
+    Raises:
+        TypeError: ``tensor`` is neither a tensor nor a class of modules.
+    """
+    if isinstance(tensor, type) and issubclass(tensor, torch.nn.Module):
+        tensor._dynamo_marked_static = True  # type: ignore[attr-defined]
+        return tensor
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"mark_static expects a tensor/nn.Module class but received {type(tensor)}")
     for dim in _each(tensor, range(tensor.dim()) if dims is None else dims):
         _add(tensor, "_dynamo_static_indices", dim)
+    return None
 
 
 def mark_unbacked(

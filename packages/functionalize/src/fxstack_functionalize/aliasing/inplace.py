@@ -287,18 +287,25 @@ class InPlaceMode(TorchFunctionMode):
 
 
 def _changes_first(function: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    if function in IN_PLACE_FUNCTIONS:
-        return True
-    name = _name(function)
-    if name in IN_PLACE_METHODS:
-        return True
-    if name.endswith("_") and not name.endswith("__") and name not in METADATA_METHODS:
+    if is_in_place(function) and _name(function) not in METADATA_METHODS:
         return True
     if isinstance(function, FunctionType) and function.__module__.startswith("torch."):
         place = _place_of_inplace(function)
         given = place is not None and place < len(args) and args[place]
         return bool(given or kwargs.get("inplace"))
     return False
+
+
+def is_in_place(function: object) -> bool:
+    """Whether the function, or the method of this name, changes its first argument."""
+    if function in IN_PLACE_FUNCTIONS:
+        return True
+    if (
+        getattr(function, "__module__", None) == operator.or_.__module__
+    ):  # ``or_`` and ``and_`` change nothing
+        return False
+    name = function if isinstance(function, str) else _name(function)
+    return name in IN_PLACE_METHODS or (name.endswith("_") and not name.endswith("__"))
 
 
 @cache

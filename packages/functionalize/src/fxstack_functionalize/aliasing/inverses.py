@@ -10,7 +10,6 @@ tensor that owns the memory, whose inverse writes exactly the elements of the vi
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +28,7 @@ from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import Engine, current_value, storage_key
 from fxstack_functionalize.tracing.inputs import RestartTraceError
+from fxstack_functionalize.tracing.symbols import hint_of
 
 EXPAND, UNFOLD, AS_STRIDED = (
     getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")
@@ -151,15 +151,18 @@ _LOSSY = {EXPAND: _expand_loses, UNFOLD: _unfold_loses, AS_STRIDED: _strided_los
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements may share memory: a stride lies within the span of dimensions with smaller strides."""
+    """Whether elements may share memory: a stride lies within the span of dimensions with smaller strides.
+
+    Symbolic strides are compared by guards. Strides that depend on data count as apart.
+    """
     dims = list(zip(tensor.stride(), tensor.shape, strict=True))
-    if any(type(n) is int and n == 0 for _, n in dims):
+    if any(guard_or_false(n == 0) for _, n in dims):
         return False
-    dims = [(step, n) for step, n in dims if not (type(n) is int and n == 1)]
-    if any(type(step) is not int for step, _ in dims):
+    dims = [(step, n) for step, n in dims if not guard_or_false(n == 1)]
+    if any(isinstance(n, torch.SymInt) and n.node.hint is None for dim in dims for n in dim):
         return any(type(step) is int and step == 0 for step, _ in dims)
     covered: Any = 0
-    for step, n in sorted(dims, key=operator.itemgetter(0)):
+    for step, n in sorted(dims, key=lambda dim: hint_of(dim[0])):
         if not guard_or_false(step > covered):
             return True
         covered += (n - 1) * step

@@ -1,14 +1,16 @@
 """In-place operators that read memory that they write, but not element by element: ``x[1:].add_(x[:-1])``.
 
 Eager raises for most such calls. For others the result depends on the order of memory accesses. A functional
-graph would read everything before it writes, so the trace refuses such calls, and eager runs. Memory ranges
-are compared as in torch's ``MemoryOverlap.cpp``, but exactly: for nested layouts, such as those of slices,
-two ranges are disjoint if the digits of their offsets are disjoint in the number system of the strides.
+graph would read everything before it writes, so the trace refuses such calls, and eager runs. Whether two
+ranges have a byte in common is decided exactly for plain sizes (``_meet``). Symbolic sizes are compared in
+nested layouts, such as those of slices: two ranges are disjoint if the digits of their offsets are disjoint
+in the number system of the strides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -191,6 +193,9 @@ def may_overlap(one: Place, other: Place) -> bool:
         return False
     if one.end <= other.offset or other.end <= one.offset:
         return False
+    numbers = (one.offset, other.offset, *(n for dim in (*one.dims, *other.dims) for n in dim))
+    if all(type(number) is int for number in numbers):
+        return _meet(one, other)
     strides: list[int] = []
     for stride, _ in (*one.dims, *other.dims):
         if stride != 0 and not any(stride == known for known in strides):
@@ -200,6 +205,34 @@ def may_overlap(one: Place, other: Place) -> bool:
     first = min(one.offset, other.offset)
     moved = [place._replace(offset=place.offset - first) for place in (one, other)]
     return _share_digits((one, other), strides) and _share_digits(moved, strides)
+
+
+def _meet(one: Place, other: Place) -> bool:
+    """Whether two places have a byte in common: a bounded linear equation. True if the search takes too long."""
+    # With the other place counted from its end, all steps increase the distance of two elements.
+    terms = sorted(((step, size - 1) for step, size in (*one.dims, *other.dims) if step), reverse=True)
+    distance = other.end - other.width - one.offset
+    steps = iter(range(_MOST_STEPS))
+
+    def reaches(place: int, low: int, high: int) -> bool:
+        """Whether the terms from ``place`` on can sum up to a number between ``low`` and ``high``."""
+        if place == len(terms):
+            return low <= 0 <= high
+        rest = terms[place + 1 :]
+        (step, count), most = terms[place], sum(step * count for step, count in rest)
+        divisor = gcd(step, *(step for step, _ in rest))
+        if high // divisor * divisor < low:
+            return False
+        numbers = range(max(0, -((most - low) // step)), min(count, high // step) + 1)
+        return any(
+            next(steps, None) is None or reaches(place + 1, low - step * number, high - step * number)
+            for number in numbers
+        )
+
+    return reaches(0, distance - one.width + 1, distance + other.width - 1)
+
+
+_MOST_STEPS = 10_000
 
 
 def _share_digits(both: Sequence[Place], strides: Sequence[int]) -> bool:

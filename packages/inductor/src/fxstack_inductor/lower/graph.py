@@ -48,13 +48,14 @@ from fxstack_inductor.lower.facts import (
 from fxstack_inductor.lower.host.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
-from fxstack_inductor.lower.host.symbols import size_expr
+from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
 from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.runtime.numbers import word
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
@@ -178,6 +179,9 @@ class Lowering:
             if node in self.asserted and is_simplified(value):
                 self._append_host_call(node)
                 self.unsimplified[node] = HostValue(node.name)
+            elif may_exceed_word(value):
+                self._append_host_call(node)
+                self.program.steps.append(HostCall(f"{node.name}_word", word, (HostValue(node.name),), {}))
             return size_expr(value)
         if node.target is COPY and self._mutates_input(node):
             return self._mutation(node)

@@ -1,4 +1,4 @@
-"""Convert host numbers to kernel arguments on a GPU: the bits of a 64-bit number in a 64-bit integer."""
+"""Check host numbers, and convert them to kernel arguments on a GPU: 64-bit numbers as 64-bit integers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ import torch
 
 _HALF = 1 << 63
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
+
+
+LARGEST_WORD = _HALF - 1
+
+
+def word(value: int) -> int:
+    """Return ``value``, which kernels read as a signed integer of 64 bits.
+
+    Raises:
+        OverflowError: ``value`` needs more bits. Eager may compute with it.
+    """
+    if not -_HALF <= value < _HALF:
+        raise OverflowError("int too big to convert")
+    return value
 
 
 def number_bits(value: float) -> int:

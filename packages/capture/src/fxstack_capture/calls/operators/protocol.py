@@ -53,6 +53,8 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
         return calls.trace.torch.arrays.call(op, (left, right), {})
     if op in _RELATIONS and (kind is torch.SymFloat or other is torch.SymFloat):
         left, right = _beside_large(calls, left, right), _beside_large(calls, right, left)
+    if op in _BITWISE and torch.SymFloat in (kind, other) and {kind, other} <= _EXAMPLES.keys():
+        return op(_EXAMPLES[kind], _EXAMPLES[other])  # raises; torch shifts floats
     if op in _COMPARISONS:
         calls.objects.distinctions.note_compared(left, right)
     special = _SPECIAL.get(op)
@@ -66,6 +68,13 @@ def binary(calls: Calls, op: Callable[[Any, Any], Any], left: object, right: obj
             result = calls.trace.torch.call(op, (left, right), {})
         return result
     return run(calls.trace, op, (left, right), {})
+
+
+_BITWISE = frozenset(
+    {operator.lshift, operator.rshift, operator.and_, operator.or_, operator.xor}
+    | {operator.ilshift, operator.irshift, operator.iand, operator.ior, operator.ixor}
+)
+_EXAMPLES = {torch.SymFloat: 1.0, torch.SymInt: 1, torch.SymBool: True, int: 1, float: 1.0, bool: True}
 
 
 def _beside_large(calls: Calls, value: object, other: object) -> Any:

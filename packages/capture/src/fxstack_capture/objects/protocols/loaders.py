@@ -107,6 +107,7 @@ def _bind_to_class(objects: Objects, raw: object, getter: Callable[..., Any], cl
     return getter(objects, raw, None, cls)
 
 
+@calls_program
 def load_module(objects: Objects, module: Any, name: str) -> Any:
     if type(module) is not types.ModuleType and name not in module.__dict__:
         raw, getter, data = plan_of(objects, type(module), name)

@@ -40,6 +40,7 @@ from fxstack_capture.objects.protocols.loaders import (
     load_super,
 )
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, Source
+from fxstack_capture.torch_compat import PYBIND_ENUMS, OpOverloadPacket
 from fxstack_capture.trace.state import Objects
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
@@ -66,6 +67,10 @@ def load(objects: Objects, obj: object, name: str) -> Any:
         return load_module(objects, obj, name)
     if isinstance(obj, type):
         return load_class(objects, obj, name)
+    if cls is OpOverloadPacket:
+        getattr(obj, name, None)  # the first load stores an overload in its packet
+    if cls in PYBIND_ENUMS:
+        return getattr(obj, name)
     custom, _, _ = plan_of(objects, cls, "__getattribute__")
     if type(custom) is types.FunctionType:
         try:

@@ -56,7 +56,9 @@ class CaptureShapeEnv(ShapeEnv):
     """Torch's frozen record of settings."""
     _resimplify_floor_div_axioms: bool
 
-    def __init__(self, user_stack: Callable[[], UserStack], **settings: object) -> None:
+    def __init__(
+        self, user_stack: Callable[[], UserStack], *, asserts_signs: bool = True, **settings: object
+    ) -> None:
         self.answers: dict[Any, Any] = {}
         self.replaced = 0
         """The number of replacements so far. torch keeps this count itself since version 2.12."""
@@ -72,6 +74,8 @@ class CaptureShapeEnv(ShapeEnv):
         # them. Without a version of its own, this environment would stay in these caches forever.
         self._version_counter = id(self)
         self._needs_scalar_outputs = False
+        self.asserts_signs = asserts_signs
+        """Whether the graph asserts that the base of a power is not negative, or ends there."""
         self.drawn: set[sympy.Symbol] = set()
         """Numbers that differ from run to run. No decision may depend on them."""
 
@@ -171,6 +175,16 @@ class CaptureShapeEnv(ShapeEnv):
 
     def create_symfloatnode(self, sym: sympy.Expr, **settings: object) -> Any:
         made = super().create_symfloatnode(sym, **settings)
+        remembering(made.node)
+        return made
+
+    def create_unbacked_symfloat(self, *args: object, **settings: object) -> Any:
+        made = super().create_unbacked_symfloat(*args, **settings)
+        remembering(made.node)
+        return made
+
+    def create_unbacked_symint(self, *args: object, **settings: object) -> Any:
+        made = super().create_unbacked_symint(*args, **settings)
         remembering(made.node)
         return made
 

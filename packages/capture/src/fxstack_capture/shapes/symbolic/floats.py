@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import sympy
+import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from fxstack_capture.callers import calls_program
 from fxstack_capture.torch_compat import GuardSource
@@ -111,7 +113,7 @@ class FloatArithmetic:
 
     def __init__(self) -> None:
         self.computed: dict[sympy.Symbol, Computed] = {}
-        self._known: dict[str, tuple[sympy.Symbol, float]] = {}
+        self._known: dict[str, sympy.Symbol] = {}
 
     def apply(self, name: str, nodes: tuple[SymNode, ...]) -> SymNode | None:
         """Return the node of the result.
@@ -120,11 +122,11 @@ class FloatArithmetic:
         """
         if get_proxy_mode() is not None:
             return None
-        if any(node.hint is None for node in nodes):  # The operand depends on data. torch handles it.
-            return None
         if name != "int_truediv" and all(node.pytype is not float for node in nodes):
             return None
         operation = OPERATIONS[name]
+        if any(node.hint is None for node in nodes):  # The operand depends on data.
+            return type(nodes[0])(self._symbol(operation, nodes, None), nodes[0].shape_env, float, None)
         # sympy's numbers have no largest value, so sympy would not overflow as Python floats do.
         if all(node.expr.is_number for node in nodes):
             known = _compute(operation, [node.hint for node in nodes])
@@ -141,23 +143,29 @@ class FloatArithmetic:
         symbol = self._symbol(operation, nodes, hint)
         return type(nodes[0])(symbol, nodes[0].shape_env, float, hint)
 
-    def _symbol(self, operation: Operation, nodes: tuple[SymNode, ...], hint: float) -> Any:
-        operands = tuple(n.hint if n.expr.is_number else n.expr for n in nodes)
+    def _symbol(self, operation: Operation, nodes: tuple[SymNode, ...], hint: float | None) -> Any:
+        """Return the symbol of a result; ``hint`` is its present value, None if it depends on data."""
+        operands = tuple(n.hint if n.expr.is_number and n.hint is not None else n.expr for n in nodes)
         text = f"({f' {operation.sign} '.join(map(repr, operands))})"
         text = f"({operation.sign}{operands[0]!r})" if len(operands) == 1 else text
         known = self._known.get(text)
-        if known is not None:
-            return known[0]
-        symbol = nodes[0].shape_env.create_symbol(
-            hint,
-            source=ComputedSource(text),
-            dynamic_dim=DimDynamic.DYNAMIC,
-            positive=None,
-            do_not_specialize_zero_one=True,
-        )
-        self._known[text] = symbol, hint
-        self.computed[symbol] = Computed(operation, operands)
-        return symbol
+        if known is None:
+            known = self._known[text] = _new_symbol(nodes[0].shape_env, text, hint)
+            self.computed[known] = Computed(operation, operands)
+        return known
+
+
+def _new_symbol(env: ShapeEnv, text: str, hint: float | None) -> Any:
+    if hint is None:
+        with env.ignore_fresh_unbacked_symbols():  # a node of the graph computes it
+            return env.create_unbacked_symfloat().node.expr
+    return env.create_symbol(
+        hint,
+        source=ComputedSource(text),
+        dynamic_dim=DimDynamic.DYNAMIC,
+        positive=None,
+        do_not_specialize_zero_one=True,
+    )
 
 
 @calls_program
@@ -172,6 +180,27 @@ def demand_divisor(function: Callable[..., Any], left: SymNode, divisor: SymNode
         return
     if not divisor.ne(divisor.wrap_int(0)).guard_bool("", 0):
         function(left.hint, divisor.hint)
+
+
+def exponent_of_power() -> float | None:
+    """Return the exponent if ``SymFloat.__pow__`` is asking whether its base is negative; None otherwise.
+
+    torch asserts that no base is negative, because the result may be complex. With a whole exponent it is not.
+    """
+    frame = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+        if frame.f_code is _POWER:
+            exponent = frame.f_locals["other"]
+            return float(exponent) if type(exponent) in (int, float) else 0.5
+    return None
+
+
+_POWER = torch.SymFloat.__pow__.__code__
+_DEPTH = 6
+"""Calls between ``SymFloat.__pow__`` and ``SymNode.expect_true``."""
 
 
 def _has_real_power(base: SymNode, exponent: SymNode) -> bool:

@@ -96,9 +96,11 @@ def _because(geometry: Geometry, symbol: sympy.Basic) -> str:
 
 def _specialised(geometry: Geometry) -> dict[sympy.Symbol, sympy.Basic]:
     """Return the symbols that the trace specialised to one number."""
+    known = geometry.primary.keys()
+    computed = (s for s in geometry.computed if as_functions(s, geometry.computed).free_symbols <= known)
     return {
         symbol: value
-        for symbol in (*geometry.primary, *geometry.computed)
+        for symbol in (*geometry.primary, *computed)
         if (value := geometry.env.replacements.get(symbol)) is not None and value.is_number
     }
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.sym_node import SymNode, magic_methods
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fxstack_capture.shapes.symbolic import exact_comparisons
-from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor
+from fxstack_capture.shapes.symbolic.floats import OPERATIONS, demand_divisor, exponent_of_power
 from fxstack_capture.shapes.symbolic.linear_inequalities import RELATIONS, difference
 from fxstack_capture.torch_compat import ToFloat
 
@@ -93,6 +94,14 @@ class MemoNode(SymNode):
     def guard_float(self, file: str, line: int) -> float:
         value = float(super().guard_float(file, line))
         return value or float(self.hint or value)  # sympy has no -0.0. The hint has the sign.
+
+    def expect_true(self, file: str, line: int) -> bool:
+        exponent = exponent_of_power() if self.hint is None else None
+        if exponent is not None and exponent.is_integer():
+            return True
+        if exponent is not None and not self.shape_env.asserts_signs:
+            raise GuardOnDataDependentSymNode(self.expr, "a power of a negative number may be complex")
+        return bool(super().expect_true(file, line))
 
     def wrap_bool(self, num: bool) -> SymNode:
         """Return the node of a bool that is an operand beside this node."""

@@ -161,9 +161,11 @@ class GraphBuilder:
             return _DTYPES[value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*(self.argument(item, tensors) for item in value))
-        raise graph_break(
+        error = graph_break(
             "unsupported-call", f"an operator with an argument of {kind.__module__}.{kind.__qualname__}"
         )
+        error.is_argument = True
+        raise error
 
     def add(
         self, op: str, target: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]

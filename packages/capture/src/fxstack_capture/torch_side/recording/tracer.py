@@ -117,6 +117,7 @@ class TorchTracer:
         options = self.trace.options
         env = CaptureShapeEnv(
             self._user_stack,
+            asserts_signs=options.fullgraph,
             allow_scalar_outputs=options.capture_scalar_outputs,
             allow_dynamic_output_shape_ops=options.capture_dynamic_output_shape_ops,
         )
@@ -255,14 +256,18 @@ class TorchTracer:
         return self.record(fn, args, kwargs)
 
     def _call_python(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record the call as one node. If the call reads tensor data, interpret the body instead."""
+        """Record the call as one node. If it reads data, or a node cannot hold it, interpret the body instead."""
         seen = len(self.mutated_storages)
         try:
             return self.record(fn, args, kwargs)
         except GraphBreak as reason:
             # The body may read data only to validate its arguments.
             looks = reason.record.reason.id in READS_DATA
-            if not looks or not self.trace.may_fall_back or len(self.mutated_storages) != seen:
+            if (
+                not (looks or reason.is_argument)
+                or not self.trace.may_fall_back
+                or len(self.mutated_storages) != seen
+            ):
                 raise
         return self.trace.interp.call_function(fn, args, kwargs)
 

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.inplace import IN_PLACE_FUNCTIONS
+from fxstack_functionalize.aliasing.inplace import is_in_place
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.runtime.forward.modes import state_now
@@ -201,9 +201,7 @@ def _written(node: Node) -> list[Node]:
     """Return the arguments that a call may change: by its schema, or by torch's naming conventions."""
     if isinstance(node.target, OpOverload):
         return node.all_input_nodes if node.target._schema.is_mutable else []
-    name = str(getattr(node.target, "__name__", node.target))
-    in_place = name.endswith("_") and not name.endswith("__")
-    first = in_place or "inplace" in node.kwargs or node.target in IN_PLACE_FUNCTIONS or name == "__setitem__"
+    first = is_in_place(node.target) or "inplace" in node.kwargs
     found: list[Node] = []
     map_arg((node.args[:1] if first else (), node.kwargs.get("out")), found.append)
     return found

@@ -15,11 +15,12 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.runtime.numbers import LARGEST_WORD
 from fxstack_inductor.torch_compat import PythonPrinter
 
 
@@ -39,6 +40,15 @@ def _is_known_to_be_one(value: torch.SymInt) -> bool:
     if node.expr.is_Symbol or node.expr.is_Integer or (node.has_hint() and node.hint != 1):
         return False
     return bool(statically_known_true(value == 1))
+
+
+def may_exceed_word(value: torch.SymInt) -> bool:
+    """Whether an integer that is computed from data, and not from sizes alone, may need more than 64 bits."""
+    expr, environment = value.node.expr, value.node.shape_env
+    if expr.is_Symbol or free_unbacked_symbols(value) <= environment.size_like:
+        return False
+    known = environment.bound_sympy(expr)
+    return not (known.lower >= -LARGEST_WORD - 1 and known.upper <= LARGEST_WORD)
 
 
 def convert(expr: sympy.Basic, ranges: Mapping[Any, Any]) -> Expr:

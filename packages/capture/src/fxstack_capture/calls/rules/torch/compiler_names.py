@@ -43,3 +43,7 @@ def _no(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 @RULES.rule(typing.cast)
 def _cast(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[1]
+
+
+# It raises for a name that no overload has; ``loads`` has looked up all others.
+RULES.plain(torch_compat.OpOverloadPacket.__getattr__)
