@@ -286,7 +286,11 @@ def _disabled_by_generator(x: torch.Tensor, y: torch.Tensor) -> Any:
             yield x.mul(y)
             yield x.mul(2)
 
-    return [product.mul(3) for product in products()], torch.stack(sorted([x, y], key=torch.sum)), *_switches()
+    return (
+        [product.mul(3) for product in products()],
+        torch.stack(sorted([x, y], key=torch.sum)),
+        *_switches(),
+    )
 
 
 @pytest.mark.parametrize("names", ["all", "classes", "mode", "mode all", "all mode", "mode classes"])

@@ -11,6 +11,9 @@ from typing import Any
 from fxstack_capture.breaks import BreakRecord, graph_break
 from fxstack_capture.driver.errors import TracingWarning, unsupported
 
+_OF_OTHERS = frozenset({"unsupported-by-backend", "fake-function"})
+"""The reasons of graph breaks that are limitations of a backend, or defects of an operator of the program."""
+
 
 @dataclass(slots=True)
 class Mistakes:
@@ -43,9 +46,9 @@ class Mistakes:
         """Warn if an internal error of the compiler broke the graph, or a limitation of the backend."""
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
-        elif record.reason.id == "unsupported-by-backend" and record.detail not in self.said:
+        elif record.reason.id in _OF_OTHERS and record.detail not in self.said:
             self.said.add(record.detail)
-            _warn(code, f"{record.message}\n{code.co_qualname} runs in plain Python.")
+            _warn(code, f"{record.message}\n{code.co_qualname}, or a part of it, runs in plain Python.")
 
 
 @dataclass(slots=True)
