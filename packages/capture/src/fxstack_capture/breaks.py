@@ -160,6 +160,12 @@ _REASONS = (
         "Move the call out of the compiled function.",
     ),
     Reason(
+        "debugger",
+        "{detail} calls a debugger",
+        "A debugger shows the lines and variables of a frame. The frame therefore runs in plain Python as a whole.",
+        "Remove the call of the debugger to compile the function.",
+    ),
+    Reason(
         "disabled",
         "{detail} is excluded from compilation",
         "The program, or a library, excluded the function with disable().",
