@@ -1,7 +1,7 @@
 """Debuggers see the frames of plain Python: their lines, their variables, and the frames of inlined calls."""
 
 import io
-import pdb
+import pdb  # noqa: T100
 import sys
 import warnings
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import typing
 from types import FunctionType
 from typing import Any
 
@@ -35,6 +36,13 @@ def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     elif frame.globals.get("__name__") not in _NAMES_ONLY:  # such code walks to the outermost frame
         reason.whole = caller(frame, sys.maxsize)
     raise reason
+
+
+@RULES.rule(vars(typing)["_caller"])
+def _name_of_caller(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the name of the module that calls a function of ``typing``."""
+    frame = caller(trace.interp.current_frame(), kwargs.get("depth", args[0] if args else 1))
+    return frame.globals.get("__name__", kwargs.get("default", "__main__"))
 
 
 _DEBUGGING = frozenset({"set_trace", "settrace", "breakpoint"})
