@@ -1,9 +1,19 @@
 """The documentation says what the code does."""
 
 import importlib.util
+import inspect
 import re
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+import torch
+
+from fxstack_capture.breaks import GraphBreak
+from fxstack_capture.guards.filtering import _KINDS
+from fxstack_capture.torch_side.subclasses import override_rules
+from fxstack_inductor.schedule.fusion.groups import RULES as fusion_rules
 from fxstack_partition import check_partition, corpus, partition, partitioners
 from fxstack_partition.registry import REGISTRY
 
@@ -91,3 +101,108 @@ def test_the_example_of_a_rule_names_where_rules_are_listed():
     (named,) = re.findall(r"a new module is listed once in `([\w/.]+)`", CONTRIBUTING)
     listed = DOCS.parent / "packages/capture/src/fxstack_capture" / named
     assert "regular_expressions" in re.sub(r'""".*?"""', "", listed.read_text(), flags=re.DOTALL)
+
+
+def example(number):
+    """The Python blocks of an example."""
+    section = re.search(rf"### {number}\..*?(?=\n###? |\Z)", CONTRIBUTING, re.DOTALL)[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+def as_in(module, **others):
+    """The names of the module in which an example says that its code belongs."""
+    return {**vars(importlib.import_module(module)), **others}
+
+
+def row(text, names):
+    """The key and the value of a row of a table."""
+    ((key, value),) = eval(f"{{{text}}}", names).items()
+    return key, value
+
+
+def test_the_example_of_a_lowering_rule_runs_as_printed():
+    names = as_in("fxstack_inductor.lower.elementwise.powers", rule=lambda name: lambda fn: (name, fn))
+    (block,) = example(1)
+    exec(block, names)
+    name, fn = names["ldexp"]
+    assert name == "ldexp.Tensor"
+    assert torch.ops.aten.ldexp.Tensor is not None
+    assert next(iter(inspect.signature(fn).parameters)) == "ctx"
+
+
+def test_the_example_of_an_opcode_runs_as_printed():
+    handler, text = example(2)
+    names = as_in("fxstack_capture.interpreter.handlers.stack")
+    exec(handler, names)
+    frame = SimpleNamespace(stack=[1, 2, 3])
+    names["swap"](frame, 3)
+    assert frame.stack == [3, 2, 1]
+    key, _ = row(text, as_in("fxstack_capture.versions.common"))
+    assert key == "SWAP"
+
+
+def test_the_example_of_a_library_rule_runs_as_printed():
+    (block,) = example(3)
+    names = {"__name__": "example"}
+    exec(block, names)
+    checksum = names["RULES"].by_id()[id(zlib.crc32)]
+    assert checksum(None, (b"data", 1), {}) == zlib.crc32(b"data", 1)
+    with pytest.raises(GraphBreak, match="unsupported-call"):
+        checksum(None, (bytearray(b"data"),), {})
+
+
+def test_the_example_of_a_guard_runs_as_printed():
+    (block,) = example(4)
+    record, cost, words, kinds = re.split(r"\n\n+", block.strip())
+    names = as_in("fxstack_capture.guards.records")
+    exec(record, names)
+    records = SimpleNamespace(IsEmpty=names["IsEmpty"])
+    table = {
+        name: row(text, as_in(f"fxstack_capture.guards.{name}", records=records))
+        for name, text in (("lowering", cost), ("words", words), ("filtering", kinds))
+    }
+    assert {key for key, _ in table.values()} == {names["IsEmpty"]}
+    assert table["lowering"][1][1]("source", names["IsEmpty"]()) == ("source", "LengthIs", (0,))
+    assert table["words"][1](names["IsEmpty"]()) == "must be empty"
+    assert set(table["filtering"][1]) <= {kind for found in _KINDS.values() for kind in found}
+
+
+def test_the_example_of_a_source_runs_as_printed():
+    (block,) = example(5)
+    record, access, loader = re.split(r"\n\n\n+", block.strip())
+    names = as_in("fxstack_capture.sources")
+    exec(record, names)
+    made = names["Numel"](names["Local"]("x"))
+    assert made.name == "x.numel()"
+    sources = SimpleNamespace(Numel=names["Numel"])
+    _, step = row(access, as_in("fxstack_capture.guards.accesses", sources=sources))
+    assert step is not None
+    exec(f"from __future__ import annotations\n{loader}", as_in("fxstack_capture.emit.loads"))
+
+
+def test_the_example_of_a_fusion_rule_runs_as_printed():
+    (block,) = example(6)
+    names = as_in("fxstack_inductor.schedule.fusion.groups")
+    exec(block, names)
+    few = names["_few_tensors"]
+    assert names["RULES"] == (few, *fusion_rules)
+    assert few(None, SimpleNamespace(placed=range(5000)), None, None).rule == "too many tensors"
+    assert few(None, SimpleNamespace(placed=range(5)), None, None) is None
+
+
+def test_the_example_of_an_option_is_a_field():
+    (block,) = example(8)
+    exec(
+        f"@dataclass(frozen=True, slots=True)\nclass Options:\n    {block}", as_in("fxstack_inductor.options")
+    )
+
+
+def test_the_example_of_an_override_rule_is_the_code():
+    (block,) = example(9)
+    function, text = re.split(r"\n\n\n+", block.strip())
+    names = as_in("fxstack_capture.torch_side.subclasses.override_rules")
+    exec(function, names)
+    (key, value) = row(text, names)
+    assert value is names["_is_mode_on"]
+    assert key in override_rules.RULES
+    assert function in inspect.getsource(override_rules)

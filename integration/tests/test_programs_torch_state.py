@@ -377,7 +377,7 @@ def lazy_modules(c):
     return outs, model, [type(layer).__name__ for layer in model]
 
 
-@program()
+@program(graphs=1, breaks=0)
 def lazy_module_in_a_function(c):
     model = nn.LazyLinear(4)
     f = c(lambda x: model(x) * 2)

@@ -36,7 +36,7 @@ from fxstack_capture.driver.errors import (
 from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_backward_pass, with_callbacks
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later
-from fxstack_capture.driver.frame_policy.policy import is_foreign
+from fxstack_capture.driver.frame_policy.policy import is_foreign, is_module_call
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_capture.driver.reports.records import FrameRecord, Observer
 from fxstack_capture.driver.reports.uncompiled import FirstCall
@@ -191,7 +191,7 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     if always and code is not None and runs_later(code):
         raise plain(f"{code.co_qualname}, a generator or coroutine, which runs after the call,")
     if not (isinstance(inner, _WITHOUT_FRAME) or (always and code is None)) and not _runs_plainly(
-        getattr(inner, "__func__", inner)
+        _function_of(inner)
     ):
         return fn
 
@@ -201,6 +201,16 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
     # The hook does not compile frames of this package. Another file name makes this frame eligible.
     code = call.__code__.replace(co_filename="<string>")
     return FunctionType(code, {"__name__": "<string>"}, closure=call.__closure__)
+
+
+def _function_of(fn: Any) -> Any:
+    """Return the function whose frame the hook meets first in a call of ``fn``; for a module its ``forward``."""
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and is_module_call(getattr(fn.__func__, "__code__", None)):
+        fn = owner.forward
+    if not isinstance(fn, (FunctionType, MethodType, type)):
+        fn = getattr(type(fn), "__call__", fn)  # noqa: B004 - the method itself
+    return getattr(fn, "__func__", fn)
 
 
 def _runs_plainly(fn: object) -> bool:

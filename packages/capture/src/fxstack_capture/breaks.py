@@ -150,10 +150,22 @@ _REASONS = (
         "Move the call out of the compiled function, or register it as a custom operator with torch.library.",
     ),
     Reason(
+        "fake-function",
+        "{detail}",
+        "The tracer runs the fake function in place of the operator, to learn what the operator returns.",
+        "Correct the fake function that the program registered; torch.library.opcheck tests it.",
+    ),
+    Reason(
         "side-effect-call",
         "{detail} has an effect outside of the program (output, files, time, threads)",
         "The effect must happen once per call and in program order, so the call runs between two graphs.",
         "Move the call out of the compiled function.",
+    ),
+    Reason(
+        "debugger",
+        "{detail} calls a debugger",
+        "A debugger shows the lines and variables of a frame. The frame therefore runs in plain Python as a whole.",
+        "Remove the call of the debugger to compile the function.",
     ),
     Reason(
         "disabled",

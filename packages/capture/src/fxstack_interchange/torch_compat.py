@@ -51,6 +51,8 @@ NAMES = {
     "tracing torch's operators": {
         "torch": "_C",
         "torch._C": "DispatchKey DispatchKeySet _ExcludeDispatchKeyGuard _VariableFunctions",
+        "torch._library": "simple_registry",
+        "torch._library.custom_ops": "CustomOpDef OPDEFS",
         "torch._ops": "OpOverload OpOverloadPacket",
         "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode",
         "torch.utils._python_dispatch": "_disable_current_modes",

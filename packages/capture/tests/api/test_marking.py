@@ -1,5 +1,6 @@
 """What programs say about their callables: one node, no graph, an error, a constant, never compiled."""
 
+import dataclasses
 import statistics
 import weakref
 import zlib
@@ -296,3 +297,65 @@ def test_nonstrict_trace_of_a_new_function_is_refused():
 
     with pytest.raises(fx.Unsupported, match="nonstrict_trace of a function that was made inside"):
         fx.optimize(Counting(), fullgraph=True)(program)(torch.zeros(2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Filled:
+    x: torch.Tensor
+    items: list = dataclasses.field(default_factory=list)
+    size: object = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", tuple(self.x.shape))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Named:
+    x: torch.Tensor
+    factor: int = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    x: torch.Tensor
+    hidden: int = dataclasses.field(init=False, default=7)
+    table: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer(Filled):
+    inner: object = None
+
+
+@fx.allow_in_graph
+def summed(value, *rest, **named):
+    """A number of every tensor and number in the fields."""
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        value = sum((summed(item) for item in value), torch.zeros(3))
+    if not isinstance(value, (torch.Tensor, int)):
+        value = 0
+    return value + sum(map(summed, (*rest, *named.values())), torch.zeros(3))
+
+
+OF_DATACLASSES = {
+    "default factory": lambda x, y: summed(Filled(x)),
+    "keywords only": lambda x, y: summed(Named(x=x, factor=5), other=Named(x=y)),
+    "slots": lambda x, y: summed(Slotted(x, {"y": y})),
+    "nested": lambda x, y: summed([Outer(x, [y, 3], inner=(Named(x=y), {"s": Slotted(x)}))], y),
+    "replaced": lambda x, y: summed(dataclasses.replace(Named(x=x), factor=y.shape[0])),
+    "from outside": lambda x, y: summed(OUTSIDE, x),
+}
+OUTSIDE = Outer(torch.full((3,), 5.0), [torch.ones(3)], inner=Slotted(X))
+
+
+@pytest.mark.parametrize("name", OF_DATACLASSES)
+def test_allowed_functions_take_frozen_dataclasses(name):
+    fn = OF_DATACLASSES[name]
+    found, graphs = run(fn, X, X * 3, fullgraph=True)
+    assert torch.equal(found, fn(X, X * 3))
+    assert len(graphs) == 1
+    assert torch.equal(fx.optimize()(fn)(X, X), fn(X, X))

@@ -134,6 +134,16 @@ def read_only(x, a):
     return np.broadcast_to(a[0], (2, 4))
 
 
+FIXED = np.arange(3.0)
+FIXED.flags.writeable = False
+
+
+@program()
+def flags_of_a_read_only_array(x, a):
+    flags = FIXED.flags
+    return flags.writeable, flags.owndata, flags["C_CONTIGUOUS"], x + 1
+
+
 @program()
 def several_results(x, a):
     return (np.split(a, 2, axis=1), np.stack([a, a]), np.meshgrid(a[0], a[1]), np.linalg.norm(a), np.nonzero)

@@ -23,6 +23,7 @@ PROGRAMS = {
     "a_device": lambda x: torch.Tensor([1, 2], device="cpu") + torch.Tensor(2, device="cpu").fill_(1),
     "symbolic": lambda x: (torch.LongTensor([x.shape[0], 3]), torch.Tensor([x.shape[1], 0.5]), x + 1),
     "booleans": lambda x: torch.BoolTensor([True, False, True]) & (x > 1),
+    "booleans of integers": lambda x: torch.BoolTensor([1, 0, 2]) & (x > 1),
 }
 
 

@@ -38,7 +38,6 @@ FORBIDDEN = {
     "our mark": (fx.disable(lambda x: x + 1), "a function of the compiler"),
     "raises": (raises_while_traced, "which plain Python does not raise"),
     "a cache": (lambda x: x + table(3), "cache does not hold the result"),
-    "a lazy module": (torch.nn.LazyLinear(2), "still lazy"),
     "a script": (torch.jit.script(torch.nn.Linear(3, 3)), "cannot be traced"),
 }
 
@@ -100,3 +99,64 @@ def test_programs_that_raise_do_so():
 
     with pytest.raises(KeyError, match="3"):
         compiled(fn)(X)
+
+
+class Keyword(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.Module):
+    """A lazy module that keeps its class, and takes its input by keyword."""
+
+    cls_to_become = None
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.UninitializedParameter()
+
+    def initialize_parameters(self, *, x, scale=1.0):
+        if self.has_uninitialized_params():
+            self.w.materialize((x.shape[-1],))
+            torch.nn.init.normal_(self.w)
+
+    def forward(self, *, x, scale=1.0):
+        return x * self.w * scale
+
+
+class Nested(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = torch.nn.Dropout(0.5), torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d()
+        self.layers, self.keyword = torch.nn.Sequential(*layers), Keyword()
+
+    def forward(self, x, *, scale):
+        return self.keyword(x=self.layers(x).relu(), scale=scale)
+
+
+LAZY = {
+    "linear": (lambda: torch.nn.LazyLinear(2), lambda call: call(torch.ones(2, 3))),
+    "named": (lambda: torch.nn.LazyLinear(2), lambda call: call(input=torch.ones(2, 3))),
+    "keyword": (Keyword, lambda call: call(x=torch.ones(2, 3), scale=2.0)),
+    "nested": (Nested, lambda call: call(torch.ones(2, 3), scale=2.0)),
+}
+
+
+@pytest.mark.parametrize("kind", ["module", "function", "method"])
+@pytest.mark.parametrize("name", LAZY)
+def test_lazy_modules_are_initialised_by_their_first_call(name, kind):
+    make, run = LAZY[name]
+
+    def seen(compiled):
+        torch.manual_seed(0)
+        module = make()
+        called = {"module": module, "function": lambda *a, **k: module(*a, **k), "method": module.__call__}[
+            kind
+        ]
+        call = compiled(called)
+        values = [run(call).tolist() for _ in range(3)]
+        return (
+            values,
+            [(n, p.tolist()) for n, p in module.named_parameters()],
+            [type(m) for m in module.modules()],
+        )
+
+    graphs = []
+    whole = fx.optimize(lambda module, _: graphs.append(module) or module.forward, fullgraph=True)
+    assert seen(whole) == seen(lambda fn: fn)
+    assert len(graphs) == 1

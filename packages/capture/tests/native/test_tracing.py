@@ -1,5 +1,5 @@
 # ruff: noqa: RET504
-"""sys.settrace, sys.setprofile and sys.monitoring see the replacement, and never the compiler."""
+"""sys.settrace (of coverage tools), sys.setprofile and sys.monitoring see the replacement, and never the compiler."""
 
 import sys
 
@@ -25,6 +25,7 @@ def test_settrace(replacer):
             events.append("compiler")
         return tracer
 
+    tracer.__module__ = "coverage"
     replacer.replace(f, g)
     sys.settrace(tracer)
     try:

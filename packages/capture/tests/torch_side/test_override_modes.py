@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 import torch
-from overriding import LOG, LogMode, Programs, same
+from overriding import LOG, LogMode, Programs, logged, run, same
 from torch.overrides import TorchFunctionMode
 
 import fxstack_capture as fx
@@ -221,3 +223,89 @@ def test_errors_leave_the_stack_of_modes_as_it_was() -> None:
     with pytest.raises(KeyError, match="no"):
         fx.optimize(lambda module, _: module.forward)(program)(torch.ones(3))
     assert torch._C._len_torch_function_stack() == 0
+
+
+@contextmanager
+def _within(names: str) -> Iterator[None]:
+    """Nested contexts: ``mode``, a mode that logs and scales; ``all``, ``classes``: these overrides are off."""
+    with ExitStack() as stack:
+        for name in names.split():
+            stack.enter_context(_OUTER[name]())
+        yield
+
+
+_OUTER = {
+    "mode": lambda: Scale(3),
+    "all": torch._C.DisableTorchFunction,
+    "classes": torch._C.DisableTorchFunctionSubclass,
+}
+
+
+def _switches() -> tuple[Any, ...]:
+    c = torch._C
+    state = c._is_torch_function_enabled(), c._is_torch_function_all_disabled()
+    return *state, c._is_torch_function_mode_enabled(), c._len_torch_function_stack()
+
+
+def _disabled_inside(x: torch.Tensor, y: torch.Tensor) -> Any:
+    with LogMode("m"):
+        with torch._C.DisableTorchFunction():
+            a = x.mul(y), torch.ones(3), *_switches()
+            with LogMode("inner"), torch._C.DisableTorchFunctionSubclass():
+                b = x.mul(2), *_switches()
+        return a, b, x.mul(y), *_switches()
+
+
+def _disabled_over_break(x: torch.Tensor, y: torch.Tensor) -> Any:
+    with LogMode("m") as mode, torch._C.DisableTorchFunction():
+        a = x.mul(y)
+        fx.graph_break()
+        b = x.mul(3), *_switches()
+    return a, b, x.mul(y), mode.count, *_switches()
+
+
+def _disabled_by_callee(x: torch.Tensor, y: torch.Tensor) -> Any:
+    with Scale(2):
+        try:
+            with torch._C.DisableTorchFunction():
+                _breaks_and_raises(x)
+        except KeyError:
+            fx.graph_break()
+        return x.mul(y), *_switches()
+
+
+def _breaks_and_raises(x: torch.Tensor) -> None:
+    with Scale(5), torch._C.DisableTorchFunctionSubclass():
+        fx.graph_break()
+        raise KeyError(x.mul(2))
+
+
+def _disabled_by_generator(x: torch.Tensor, y: torch.Tensor) -> Any:
+    def products() -> Iterator[torch.Tensor]:
+        with torch._C.DisableTorchFunction():
+            yield x.mul(y)
+            yield x.mul(2)
+
+    return (
+        [product.mul(3) for product in products()],
+        torch.stack(sorted([x, y], key=torch.sum)),
+        *_switches(),
+    )
+
+
+@pytest.mark.parametrize("names", ["all", "classes", "mode", "mode all", "all mode", "mode classes"])
+@pytest.mark.parametrize(
+    "fn", [_disabled_inside, _disabled_over_break, _disabled_by_callee, _disabled_by_generator]
+)
+def test_overrides_are_off_where_eager_has_them_off(fn: Any, names: str) -> None:
+    def around(called: Any) -> Any:
+        def call(*args: Any) -> Any:
+            with _within(names):
+                return called(*args)
+
+        return call
+
+    make = logged(grad=False)
+    assert run(around(fx.optimize()(fn)), make, 2) == run(around(fn), make, 2)
+    assert torch._C._len_torch_function_stack() == 0
+    assert torch._C._is_torch_function_enabled()

@@ -18,6 +18,7 @@ from typing import Any, Final
 from fxstack_capture import native
 from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
 from fxstack_capture.bytecode.program import ProgramTable
+from fxstack_capture.calls.rules.torch.modules import first_lazy, while_lazy
 from fxstack_capture.driver import deferred_compilation as deferred
 from fxstack_capture.driver.alternate_backends import Alternates
 from fxstack_capture.driver.attempt import real_frame
@@ -40,7 +41,6 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_settings,
 )
 from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
-from fxstack_capture.driver.frame_policy.lazy_modules import first_lazy, while_lazy
 from fxstack_capture.driver.frame_policy.policy import (
     foreign_state,
     is_foreign,
@@ -211,7 +211,7 @@ class FrameCompiler:
         """Compile a frame while the program's torch-function modes are suspended."""
         lazy = first_lazy(self.root) if is_module_call(code) else None
         if lazy is not None:
-            return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy")
+            return self._postpone(frame, code, while_lazy(lazy), "a module in it is still lazy", lazy=True)
         stance = current_stance()
         if stance.name == "eager_on_recompile":
             return native.RUN
@@ -263,8 +263,9 @@ class FrameCompiler:
         self.reasons.add(named, why)
         return native.RUN
 
-    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str) -> Any:
-        if self.options.fullgraph:
+    def _postpone(self, frame: RealFrame, code: CodeType, until: Guard, why: str, *, lazy: bool) -> Any:
+        """Run the frame in plain Python until ``until`` fails. ``lazy``: it creates parameters of lazy modules."""
+        if self.options.fullgraph and not lazy:
             raise plain(f"{self._named(code).co_qualname} ({why})")
         self._record(code, Verdict.PLAIN, why=why)
         self.reasons.postponed = True
@@ -298,7 +299,8 @@ class FrameCompiler:
             return self._not_traced(code, state, str(reason), graph_break("escaping-object", str(reason)))
         except GraphBreak as reason:
             if reason.until is not None:
-                return self._postpone(frame, code, reason.until, reason.record.message)
+                lazy = reason.record.reason.id == "plain-python"
+                return self._postpone(frame, code, reason.until, reason.record.message, lazy=lazy)
             return self._not_traced(code, state, reason.record.message, reason)
         except RecursionError:
             deep = graph_break("inline-limit", "objects that hold each other very deeply")

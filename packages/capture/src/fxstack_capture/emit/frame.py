@@ -19,6 +19,7 @@ from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
 from fxstack_capture.emit.endings.fallback import Fallback
+from fxstack_capture.emit.endings.locating import Locating
 from fxstack_capture.emit.endings.restore import Restore
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
@@ -138,9 +139,12 @@ class FrameWriter:
             called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
             if restore is not None:
                 called = restore.guarded(called)
-            return called if fallback is None else fallback.guarded(called)
+            around = fallback or locating
+            return called if around is None else around.guarded(called)
 
-        restore = Restore(self.builder) if needed and changed_by(captured.graph_module.graph) else None
+        graph = captured.graph_module.graph
+        locating = Locating(self.builder, graph) if needed and self.trace.for_entry else None
+        restore = Restore(self.builder) if needed and changed_by(graph) else None
         checks = () if fallback is None else fallback.checks
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]

@@ -69,6 +69,7 @@ its guards refers to weakly. One tree belongs to one entry.
 
 **Continuations**::
 
+    use_debugging(function)   # set function(trace function or None) -> bool: whether frames run in plain Python
     use_profiler(namespace)   # set the dict whose _is_profiler_enabled says whether a profiler is on
     use_continuation(type)    # set the type of continuations, a subclass of tuple, for the process
     hide_file(name)           # set the co_filename of code whose frames no traceback shows
@@ -199,6 +200,7 @@ scan = _function("scan")
 use_tensors = _function("use_tensors")
 use_literals = _function("use_literals")
 use_continuation = _function("use_continuation")
+use_debugging = _function("use_debugging")
 use_profiler = _function("use_profiler")
 hide_file = _function("hide_file")
 bypass = _function("bypass")

@@ -73,6 +73,15 @@ static inline void frame_start_at(InterpreterFrame *f, PyCodeObject *c) {
 #endif
 #endif
 
+/* Whether a debugger has registered itself with sys.monitoring, which is new in 3.12. */
+static inline int has_debugging_tool(PyThreadState *ts) {
+#if FXSTACK_312
+    return ts->interp->monitoring_tool_names[PY_MONITORING_DEBUGGER_ID] != NULL;
+#else
+    return (void)ts, 0;
+#endif
+}
+
 #if FXSTACK_312
 #if !FXSTACK_314
 static inline PyFunctionObject *frame_function(InterpreterFrame *f) {

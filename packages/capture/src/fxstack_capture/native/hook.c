@@ -5,7 +5,8 @@
  * the frame.
  *
  * Limits: while a compiled call is active in any thread, CPython does not inline calls, so a caller keeps
- * arguments alive during a call. sys.settrace and sys.setprofile do not see inlined frames. */
+ * arguments alive during a call. sys.setprofile and coverage tools do not see inlined frames; under other trace
+ * functions all frames run in plain Python. */
 #include "native.h"
 #include "tree.h"
 #include <pthread.h>
@@ -412,11 +413,37 @@ static COLD PyObject *refuse_depth(PyThreadState *ts, InterpreterFrame *f, int t
     return chained(ts, f, 1);
 }
 
+/* --- debuggers ----------------------------------------------------------------------------------- */
+
+static PyObject *debugging; /* The function that is asked about trace functions. */
+
+void hook_use_debugging(PyObject *is_debugged) { Py_XSETREF(debugging, Py_NewRef(is_debugged)); }
+
+/* Whether a debugger follows the frames of the thread, or the frame belongs to a trace function. */
+static COLD int ask_debugging(PyThreadState *ts) {
+    if (ts->tracing) return 1;
+    if (debugging == NULL) return 0;
+    Scope saved = thread_scope;
+    thread_scope = (Scope){MODE_OFF, NULL, NULL, NULL};
+    PyThreadState_EnterTracing(ts);
+    PyObject *answer = PyObject_CallOneArg(debugging, ts->c_traceobj != NULL ? ts->c_traceobj : Py_None);
+    PyThreadState_LeaveTracing(ts);
+    thread_scope = saved;
+    if (answer == NULL) PyErr_Clear(); /* A warning that is an error: the frame runs in plain Python all the same. */
+    int plain = answer == NULL || answer == Py_True;
+    Py_XDECREF(answer);
+    return plain;
+}
+
+static inline int is_debugged(PyThreadState *ts) {
+    return unlikely(ts->c_tracefunc != NULL || has_debugging_tool(ts)) && ask_debugging(ts);
+}
+
 static inline PyObject *evaluate(PyThreadState *ts, InterpreterFrame *f, int throwflag) {
     Mode mode = thread_scope.mode;
     if (mode == MODE_OFF) return chained(ts, f, throwflag);
     if (mode == MODE_INTERCEPT) return intercept_frame(ts, f, throwflag);
-    if (throwflag) return chained(ts, f, throwflag);
+    if (throwflag || is_debugged(ts)) return chained(ts, f, throwflag);
     return compile_frame(ts, f);
 }
 

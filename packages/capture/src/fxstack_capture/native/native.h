@@ -28,6 +28,7 @@ HIDDEN void hook_hide_file(PyObject *name);
 /* Sets the type of continuations, which replacement code returns. -1 with an exception. */
 HIDDEN int hook_use_continuation(PyObject *type);
 HIDDEN int hook_use_profiler(PyObject *namespace);
+HIDDEN void hook_use_debugging(PyObject *is_debugged);
 
 /* --- per code object (entries.c) ---------------------------------------------------------------- */
 

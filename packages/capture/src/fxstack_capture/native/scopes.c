@@ -96,6 +96,12 @@ static PyObject *py_hide_file(PyObject *module, PyObject *name) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_use_debugging(PyObject *module, PyObject *is_debugged) {
+    (void)module;
+    hook_use_debugging(is_debugged);
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_use_profiler(PyObject *module, PyObject *namespace) {
     (void)module;
     if (hook_use_profiler(namespace) < 0) return NULL;
@@ -130,6 +136,7 @@ PyMethodDef scopes_methods[] = {
      "intercept(callback, fn, args=(), kwargs=None, passthrough=None)"},
     {"mode", py_mode, METH_NOARGS, "mode() -> 'off', 'compile' or 'intercept'"},
     {"hide_file", py_hide_file, METH_O, "hide_file(name): remove frames of code whose co_filename is this str object from tracebacks"},
+    {"use_debugging", py_use_debugging, METH_O, "use_debugging(is_debugged): set the function that says of a trace function whether frames run in plain Python under it"},
     {"use_profiler", py_use_profiler, METH_O, "use_profiler(namespace): set the dict whose _is_profiler_enabled says whether runs of entries are regions of a profile"},
     {"use_continuation", py_use_continuation, METH_O, "use_continuation(type): set the tuple subclass (callable, args) that replacement code returns to continue in a call"},
     {"bypass", py_bypass, METH_O, "bypass(on) -> the old setting; while on, the Optimized callables of this thread run in plain Python"},

@@ -440,6 +440,7 @@ HANDLERS: dict[type, Handler] = {
     types.FrameType: deferred,
     torch.Size: containers.size,
     **dict.fromkeys((dt.date, dt.datetime, dt.time, dt.timedelta), guarded_by_repr),
+    type(np.empty(0).flags): guarded_by_repr,  # NumPy makes a new object at each read
     decimal.Decimal: decimal_number,
 }
 

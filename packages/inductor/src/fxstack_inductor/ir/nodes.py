@@ -265,6 +265,8 @@ class ExternCall:
     effect: bool = False
     alias: bool = False
     comment: str = ""
+    origin: str = ""
+    """The name of the captured node that the call comes from."""
     outputs: list[Extern] = field(default_factory=list)
     numbers: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     """Names of the numbers among the results, with their paths in the result."""

@@ -353,6 +353,7 @@ class Lowering:
             effect=has_effect(node),
             alias=may_alias(node),
             comment=user_line(node),
+            origin=node.meta.get("original_name", ""),
         )
         self.program.steps.append(call)
         return self._outputs(call, value, ())

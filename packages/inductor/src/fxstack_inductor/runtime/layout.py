@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from fxstack_inductor.errors import UnexpectedResult
+from fxstack_inductor.errors import UnexpectedResult, WrongFakeError
+from fxstack_interchange.operators.custom_operators import described
+from fxstack_interchange.user_warnings import warn_user
 
 
 def restride(
@@ -60,3 +64,56 @@ def _copy(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     shape = tuple(tensor.shape)
     made = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)
+
+
+Plan = tuple[tuple[int, ...], torch.dtype, torch.device, bool, tuple[int, ...], tuple[int, ...]]
+"""The path of a result, its dtype and device, whether its shape is known, shape and strides (or no strides)."""
+
+
+def as_declared(result: object, operator: str, plans: tuple[Plan, ...]) -> Any:
+    """Return the results of ``operator`` as its fake function says: a result with other strides is copied.
+
+    Raises:
+        WrongFakeError: other numbers of results, or a result of another shape, dtype or device.
+    """
+    if plans and not plans[0][0]:
+        return _checked(result, operator, plans[0])
+    values = list(result) if isinstance(result, (tuple, list)) else [result]
+    flat = [plan for plan in plans if len(plan[0]) == 1]
+    wanted = 1 + max((plan[0][0] for plan in plans), default=-1)
+    if len(values) < wanted or (isinstance(result, list) and len(values) != wanted):
+        raise _error(operator, f"returned {len(values)} results", f"{wanted}")
+    for plan in flat:
+        values[plan[0][0]] = _checked(values[plan[0][0]], operator, plan)
+    return values
+
+
+def _checked(value: object, operator: str, plan: Plan) -> torch.Tensor:
+    path, dtype, device, sized, shape, stride = plan
+    name = f"result {path[0]}" if path else "a tensor"
+    if not isinstance(value, torch.Tensor):
+        raise _error(operator, f"returned {value!r} as {name}", "a tensor")
+    facts = [("dtype", value.dtype, dtype), ("device", value.device, device)]
+    if sized:
+        facts.append(("shape", tuple(value.shape), shape))
+    for what, own, declared in facts:
+        if own != declared:
+            raise _error(operator, f"returned {name} of {what} {own}", f"{what} {declared}")
+    if not stride:
+        return value
+    made = restride(value, shape, stride, mutated=False)
+    if made is not value:
+        text = _text(operator, f"returned {name} of strides {value.stride()}", f"strides {stride}")
+        warn_user(f"fxstack: {text} The result was copied.", UserWarning)
+    return made
+
+
+def _text(operator: str, found: str, declared: str) -> str:
+    return (
+        f"{described(operator)} is wrong: the operator {found}, the fake function says {declared}. Compiled code "
+        "relies on the fake function. Correct it; torch.library.opcheck tests it."
+    )
+
+
+def _error(operator: str, found: str, declared: str) -> WrongFakeError:
+    return WrongFakeError(_text(operator, found, declared))

@@ -34,6 +34,7 @@ from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode
 from fxstack_interchange.format.bare import graph_from_json, graph_to_json
+from fxstack_interchange.operators.origins import SOURCE
 
 Compiled = Callable[..., tuple[Any, ...]]
 
@@ -79,6 +80,7 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     error = ctypes.c_int32(0)
     namespace = {
         **linked(program.constants),
+        SOURCE: program.source,
         "take": workspace.take,
         "give": workspace.give,
         "error": error,

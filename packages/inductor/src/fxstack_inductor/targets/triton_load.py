@@ -34,6 +34,7 @@ from fxstack_inductor.targets.triton_target import (
     recorded,
     touched,
 )
+from fxstack_interchange.operators.origins import SOURCE
 from fxstack_interchange.user_warnings import warn_user
 
 
@@ -84,7 +85,7 @@ def load_triton(
     device = _only_device(lowered.plan)
     if not interpreted and device is not None and _natively(lowered, options):
         return lowered, load_native(lowered, options, Driver(), {device: _capability(device)})
-    namespace = linked(lowered.program.constants)
+    namespace = {**linked(lowered.program.constants), SOURCE: lowered.host}
     if lowered.source.functions:
         add = _interpreted_kernels if interpreted else _device_kernels
         namespace |= add(lowered, options)
@@ -110,7 +111,7 @@ def load_native(
     ((device, capability),) = capabilities.items()
     program = native_device_program(lowered.plan, functions, device, boxed=lowered.boxed)
     launchers = Launchers(driver, options)
-    namespace = linked(program.constants)
+    namespace = {**linked(program.constants), SOURCE: program.source}
     namespace["raise_launch_error"] = launchers.refuse
     cubins = load_cubins(lowered.source, capability, options)
     namespace[RECORDS] = _records(program, cubins, launchers)

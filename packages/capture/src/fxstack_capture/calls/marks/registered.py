@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
@@ -36,12 +37,78 @@ def label_of(fn: object) -> str:
 
 
 def as_one_node(fn: Callable[..., Any]) -> Rule:
-    """Record the call as one node of the graph. ``fn`` runs on fake tensors to compute the results."""
+    """Record the call as one node of the graph. ``fn`` runs on fake tensors to compute the results.
+
+    The node takes the fields of frozen dataclasses among the arguments, and makes the instances again.
+    """
 
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return trace.torch.call(fn, args, kwargs)
+        leaves: list[Any] = []
+        opened = _open(trace, (args, kwargs), leaves)
+        if not _has_instances(opened):
+            return trace.torch.call(fn, args, kwargs)
+        return trace.torch.call(_on_fields(fn, opened), tuple(leaves), {})
 
     return rule
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Opened:
+    """The class of a dataclass instance, and its fields in the place of the instance."""
+
+    cls: type
+    fields: dict[str, Any]
+
+
+def _has_instances(opened: object) -> bool:
+    parts = (
+        opened.values() if isinstance(opened, dict) else opened if isinstance(opened, (list, tuple)) else ()
+    )
+    return isinstance(opened, _Opened) or any(map(_has_instances, parts))
+
+
+def _is_frozen(value: object) -> bool:
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
+
+
+def _open(trace: Trace, value: Any, leaves: list[Any]) -> Any:
+    """Append the parts of ``value`` to ``leaves``; return what ``_close`` makes ``value`` of."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind([_open(trace, item, leaves) for item in value])
+    if kind is dict:
+        trace.objects.expand(value)
+        return {key: _open(trace, item, leaves) for key, item in value.items()}
+    if _is_frozen(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        values = [trace.objects.load_attr(value, name) for name in names]
+        return _Opened(kind, {name: _open(trace, v, leaves) for name, v in zip(names, values, strict=True)})
+    leaves.append(value)
+    return None
+
+
+def _close(opened: Any, leaves: Iterator[Any]) -> Any:
+    kind = type(opened)
+    if kind in (list, tuple):
+        return kind([_close(item, leaves) for item in opened])
+    if kind is dict:
+        return {key: _close(item, leaves) for key, item in opened.items()}
+    if kind is not _Opened:
+        return next(leaves)
+    made = object.__new__(opened.cls)
+    for name, field in opened.fields.items():
+        object.__setattr__(made, name, _close(field, leaves))
+    return made
+
+
+def _on_fields(fn: Callable[..., Any], opened: Any) -> Callable[..., Any]:
+    def on_fields(*leaves: object) -> Any:
+        args, kwargs = _close(opened, iter(leaves))
+        return fn(*args, **kwargs)
+
+    on_fields.__name__, on_fields.__module__ = getattr(fn, "__name__", "call"), fn.__module__
+    return on_fields
 
 
 def ending_the_graph(fn: object, reason: str) -> Rule:

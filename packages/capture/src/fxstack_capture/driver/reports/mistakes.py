@@ -11,6 +11,9 @@ from typing import Any
 from fxstack_capture.breaks import BreakRecord, graph_break
 from fxstack_capture.driver.errors import TracingWarning, unsupported
 
+_OF_OTHERS = frozenset({"unsupported-by-backend", "fake-function", "debugger"})
+"""The reasons of graph breaks of which a warning tells: the program, or a backend, is to be changed."""
+
 
 @dataclass(slots=True)
 class Mistakes:
@@ -43,9 +46,11 @@ class Mistakes:
         """Warn if an internal error of the compiler broke the graph, or a limitation of the backend."""
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
-        elif record.reason.id == "unsupported-by-backend" and record.detail not in self.said:
-            self.said.add(record.detail)
-            _warn(code, f"{record.message}\n{code.co_qualname} runs in plain Python.")
+            return
+        key = record.reason.id if record.reason.id == "debugger" else record.detail
+        if record.reason.id in _OF_OTHERS and key not in self.said:
+            self.said.add(key)
+            _warn(code, f"{record.message}\n{code.co_qualname}, or a part of it, runs in plain Python.")
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fxstack_capture.driver.frame_policy import builtins_in_use
+from fxstack_capture.driver.frame_policy import builtins_in_use, debugging
 from fxstack_capture.driver.frame_policy.policy import is_traced_by_others
 from fxstack_capture.driver.reports.records import Tally
 from fxstack_capture.options import CaptureOptions
@@ -68,7 +68,7 @@ class FirstCall:
     def begin(self, _optimized: Any) -> int:
         """Say how the next call runs: compiled, and watched if it is to be compiled."""
         options = self.compiler.options
-        if options.disable or current_stance() != Stance() or is_traced_by_others():
+        if options.disable or current_stance() != Stance() or is_traced_by_others() or debugging.is_on():
             return _COMPILED
         return _WATCHED
 

@@ -25,14 +25,18 @@ from fxstack_capture.torch_compat import (
     FakeTensor,
     FakeTensorMode,
     MetadataMismatchError,
+    OpOverload,
+    OpOverloadPacket,
     UnsupportedFakeTensorException,
     UnsupportedMutationAliasingException,
     UnsupportedOperatorException,
     tree_map,
 )
+from fxstack_capture.torch_side.fakes import custom_operators
 from fxstack_capture.torch_side.fakes.writes import is_leaf
 from fxstack_capture.torch_side.numbers.symbols import symbolic_number
 from fxstack_interchange.eager_facts.dtypes import is_refusal
+from fxstack_interchange.operators.custom_operators import custom_operator, described
 
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 _NO_FAKE = (
@@ -61,6 +65,8 @@ _ONE_HOT = torch.nn.functional.one_hot
 
 
 def name_of(fn: object) -> str:
+    if isinstance(fn, (OpOverload, OpOverloadPacket)):
+        return str(fn)
     return str(getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or fn)
 
 
@@ -79,12 +85,13 @@ def run_fake(
     try:
         with dispatcher, mode, _NOBODY if listener is None else listener:
             result = fn(*args, **kwargs)
+            custom_operators.demand_declared(fn, (args, kwargs), result)
             return result.contiguous() if fn is _ONE_HOT else result
     except _DATA_DEPENDENT as error:
         raise _data_break(fn, error, mode.shape_env) from error
     except _NO_FAKE as error:
         if not is_refusal(error):
-            raise graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})") from error
+            raise _unsupported(fn, error) from error
         exact = without_context(_exact_error(fn, args, kwargs, error), error)
     except GraphBreak:
         raise
@@ -106,7 +113,8 @@ def _data_break(fn: Callable[..., Any], error: Exception, env: ShapeEnv | None) 
         reason = "data-dependent-size"
     elif isinstance(error, DataDependentOutputException) and error.func is _TO_NUMBER and not takes_numbers:
         reason = "data-dependent-number"
-    return graph_break(reason, f"{name_of(fn)} ({first_line(error)})")
+    name = custom_operator(fn)
+    return graph_break(reason, f"{described(name) if name else name_of(fn)} ({first_line(error)})")
 
 
 def first_line(error: BaseException) -> str:
@@ -145,9 +153,18 @@ def _exact_error(
         # torch converts a number that is passed as ``out`` into a tensor. torch's fake kernels do not.
         if isinstance(error, _MISTAKES) and not isinstance(kwargs.get("out"), (int, float, complex)):
             text = f"{type(error).__name__}: {first_line(error)} (in {name_of(fn)} without data)"
-            return graph_break("internal-error", text)
+            return _unsupported(fn, error) if custom_operator(fn) else graph_break("internal-error", text)
     finally:
         torch.set_rng_state(rng_state)
+    return _unsupported(fn, error)
+
+
+def _unsupported(fn: Callable[..., Any], error: Exception) -> GraphBreak:
+    """The end of the graph at a call that fakes do not support."""
+    name = custom_operator(fn)
+    if name:
+        text = f"{described(name)} raised {type(error).__name__}: {first_line(error)}"
+        return graph_break("fake-function", text)
     return graph_break("unsupported-call", f"{name_of(fn)} ({first_line(error)})")
 
 

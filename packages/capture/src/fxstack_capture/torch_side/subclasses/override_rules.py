@@ -39,8 +39,7 @@ def _at(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, _kwargs: Kwa
 
 @calls_program
 def _is_mode_on(tracer: TracerProtocol, fn: Callable[..., Any], args: Args, kwargs: Kwargs) -> bool:
-    on = tracer.overrides.modes and tracer.overrides.level < Level.ALL_OFF
-    return bool(on or fn(*args, **kwargs))
+    return tracer.overrides.level < Level.ALL_OFF and bool(tracer.overrides.modes or fn(*args, **kwargs))
 
 
 def _is_on(tracer: TracerProtocol, _fn: object, _args: Args, _kwargs: Kwargs) -> bool:

@@ -32,7 +32,7 @@ from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.subclasses import fake_classes
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
-from fxstack_capture.torch_side.subclasses.levels import Level
+from fxstack_capture.torch_side.subclasses.levels import Level, present_level
 from fxstack_capture.trace.state import Args, Kwargs
 
 # Limits: three cases break the graph: a ``__torch_function__`` that is no classmethod, a gradient inside of
@@ -68,7 +68,7 @@ class Overrides:
         """The proxies of the program's modes, innermost last."""
         self.outer: tuple[Any, ...] = ()
         """The modes that were on when the frame began."""
-        self.level = Level.ALL_ON
+        self.level = present_level()
         self._shown: list[FakeTensor] = []
         self._disguised: list[tuple[torch.Tensor, type]] = []
         """Wrappers that temporarily have a class whose ``__torch_function__`` calls the tracer."""
@@ -99,7 +99,8 @@ class Overrides:
         self.modes = list(self.outer)
         token = fake_classes.CURRENT.set(self)
         try:
-            with torch_compat.DisableTorchFunctionSubclass():
+            # The program may have turned modes off, too. The tracer's own modes need them on.
+            with torch_compat.EnableTorchFunction(), torch_compat.DisableTorchFunctionSubclass():
                 yield
         finally:
             fake_classes.CURRENT.reset(token)
@@ -317,6 +318,8 @@ class Overrides:
 
     def leave(self, region: object) -> None:
         """Note that the program leaves the region."""
+        if id(region) not in self._regions:
+            raise graph_break("side-effect-call", "the end of a region that disables __torch_function__")
         _, self.level = self._regions.pop(id(region))
 
     def default(

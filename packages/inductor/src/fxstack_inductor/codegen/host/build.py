@@ -22,6 +22,7 @@ from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
 from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
+from fxstack_interchange.operators.custom_operators import custom_operator
 
 BERNOULLI = records.Variable("bernoulli")
 """The target of calls that ``runtime.dropout.bernoulli`` replaces."""
@@ -118,7 +119,7 @@ class Builder:
 
     def _check_results(self, step: ExternCall) -> None:
         """Check the results of operators: kernels rely on the graph's dtypes, shapes and strides."""
-        if out_variant(step) is not None:
+        if out_variant(step) is not None or custom_operator(step.target):
             return
         for output in step.outputs:
             if output in self._needed and output.strided and not isinstance(output, Argument):
@@ -217,6 +218,7 @@ class Builder:
             return
         target = BERNOULLI if self.draws and draws_bernoulli(step) else step.target
         args, kwargs = self._values(step.args), self._value(step.kwargs)
+        declared = tuple(map(self._declared, step.outputs)) if custom_operator(step.target) else ()
         bindings = self._bindings({output.name for output in step.outputs})
         results = tuple(self._result(o.name, o.path, o) for o in step.outputs)
         packed = ""
@@ -224,7 +226,15 @@ class Builder:
             packed = identifier(step.name)
             bindings += self._bindings({name for name, _ in step.numbers})
             results += tuple(self._result(name, path) for name, path in step.numbers)
-        self.steps.append(records.Call(step, target, args, kwargs, results, packed, None, bindings))
+        call = records.Call(step, target, args, kwargs, results, packed, None, bindings, declared)
+        self.steps.append(call)
+
+    def _declared(self, output: Extern) -> records.Declared:
+        layout = output.layout
+        sized = output.strided and self._knows(output)
+        shape = output.shape if sized else ()
+        stride = layout.stride if sized and output in self._relied else ()
+        return records.Declared(output.path, layout.dtype, layout.device, sized, shape, stride)
 
     def _result(self, name: str, path: tuple[int, ...] = (), node: Extern | None = None) -> records.Result:
         if isinstance(node, Argument) or name in self._symbols:

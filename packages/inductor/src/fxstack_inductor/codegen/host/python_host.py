@@ -18,6 +18,8 @@ from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
 from fxstack_inductor.schedule.plan import Plan
+from fxstack_interchange.operators.custom_operators import custom_operator
+from fxstack_interchange.operators.origins import ORIGIN
 
 
 def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,12 +140,11 @@ class PythonPrinter:
     def _call(self, call: records.Call) -> None:
         out = {} if call.out is None else {"out": call.out}
         text = self._call_text(call.target, call.args, {**call.kwargs, **out})
-        if call.packed:
-            self.line(f"{call.packed} = {text}")
-        elif call.results:
-            self.line(f"{call.results[0].name} = {text}")
-        else:
-            self.line(text)
+        if call.declared:
+            text = self.as_declared(text, call)
+        assigned = call.packed or (call.results[0].name if call.results else "")
+        origin = getattr(call.step, "origin", "")
+        self.line((f"{assigned} = " if assigned else "") + text + (f"  {ORIGIN}{origin}" if origin else ""))
         if call.packed:
             for result in call.results:
                 path = "".join(f"[{k}]" for k in result.path)
@@ -151,6 +152,15 @@ class PythonPrinter:
             self.line(f"del {call.packed}")
         for binding in call.bindings:
             self._bind(binding)
+
+    def as_declared(self, text: str, call: records.Call) -> str:
+        """Return the text of a call of a custom operator whose results are checked."""
+        plans = "".join(
+            f"({d.path!r}, {self.constant(d.dtype)}, {self.constant(d.device)}, {d.sized}, "
+            f"{shape_text(d.shape)}, {shape_text(d.stride)}), "
+            for d in call.declared
+        )
+        return f"as_declared({text}, {custom_operator(call.target)!r}, ({plans}))"
 
     def _call_text(self, target: object, args: Iterable[Any], kwargs: dict[str, Any]) -> str:
         texts = [self.value(arg) for arg in args]

@@ -121,11 +121,27 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Declared:
+    """What the fake function of a custom operator says of the result at ``path``.
+
+    ``shape`` is empty if it is unknown before the call (``sized``), ``stride`` if nothing relies on the strides.
+    """
+
+    path: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    sized: bool
+    shape: Shape = ()
+    stride: Shape = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Call ``target``; ``step`` is the graph's call, which may have another target and other arguments.
 
     ``packed``: the variable of a result with several elements. ``out``: the tensor that the call writes;
-    then there are no results. ``bindings``: symbolic sizes that the results determine.
+    then there are no results. ``bindings``: symbolic sizes that the results determine. ``declared``: the
+    results of a custom operator, which are checked.
     """
 
     step: ExternCall | HostCall
@@ -136,11 +152,13 @@ class Call:
     packed: str = ""
     out: Variable | None = None
     bindings: tuple[SymbolBinding, ...] = ()
+    declared: tuple[Declared, ...] = ()
 
     @property
     def reads(self) -> list[str]:
         """The names of the variables that the call reads."""
-        return list(dict.fromkeys(names_in((self.args, self.kwargs, self.out))))
+        sizes = [size for result in self.declared for size in (*result.shape, *result.stride)]
+        return list(dict.fromkeys(names_in((self.args, self.kwargs, self.out, sizes))))
 
     @property
     def sets(self) -> dict[str, Kind]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
+import typing
+from types import FunctionType
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
@@ -32,6 +35,30 @@ def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         reason.whole = caller(frame, 1)
     elif frame.globals.get("__name__") not in _NAMES_ONLY:  # such code walks to the outermost frame
         reason.whole = caller(frame, sys.maxsize)
+    raise reason
+
+
+@RULES.rule(vars(typing)["_caller"])
+def _name_of_caller(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the name of the module that calls a function of ``typing``."""
+    frame = caller(trace.interp.current_frame(), kwargs.get("depth", args[0] if args else 1))
+    return frame.globals.get("__name__", kwargs.get("default", "__main__"))
+
+
+_DEBUGGING = frozenset({"set_trace", "settrace", "breakpoint"})
+"""The names of functions with which a program calls a debugger."""
+
+
+def is_debugger(fn: FunctionType) -> bool:
+    """Whether a function calls a debugger, which follows the frame of the caller from here on."""
+    return fn.__name__ in _DEBUGGING and not str(fn.__module__).endswith(".comptime")
+
+
+@RULES.rule(breakpoint, sys.settrace, threading.settrace)
+def debugger(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """Run the frame that calls a debugger in plain Python."""
+    reason = graph_break("debugger", trace.interp.current_frame().code.co_qualname)
+    reason.whole = trace.interp.current_frame()
     raise reason
 
 

@@ -7,16 +7,47 @@ breaks the graph.
 
 from __future__ import annotations
 
+import inspect
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch import fx
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Calls, Trace
 
 RULES: RuleTable = RuleTable()
+
+
+@RULES.rule(fx.Interpreter.__init__)
+def _make_interpreter(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make an interpreter of torch.fx that keeps all values: nodes of its graph are C objects."""
+    bound = _OF_INTERPRETER.bind(*args, **kwargs).arguments
+    kept = {"garbage_collect_values": False, "graph": bound.get("graph")}
+    return trace.interp.call_function(fx.Interpreter.__init__, (bound["self"], bound["module"]), kept)
+
+
+_OF_INTERPRETER = inspect.signature(fx.Interpreter.__init__)
+
+
+@RULES.rule(fx.Interpreter.run)
+def _interpret(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the code that torch.fx has generated from the graph of an interpreter."""
+    self, *inputs = args
+    load = trace.objects.load_attr
+    module = load(self, "module")
+    original = trace.objects.original_of(module)
+    if (
+        type(self) is fx.Interpreter
+        and isinstance(original, fx.GraphModule)
+        and not kwargs.get("initial_env")
+    ):
+        own = trace.objects.original_of(load(self, "graph")) is original.graph
+        if own and original.graph.python_code("self").src == original.code:
+            return trace.calls.call(load(module, "forward"), tuple(inputs), {})
+    return trace.interp.call_function(fx.Interpreter.run, args, kwargs)
 
 
 @RULES.rule(torch.compile)

@@ -91,7 +91,7 @@ def _holds_only(data: Any, kinds: tuple[type, ...]) -> bool:
 
 
 _KINDS: dict[torch.dtype, tuple[type, ...]] = {
-    torch.bool: (bool,),
+    torch.bool: (bool, int),
     **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), (int, torch.SymInt)),
 }
 

@@ -9,14 +9,15 @@ from typing import Any, NoReturn
 import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _module
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils.hooks import BackwardHook
 
 from fxstack_capture import native, torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.guards.records import MembersAre
+from fxstack_capture.guards.records import Guard, HasKey, MembersAre
 from fxstack_capture.objects.kinds.lazy_dict import ABSENT
-from fxstack_capture.sources import InstanceDict
+from fxstack_capture.sources import InstanceDict, pinned
 from fxstack_capture.torch_compat import BackwardHookFunction
 from fxstack_capture.trace.state import Trace
 
@@ -112,6 +113,31 @@ def _globally_hooked(trace: Trace) -> bool:
 def _hooked(trace: Trace, self: object) -> bool:
     load, truth = trace.objects.load_attr, trace.calls.truth
     return _globally_hooked(trace) or any(truth(load(self, name)) for name in _OWN_HOOKS)
+
+
+def first_lazy(root: Any) -> Any:
+    """A module under ``root`` whose first call will create its parameters, or None."""
+    modules = root.modules() if root is not None else ()
+    return next((m for m in modules if isinstance(m, LazyModuleMixin) and _WAITING in vars(m)), None)
+
+
+def while_lazy(lazy: object) -> Guard:
+    """The guard that holds until ``lazy`` is called. The first call removes the hook that creates the parameters."""
+    return Guard(InstanceDict(pinned(lazy, type(lazy).__name__)), HasKey(_WAITING, present=True))
+
+
+_WAITING = "_initialize_hook"
+
+
+@RULES.rule(LazyModuleMixin._infer_parameters)
+def _infer_parameters(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the call in plain Python as a whole: random numbers are drawn in eager's order."""
+    lazy = trace.objects.original_of(args[0])
+    if not trace.may_defer or lazy is args[0]:
+        return trace.interp.call_function(LazyModuleMixin._infer_parameters, args, kwargs)
+    reason = graph_break("plain-python", f"the first call of a {type(lazy).__qualname__}")
+    reason.until = while_lazy(lazy)
+    raise reason
 
 
 @RULES.rule(torch_compat.get_tracing_state)

@@ -18,7 +18,7 @@ from torch.autograd.profiler import record_function
 
 from fxstack_capture import torch_compat
 from fxstack_capture.callers import plainly
-from fxstack_capture.calls.rules.builtins import typing_forms
+from fxstack_capture.calls.rules.builtins import running_frames, typing_forms
 from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
@@ -118,7 +118,13 @@ def code_rule(fn: FunctionType) -> CodeRule | None:
         return _untagged
     if fn.__code__.co_qualname == _MANAGED:
         return _managed
+    if running_frames.is_debugger(fn):
+        return _debugger
     return _original if fn.__dict__ and _is_only_torchs_compilers(fn) else None
+
+
+def _debugger(trace: Trace, _fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return running_frames.debugger(trace, args, kwargs)
 
 
 def _is_only_torchs_compilers(fn: FunctionType) -> bool:

@@ -1,0 +1,46 @@
+"""Debuggers: frames that a debugger follows run in plain Python, with their own lines and variables."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from fxstack_capture import native
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_interchange.user_warnings import warn_user
+
+_MEASURING: Final = frozenset({"coverage", "hypothesis", "trace"})
+"""Packages whose trace functions only note which lines run."""
+
+_reported: set[str] = set()
+
+
+def is_debugged(trace_function: Any = None) -> bool:
+    """Whether frames run in plain Python under a trace function; None: under a tool of ``sys.monitoring``.
+
+    Warns once in a process.
+    """
+    owner = getattr(trace_function, "__self__", trace_function)
+    module = getattr(owner, "__module__", None) or type(owner).__module__
+    if str(module).partition(".")[0] in _MEASURING:
+        return False
+    if not _reported:
+        _reported.add("a debugger")
+        warn_user(
+            "fxstack: a debugger or a trace function (sys.settrace, sys.monitoring) is on: compiled functions run in "
+            "plain Python meanwhile, with their own lines and variables.",
+            TracingWarning,
+        )
+    return True
+
+
+def is_on() -> bool:
+    """Whether a debugger is on in this thread."""
+    monitoring = getattr(sys, "monitoring", None)
+    tool = None if monitoring is None else monitoring.get_tool(monitoring.DEBUGGER_ID)
+    function = sys.gettrace()
+    return (function is not None or tool is not None) and is_debugged(function)
+
+
+if native.AVAILABLE:
+    native.use_debugging(is_debugged)
