@@ -54,12 +54,17 @@ def start_demo(folder, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         env=environment | {"COLUMNS": "120"},
+        # A shell's background jobs ignore Ctrl-C, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def ended(demo):
     """Wait for the end of a demo that succeeds; return what it prints."""
-    printed, errors = demo.communicate()
+    try:
+        printed, errors = demo.communicate(timeout=600)
+    finally:
+        demo.kill()
     assert demo.returncode == 0, errors
     return printed
 
