@@ -107,6 +107,10 @@ def empty_caches(session: nox.Session) -> None:
     shutil.rmtree(caches(session), ignore_errors=True)
 
 
+HANG_SECONDS = 1800
+"""A test that runs as long ends its worker, with the stacks of all threads."""
+
+
 def run_tests(session: nox.Session, name: str, paths: list[Path], *args: str) -> bool:
     """Run tests with two workers of one thread each, and tell whether all passed.
 
@@ -119,6 +123,7 @@ def run_tests(session: nox.Session, name: str, paths: list[Path], *args: str) ->
     }
     costs = ROOT / "build" / "costs" / f"{name}-{session.python}.txt"
     command = ["python", "-m", "pytest", "-p", "gate", "-n", "2", "--dist", "worksteal", f"--costs={costs}"]
+    command += ["-o", f"faulthandler_timeout={HANG_SECONDS}", "-o", "faulthandler_exit_on_timeout=true"]
     try:
         session.run(*command, *map(str, paths), *args, env=environment)
     except nox.command.CommandFailed:
@@ -176,7 +181,8 @@ def tests_python(session: nox.Session) -> None:
     session.install(TORCH, *TEST_TOOLS, *MODEL_TOOLS)
     install(session, "capture")
     folders = [directory("capture") / "tests" / folder for folder in PYTHON_SENSITIVE]
-    passed = {"capture": run_tests(session, "python-capture", folders, "--slow=none", *session.posargs)}
+    slow = ["--slow=rotation", "--keep=capture/native/"]
+    passed = {"capture": run_tests(session, "python-capture", folders, *slow, *session.posargs)}
     install(session, *STAGES, "integration")
     session.install("rich")
     files = [directory("integration") / "tests" / f"test_{name}.py" for name in SMOKE]

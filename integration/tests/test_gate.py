@@ -171,3 +171,28 @@ def test_workers_have_their_own_caches(tmp_path, monkeypatch):
     monkeypatch.setenv("FXSTACK_TEST_CACHES", str(tmp_path))
     source = "def test_it(): assert os.environ['XDG_CACHE_HOME'].endswith('/gw0/cache')\n"
     assert passed(gate(tmp_path, source, "-n", "1")) == 1
+
+
+def test_an_expensive_case_of_a_shared_fixture_is_seen(tmp_path):
+    source = f"""
+@pytest.fixture(scope="module", params=[0.01, 0.6])
+def model(request):
+    {BUSY.format("request.param")}
+def test_it(model): pass
+"""
+    run = gate(tmp_path, source, "--cpu-limit=0.1")
+    assert run.returncode == 1 and "SLOW stage/test_it.py::model: 0." in run.stdout
+
+
+def test_a_second_run_that_fails_at_once_saves_nothing(tmp_path):
+    source = f"DONE = []\ndef test_it():\n    assert not DONE\n    DONE.append(1)\n    {BUSY.format(0.6)}\n"
+    run = gate(tmp_path, source, "--cpu-limit=0.3")
+    assert run.returncode == 1 and "SLOW stage/test_it.py::test_it: 0." in run.stdout
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_crash_after_the_last_test_fails_the_run(tmp_path, workers):
+    source = (
+        "import atexit\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(n): atexit.register(os.abort)\n"
+    )
+    assert gate(tmp_path, source, "-n", workers).returncode != 0

@@ -1,4 +1,4 @@
-"""Workers of pytest-xdist: caches of their own, and tests that run while no other test does.
+"""Workers of pytest-xdist: caches of their own, tests that run while no other test does, and how they end.
 
 A test with the mark ``alone`` counts threads, processes or memory, or needs all cores. The other workers wait
 while it runs.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
+EXIT_SECONDS = 120
+"""Seconds that a worker may take to end after its last test."""
 CACHES = {"XDG_CACHE_HOME": "cache", "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "torch"}
 """Environment variables that name folders of caches, and the folders below ``FXSTACK_TEST_CACHES``."""
 
@@ -62,6 +66,28 @@ def _locked(file: IO[str], kind: int) -> Iterator[None]:
 
 
 TURNSTILE = pytest.StashKey[Turnstile]()
+WORKERS = pytest.StashKey[list[Any]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Remember the process of each worker."""
+    node.config.stash.setdefault(WORKERS, []).append(node.gateway)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Fail the run if a worker did not end by itself: xdist does not look at what happens after the last test."""
+    yield
+    for gateway in session.config.stash.get(WORKERS, []):
+        process = gateway._io.popen
+        try:
+            status = process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = f"no end within {EXIT_SECONDS} s"
+        if status != 0:
+            sys.stderr.write(f"\n{gateway.id} ended with: {status}\n")
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ import torch
 from counting import Counting
 
 import fxstack_capture as fx
+from fxstack_capture import native
 from fxstack_capture.driver.errors import RecompileLimitError, TracingWarning
 from fxstack_interchange import InputKind
 
@@ -525,3 +526,8 @@ def test_a_compiled_module_takes_another_original():
     assert compiled.in_features == 3
     assert list(compiled.state_dict()) == ["weight", "bias"]
     assert list(inner.children()) == []
+
+
+def test_the_c_extension_is_there():
+    """Without it most tests are skipped."""
+    assert native.AVAILABLE, native.WHY_MISSING
