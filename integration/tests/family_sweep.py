@@ -14,7 +14,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-LIMIT = 300
+LIMIT = 900
 """Seconds after which a case is left, as one that ended the process is."""
 
 

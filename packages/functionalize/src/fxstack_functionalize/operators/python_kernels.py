@@ -38,6 +38,8 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """Drop elements. Return ``x`` itself if nothing is dropped: torch's composition would copy it."""
     if p == 0 or not train or x.numel() == 0:
         return x
+    if p == 1:  # eager draws nothing
+        return x * x.new_zeros(())
     result: torch.Tensor = _aten.native_dropout(x, p, train)[0]
     return result
 

@@ -164,8 +164,28 @@ def _of_given_size(
         return torch.empty(size, dtype=gradient.dtype, device=gradient.device, memory_format=memory_format)
 
 
+_LIKE = {
+    torch.ops.aten._ctc_loss_backward.default: 1,
+    torch.ops.aten._ctc_loss_backward.Tensor: 1,
+    torch.ops.aten._masked_softmax_backward.default: 0,
+    torch.ops.aten.fractional_max_pool3d_backward.default: 1,
+    torch.ops.aten.multi_margin_loss_backward.default: 1,
+    torch.ops.aten.multilabel_margin_loss_backward.default: 1,
+}
+"""Operators without meta functions, with the argument whose size and dtype the result has."""
+
+
+def _of_argument(
+    mode: FakeTensorMode, func: Callable[..., Any], args: tuple[Any, ...], _kwargs: dict[str, Any]
+) -> Any:
+    with mode:
+        return torch.empty_like(args[_LIKE[func]], memory_format=torch.contiguous_format)
+
+
 def symbolic_kernel(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return the function that computes a call with symbolic sizes without torch's dispatch, or ``None``."""
+    if func in _LIKE:
+        return _of_argument
     return _of_given_size if func in _INTERPOLATIONS else _plain_convolution(func, args)
 
 
