@@ -201,6 +201,7 @@ static PyObject *torch_globals;
 static PyObject *last_stance;                               /* The stance object that was read last. */
 static Told last_answer;
 static PyObject *trial_begin, *trial_end; /* methods of trials */
+static PyObject *hooks_off, *hooks_inside, *hooks_of_checkpoint, *hooks_outside; /* the results of hooks() */
 
 int scopes_init(void) {
     torch_module = PyUnicode_InternFromString("torch._dynamo.eval_frame");
@@ -209,6 +210,11 @@ int scopes_init(void) {
     backend_word = PyUnicode_InternFromString("backend");
     trial_begin = PyUnicode_InternFromString("begin");
     trial_end = PyUnicode_InternFromString("end");
+    hooks_off = PyUnicode_InternFromString("off");
+    hooks_inside = PyUnicode_InternFromString("inside");
+    hooks_of_checkpoint = PyUnicode_InternFromString("checkpoint");
+    hooks_outside = PyUnicode_InternFromString("outside");
+    if (!hooks_off || !hooks_inside || !hooks_of_checkpoint || !hooks_outside) return -1;
     return torch_module && torch_global && stance_word && backend_word && trial_begin && trial_end ? 0 : -1;
 }
 
@@ -289,9 +295,12 @@ static PyObject *py_hooks(PyObject *module, PyObject *unused) {
     (void)module, (void)unused;
     PyObject *now = read_hooks();
     if (now == NULL) return NULL;
-    const char *state = now == Py_None ? "off" : !are_first_hooks(now) ? "inside" : are_of_checkpoint(now) ? "checkpoint" : "outside";
+    PyObject *state = now == Py_None            ? hooks_off
+                      : !are_first_hooks(now)   ? hooks_inside
+                      : are_of_checkpoint(now)  ? hooks_of_checkpoint
+                                                : hooks_outside;
     Py_DECREF(now);
-    return PyUnicode_InternFromString(state);
+    return Py_NewRef(state);
 }
 
 /* Such calls are neither timed nor run in plain Python: a checkpoint may make the same call again. */

@@ -38,6 +38,7 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
     recipe_of,
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
+from fxstack_capture.torch_side.fakes.writes import demand_accepted
 from fxstack_interchange.eager_facts.checks import RefusedArgumentsError, has_symbols, refuses
 from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.eager_facts.layouts import as_said, eager_strides
@@ -124,6 +125,8 @@ class CaptureFakeMode(FakeTensorMode):
             if _shares_what_it_writes(func, args):
                 raise graph_break("unsupported-call", f"{func} of tensors that overlap") from error
             raise
+        if isinstance(func, OpOverload) and not self._asking:
+            demand_accepted(func, args, kwargs)
         if func is not _NUMBER:  # an unbacked number may turn out not to do
             self.asked = None
         return result

@@ -1,4 +1,4 @@
-"""Writes of operators that the version counters of the arguments do not show.
+"""Writes that eager refuses, and writes of operators that the version counters of the arguments do not show.
 
 Operators on lists of tensors increment the version counters in their kernels, which do not run on fakes.
 Inference tensors have no version counter. For both, the schemas of the operators name the written arguments.
@@ -6,16 +6,65 @@ Inference tensors have no version counter. For both, the schemas of the operator
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.torch_compat import OpOverload, TorchDispatchMode, tree_leaves
+from fxstack_interchange.eager_facts.dtypes import size_in_call
+from fxstack_interchange.eager_facts.iteration import is_dense, operand
 
 _PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
+
+
+_ACCEPTS_OVERLAP = frozenset(
+    {"index_put_", "_index_put_impl_", "index_fill_", "masked_fill_", "fill_diagonal_", "tril_", "triu_"}
+)
+"""Operators that write to a tensor whose elements share memory. Eager refuses all other writes to such a tensor."""
+_OVERLAPS = 1
+
+
+def demand_accepted(func: OpOverload, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Break the graph at a write that eager refuses for the memory of its arguments. Fake kernels accept most."""
+    written = written_arguments(func)
+    if not written or func._opname in _ACCEPTS_OVERLAP or torch.Tag.inplace_view in func.tags:
+        return
+    for position, name in written:
+        given = args[position] if position < len(args) else kwargs.get(name)
+        if any(map(_shares_memory_with_itself, filter(_is_strided, tree_leaves(given)))):
+            raise graph_break("unsupported-call", f"{func}, which writes to memory that elements share,")
+        if _is_strided(given) and any(_overlap_in_part(given, x) for x in args if _is_strided(x)):
+            raise graph_break("unsupported-call", f"{func} of tensors that overlap")
+
+
+def _is_strided(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _shares_memory_with_itself(tensor: torch.Tensor) -> bool:
+    return bool(torch._debug_has_internal_overlap(tensor) == _OVERLAPS)
+
+
+def _overlap_in_part(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Do what ``get_overlap_status`` of ATen does, which only looks at tensors without gaps."""
+    if one is other or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    first, second = _extent(one), _extent(other)
+    if first is None or second is None or first[1] <= second[0] or second[1] <= first[0]:
+        return False
+    return first != second or one.stride() != other.stride()
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Return where the elements of a tensor begin and end in memory. None: unknown, or with gaps."""
+    start, given = size_in_call(tensor.storage_offset()), operand(tensor)
+    if start is None or given is None or not is_dense(given):
+        return None
+    return start * tensor.itemsize, (start + math.prod(given.sizes)) * tensor.itemsize
 
 
 def is_leaf(tensor: torch.Tensor) -> bool | None:

@@ -7,6 +7,7 @@ function runs in plain Python; see ``calls.deaths``.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
@@ -25,7 +26,7 @@ def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None
     raise wholly(trace, graph_break("side-effect-call", "weakref.finalize"))
 
 
-def _observing(make: Any) -> Rule:
+def _observing(make: Callable[..., object]) -> Rule:
     def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         demand_unobserved(trace, args)
         return run(trace, make, args, kwargs)
