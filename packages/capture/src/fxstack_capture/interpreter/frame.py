@@ -56,8 +56,8 @@ class Frame:
     ``fast`` are CPython's "locals plus" (locals, cells, free variables; ``NULL`` when unbound). ``names`` is
     the namespace of a class body (None in functions). ``pc`` is the index of the current step of ``program``.
     ``defers`` says that arguments are deferred locals. ``link`` is set if the frame can be resumed on its own
-    (``stopping``). ``handled_outside`` is the exception that the frame's callers handle; it is known only if ``link`` is
-    set.
+    (``stopping``). ``handled_outside`` is the exception that the frame's callers handle; it is known only if
+    ``link`` is set.
     """
 
     __slots__ = (

@@ -83,14 +83,14 @@ class BytecodeInterpreter:
 
     def call_linked(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], link: Link) -> Any:
         """Like ``call_function``, for a call that returns the result of the caller's step (``stopping``)."""
-        if self.programs.of(fn.__code__).ours:
-            return fn(*args, **kwargs)
         program = self.programs.of(fn.__code__)
         deferred = any(type(value) is DeferredLocal for value in (*args, *kwargs.values()))
-        if deferred and not program.continues and program.signature.flags & _COLLECTS:
+        if deferred and (program.ours or program.signature.flags & _COLLECTS) and not program.continues:
             args = tuple([self._entered(value) for value in args])
             kwargs = {name: self._entered(value) for name, value in kwargs.items()}
             deferred = False
+        if program.ours:
+            return fn(*args, **kwargs)
         frame = self.new_frame(fn, args, kwargs)
         frame.defers = deferred and not program.continues
         frame.link = link
