@@ -503,6 +503,50 @@ def checkpointed(c):
     return x, m
 
 
+TABLE = torch.tensor([1.0, 2, 3])
+NORM = torch.nn.BatchNorm1d(3)
+HELD = [TABLE * 2, {"a": TABLE + 1}]
+
+
+class Found:
+    table = TABLE * 3
+
+
+def finds(forward, backward):
+    """A custom function of an input and a gradient, whose methods find other tensors outside."""
+
+    class Finds(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, TABLE)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, table = ctx.saved_tensors
+            return backward(g) * table + x
+
+    return Finds
+
+
+@program(graphs=1, breaks=0)
+def autograd_functions_that_find_tensors(c):
+    closed = TABLE * 5
+    functions = [
+        finds(lambda x: x * TABLE, lambda g: g * 2),
+        finds(lambda x: x * 2, lambda g: torch.addcmul(g, g, TABLE, value=2)),
+        finds(lambda x: x.clone().add_(closed), lambda g: torch.where(closed > 5, g, -g)),
+        finds(lambda x: (x - NORM.running_mean) / NORM.running_var.sqrt(), lambda g: g / NORM.running_var),
+        finds(lambda x: x * HELD[0] + HELD[1]["a"], lambda g: torch.stack([g[0], HELD[0]])),
+        finds(lambda x: x * Found.table[1:2], lambda g: g * Found.table.expand(2, 3)),
+    ]
+    f = c(lambda x: [function.apply(x.sin()) for function in functions])
+    x = torch.full((2, 3), 0.5).requires_grad_()
+    for _ in range(2):
+        sum(y.sum() for y in f(x)).backward()
+    return f(x), x.grad
+
+
 @program()
 def exception_in_backward(c):
     class Bad(torch.autograd.Function):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.torch_side.autograd import function_arguments
+from fxstack_capture.torch_side.autograd import function_arguments, outside_tensors
 from fxstack_capture.torch_side.autograd.state_reads import State, noted, state_of
 from fxstack_capture.torch_side.higher_order.surroundings import Surroundings
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -26,8 +27,9 @@ class Applied:
     """``function.apply`` as the target of a node, under the name of the user's class.
 
     ``templates`` describe the arguments that a node cannot hold (``function_arguments``), by position. The
-    tensors of the templates are the last operands. Torch functions of classes are off while a graph runs.
-    ``asks`` turns the torch functions on in the methods.
+    tensors of the templates are the last operands, except for operands that replace ``outside`` tensors in the
+    methods. Torch functions of classes are off while a graph runs. ``asks`` turns the torch functions on in the
+    methods.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Applied:
         asks: bool,
         makes_wrappers: bool,
         state: State | None = None,
+        outside: Sequence[torch.Tensor] = (),
     ) -> None:
         self.function = function
         self.templates = templates
@@ -48,6 +51,7 @@ class Applied:
         """Whether the methods make wrapper subclasses, which later stages must take apart."""
         self.state = state
         """What the backward reads of Python's state. The node computes other gradients once it has changed."""
+        self.outside = [ref(tensor) for tensor in outside]
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
         # torch.fx prints a target whose module is below ``torch`` by its path. The path leads to the class.
@@ -56,7 +60,7 @@ class Applied:
     @property
     def __fxstack_parts__(self) -> tuple[Any, ...]:
         """Return all parts that determine the meaning of a call, for keys of the disk cache."""
-        return (self.function, dict(self.templates), self.tensors, self.asks)
+        return (self.function, dict(self.templates), self.tensors, self.asks, len(self.outside))
 
     def __call__(self, *args: object) -> Any:
         if self.asks:
@@ -64,13 +68,17 @@ class Applied:
                 return self._apply(*args)
         return self._apply(*args)
 
-    def _apply(self, *args: object) -> Any:
+    def _apply(self, *args: Any) -> Any:
+        end = len(args) - len(self.outside)
+        args, found = args[:end], outside_tensors.replaced(self.outside, args[end:])
         if self.templates:
             end = len(args) - self.tensors
             operands, own = args[end:], list(args[:end])
             for place, template in self.templates.items():
                 own[place] = function_arguments.make(template, operands)
-            return self.function.apply(*own)
+            args = tuple(own)
+        if found:
+            return outside_tensors.apply_with(self.function, args, found)
         return self.function.apply(*args)
 
 
@@ -113,7 +121,7 @@ def apply(
         _demand_no_outer_gradient(cls, inputs)
     wrappers = tracer.wrappers
     known = wrappers.count
-    state = _rehearse(tracer, cls, inputs)
+    state, outside = _rehearse(tracer, cls, inputs)
     made = function_arguments.Templates(tracer)
     special = {place: value for place, value in enumerate(inputs) if _needs_template(value)}
     templates = {place: made.of(value) for place, value in special.items()}
@@ -125,9 +133,10 @@ def apply(
         asks=not tracer.overrides.level and any(map(wrappers.asks, inputs)),
         makes_wrappers=wrappers.count > known,
         state=state,
+        outside=[real for real, _ in outside],
     )
     try:
-        return tracer.record(target, (*given, *made.operands), {})
+        return tracer.record(target, (*given, *made.operands, *(fake for _, fake in outside)), {})
     except AttributeError as error:
         if not templates:
             raise
@@ -150,7 +159,9 @@ def _demand_no_outer_gradient(cls: type, inputs: Sequence[Any]) -> None:
         raise graph_break("unsupported-call", text)
 
 
-def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> State | None:
+def _rehearse(
+    tracer: TracerProtocol, cls: type, inputs: Sequence[Any]
+) -> tuple[State, list[outside_tensors.Pair]]:
     state: State | None = State([])
     before = Surroundings(tracer.trace, *inputs)
     mark = tracer.builder.mark()
@@ -165,6 +176,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> State
             torch_compat.set_grad_enabled(False)
             if any(needs):
                 state = _backward(tracer, cls, context, output)
+            outside = outside_tensors.found_outside(tracer, mark, inputs)
     except GraphBreak:
         raise
     except Exception as error:
@@ -177,7 +189,7 @@ def _rehearse(tracer: TracerProtocol, cls: type, inputs: Sequence[Any]) -> State
     if state is None:
         raise graph_break("unsupported-call", f"{cls.__qualname__}, whose backward reads what may change")
     state.is_copied = any(map(_needs_template, inputs))
-    return state
+    return state, outside
 
 
 def _forward(
