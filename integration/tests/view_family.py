@@ -457,6 +457,8 @@ def differences(case: Case, backend: str = "aot_eager") -> str | None:
 def _may_be_refused(case: Case) -> bool:
     """Whether the change of ``case`` reads and writes one memory, or the base has no memory of its own."""
     base = BASES[case.base]().detach()
+    if case.kind in {"clone", "train"}:
+        base = base.clone()
     read = base if case.read is None else VIEWS[case.read](base)
     view = base
     for name in case.views:
