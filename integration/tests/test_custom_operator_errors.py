@@ -155,8 +155,9 @@ def test_strides_that_differ_from_the_fake_function_are_reported():
     arguments = lambda x: x.new_ones(3, 4).t(), lambda x: x.new_empty(4, 3)
     program = calling(operator("strides", *arguments))
     text = says("strides", r"strides \(1, 4\).*strides \(3, 1\)", arguments)
-    with pytest.warns(UserWarning, match=text):
+    with pytest.warns(UserWarning, match=text) as caught:
         assert torch.allclose(fxstack.compile(program)(X), program(X))
+    assert [w.filename for w in caught if "fake function" in str(w.message)] == [__file__]
 
 
 @pytest.mark.parametrize("name", WHILE_TRACING)

@@ -206,7 +206,8 @@ def _with_frame(fn: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
 def _function_of(fn: Any) -> Any:
     """Return the function whose frame the hook meets first in a call of ``fn``; for a module its ``forward``."""
     owner = getattr(fn, "__self__", None)
-    if isinstance(owner, torch.nn.Module) and is_module_call(getattr(fn.__func__, "__code__", None)):
+    code = getattr(getattr(fn, "__func__", None), "__code__", None)
+    if isinstance(owner, torch.nn.Module) and code is not None and is_module_call(code):
         fn = owner.forward
     if not isinstance(fn, (FunctionType, MethodType, type)):
         fn = getattr(type(fn), "__call__", fn)  # noqa: B004 - the method itself

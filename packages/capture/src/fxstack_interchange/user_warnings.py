@@ -21,6 +21,8 @@ OWN_PACKAGES: Final = frozenset(
     }
 )
 _TORCH: Final = str(Path(torch.__file__).parent)
+_GENERATED: Final = ("<fxstack", "<eval_with_key>")
+"""How the files of generated code are called."""
 
 
 def warn_user(text: str, category: type[Warning]) -> None:
@@ -42,7 +44,8 @@ def user_frame() -> FrameType:
 def _is_inside(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__")
     package = name.partition(".")[0] if isinstance(name, str) else ""
-    return package in OWN_PACKAGES or belongs_to_torch(frame.f_code.co_filename)
+    file = frame.f_code.co_filename
+    return package in OWN_PACKAGES or file.startswith(_GENERATED) or belongs_to_torch(file)
 
 
 def belongs_to_torch(file: str) -> bool:

@@ -154,3 +154,19 @@ def test_functions_that_set_a_trace_function_run_as_they_are():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert torch.allclose(fx.optimize()(traces_itself)(X), traces_itself(X))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in 3.12")
+def test_debugging_tools_of_sys_monitoring_run_plain_python():
+    graphs, tools = [], sys.monitoring
+    compiled = fx.optimize(lambda module, _: graphs.append(module) or module.forward)(caller)
+    tools.use_tool_id(tools.DEBUGGER_ID, "test")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled(X)
+    finally:
+        tools.free_tool_id(tools.DEBUGGER_ID)
+    assert not graphs
+    compiled(X)
+    assert len(graphs) == 1

@@ -17,6 +17,10 @@
 #endif
 
 #include "internal/pycore_frame.h"
+#if PY_VERSION_HEX >= 0x030C0000
+#include "internal/pycore_instruments.h" /* PY_MONITORING_DEBUGGER_ID */
+#include "internal/pycore_interp.h"
+#endif
 #if PY_VERSION_HEX >= 0x030D0000
 #include "internal/pycore_setobject.h" /* _PySet_NextEntry */
 #endif
