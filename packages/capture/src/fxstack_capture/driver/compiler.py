@@ -43,6 +43,7 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
 from fxstack_capture.driver.frame_policy.fullgraph import demand_compiled
 from fxstack_capture.driver.frame_policy.policy import (
     foreign_state,
+    forward_of,
     is_foreign,
     is_module_call,
     is_own,
@@ -61,7 +62,7 @@ from fxstack_capture.driver.reports.recompiling import (
     limit_reached,
     refusal,
 )
-from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict
+from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict, place_of
 from fxstack_capture.driver.reports.uncompiled import Reasons
 from fxstack_capture.driver.states import CodeState, CodeStates
 from fxstack_capture.driver.tracing import FrameTracing
@@ -383,7 +384,7 @@ class FrameCompiler:
             self.reasons.add(self._named(code), "a checkpoint around it repeats its side effects")
             return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
         graph = None
-        where = self._place(code)
+        where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
             self._tell("on_captured", where, draft.captured.graph_module)
             try:
@@ -476,26 +477,17 @@ class FrameCompiler:
 
     def _named(self, code: CodeType) -> CodeType:
         """The function of the program that messages name for a frame: of a module its ``forward``."""
-        user = self.resumptions.user_of(code)
-        if self.root is None or not is_module_call(user):
-            return user
-        return getattr(getattr(type(self.root), "forward", None), "__code__", user)
-
-    def _place(self, code: CodeType) -> str:
-        """The name that messages and profiles use for a frame, with its file and line."""
-        named = self._named(code)
-        return f"{named.co_qualname} ({named.co_filename}:{named.co_firstlineno})"
+        return forward_of(self.root, self.resumptions.user_of(code))
 
     def _suppressed(self, code: CodeType, error: BackendError) -> Any:
-        """The frame runs in plain Python, after a warning."""
         self._mistakes.warn_of_suppressed(self._named(code), error)
         self._record(code, Verdict.PLAIN, why=str(error))
         return native.SKIP
 
     def _record(self, of: CodeType, verdict: Verdict, why: str = "", **facts: Any) -> None:
-        if verdict is Verdict.PLAIN:
-            self.reasons.add(self._named(of), why)
         named = self._named(of)
+        if verdict is Verdict.PLAIN:
+            self.reasons.add(named, why)
         where = named.co_qualname, named.co_filename, named.co_firstlineno
         record = FrameRecord(*where, verdict, why, resumed=self.resumptions.user_of(of) is not of, **facts)
         if self.records is not None:

@@ -159,4 +159,12 @@ def is_module_call(code: CodeType) -> bool:
     return code in _MODULE_CALLS
 
 
+def forward_of(root: object, code: CodeType) -> CodeType:
+    """Return the code of the program that messages name: ``forward`` of ``root`` for a call of a module."""
+    if root is None or not is_module_call(code):
+        return code
+    forward: CodeType = getattr(getattr(type(root), "forward", None), "__code__", code)
+    return forward
+
+
 _MODULE_CALLS = frozenset({torch_compat.wrapped_module_call.__code__, torch_compat.module_call.__code__})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import NoneType
+from types import CodeType, NoneType
 from typing import Any, Protocol
 
 from fxstack_capture.breaks import BreakRecord
@@ -12,6 +12,11 @@ from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.trace.records import CapturedCode
+
+
+def place_of(code: CodeType) -> str:
+    """Return the text by which messages and profiles name a function: its name, file and first line."""
+    return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
 
 
 class Verdict(StrEnum):
