@@ -49,7 +49,7 @@ def differences(name: str, form: str, dtype: str, place: str, backend: str = "ao
         around = {} if place == "inside" else {"around": _autocast}
         found = difference(chosen, lambda t: tolerances.get(t.dtype, 1e-9), **around, backend=backend)
         if found is not None:
-            return f"sample {number}: {found}"
+            return f"{found}, sample {number}"
     return None
 
 

@@ -42,7 +42,7 @@ def differences(name: str, which: str, dynamic: bool | None, backend: str = "aot
             dynamic=dynamic,
         )
         if found is not None:
-            return f"sample {number} {[tuple(t.shape) for t in first]}: {found}"
+            return f"{found}, sample {number} {[tuple(t.shape) for t in first]}"
     return None
 
 
