@@ -149,7 +149,10 @@ def test_compiling_ends(program):
 def test_equal_code_warns_once():
     compiled = fx.optimize()(from_source)
     (about_the_caller, about_the_code) = run(compiled, 2 * CALLS)
-    assert "from_source" in about_the_caller and "objects or functions that each call makes anew" in about_the_code
+    assert (
+        "from_source" in about_the_caller
+        and "objects or functions that each call makes anew" in about_the_code
+    )
     assert about_the_code.startswith("f (<string>:1) was compiled 8 times (recompile_limit)")
 
 

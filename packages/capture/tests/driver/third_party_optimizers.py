@@ -139,7 +139,9 @@ class Decaying(Stepping):
     def begin(self, group):
         self.count += 1
         self.rates = [self.rates[0] * 0.9, self.rates[1] + 1.0]
-        group["rate"] = group["lr"] * self.rates[0] * math.log(self.count + 1, 2) * 0.5 * (1 + math.cos(self.count))
+        group["rate"] = (
+            group["lr"] * self.rates[0] * math.log(self.count + 1, 2) * 0.5 * (1 + math.cos(self.count))
+        )
 
     def update(self, group, state, p, grad):
         state["mean"].lerp_(grad, 1 / (state["step"] + 1))
