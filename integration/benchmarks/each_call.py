@@ -1,0 +1,190 @@
+"""Programs that make new objects, functions or numbers in each call: the time of a call, fxstack / eager.
+
+    python integration/benchmarks/each_call.py [--dry] [--markdown]
+
+Each program would compile in each call, if nothing limited that. After 200 calls, medians of interleaved rounds of calls,
+plain and compiled. "Compiled" is the number of traced frames in the 200 calls, "later" that of the timed calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "testing"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "packages/capture/tests/driver"))
+import torch
+from result_tables import Table
+from third_party_optimizers import OPTIMIZERS
+from torch import nn
+
+import fxstack
+
+WARM_UP, ROUNDS, CALLS = 200, 15, 10
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False))
+
+
+def module_hooks():
+    """A forward hook with a lock, as for attributions of a layer."""
+    model, x = net(), torch.randn(16, 64)
+
+    def call():
+        lock, seen = threading.Lock(), {}
+
+        def hook(_module, _inputs, output):
+            with lock:
+                seen["output"] = output
+
+        handle = model[0].register_forward_hook(hook)
+        try:
+            return model(x), seen["output"]
+        finally:
+            handle.remove()
+
+    return call, tuple
+
+
+def gradients():
+    """Hooks on tensors, and the gradient of an input, as for guided backpropagation."""
+    model, x = net(), torch.randn(16, 64, requires_grad=True)
+
+    def attribute():
+        handles = []
+
+        def before(_module, inputs):
+            handles.append(inputs[0].register_hook(lambda grad: grad.clamp(min=0)))
+
+        handles.append(model[1].register_forward_pre_hook(before))
+        output = model(x)[:, 0].sum()
+        (grad,) = torch.autograd.grad(output, x)
+        for handle in handles:
+            handle.remove()
+        return grad
+
+    return attribute, tuple
+
+
+def closures():
+    x = torch.randn(16, 64)
+
+    def apply(fn):
+        return fn(x) * 2
+
+    def call():
+        scale = 3.0
+        return apply(lambda y: torch.tanh(y) * scale)
+
+    return call, tuple
+
+
+def source_text():
+    """Functions from source text, as type checkers and class factories make."""
+    x = torch.randn(16, 64)
+
+    def call():
+        namespace = {}
+        exec("def f(x):\n    return (x * 2 + 1).tanh()\n", namespace)
+        return namespace["f"](x)
+
+    return call, tuple
+
+
+def errors():
+    """An exception in each second call, with checks made from source text."""
+    x, numbers = torch.randn(16, 64), itertools.count()
+
+    def call():
+        namespace = {}
+        try:
+            if next(numbers) % 2:
+                exec("def check(x):\n    raise ValueError(tuple(x.shape))\n", namespace)
+                namespace["check"](x)
+        except ValueError:
+            return x * 2
+        return torch.tanh(x) + 1
+
+    return call, tuple
+
+
+def unused_values():
+    x, names = torch.randn(16, 64), itertools.count()
+
+    def ignores(y, _name):
+        return torch.tanh(y) + 1
+
+    def step(y, name):
+        return ignores(y, name)
+
+    return step, lambda: (x, f"name{next(names)}")
+
+
+def growing_list():
+    """Hooks that pile up in a list which nobody empties."""
+    x, hooks = torch.randn(16, 64), []
+
+    def call():
+        hooks.append(torch.tanh)
+        return hooks[-1](x) * (1 / len(hooks))
+
+    return call, tuple
+
+
+def optimizer_of(kind):
+    def make():
+        model = net()
+        stepping = kind(model.parameters())
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        return stepping.step, tuple
+
+    make.__name__ = f"optimizer {kind.__name__}"
+    return make
+
+
+PROGRAMS = (
+    *(module_hooks, gradients, closures, source_text, errors, unused_values, growing_list),
+    *map(optimizer_of, OPTIMIZERS),
+)
+
+
+def per_call(fn, arguments, calls: int) -> float:
+    """Microseconds of a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn(*arguments())
+    return (time.perf_counter() - start) / calls * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dry", action="store_true", help="few calls of each program")
+    options = parser.parse_args()
+    warm_up, rounds = (3, 1) if options.dry else (WARM_UP, ROUNDS)
+    warnings.simplefilter("ignore")
+    table = Table("program", "eager us", "fxstack us", "fxstack / eager", "compiled", "later")
+    for make in PROGRAMS:
+        eager, arguments = make()
+        compiled = fxstack.compile(make()[0])
+        for _ in range(warm_up):
+            eager(*arguments())
+            compiled(*arguments())
+        tally = compiled.callback.__self__.tally
+        traced = tally.traced
+        times = [[per_call(fn, arguments, CALLS) for fn in (eager, compiled)] for _ in range(rounds)]
+        plain, ours = (statistics.median(column) for column in zip(*times, strict=True))
+        cells = f"{plain:.0f}", f"{ours:.0f}", f"{ours / plain:.2f}", traced, tally.traced - traced
+        table.row(make.__name__, *cells)
+
+
+if __name__ == "__main__":
+    main()
