@@ -286,3 +286,28 @@ def test_a_gradient_has_the_random_numbers_of_its_result(name, dynamic):
     assert torch.equal(torch.get_rng_state(), after)
     torch.manual_seed(1)
     torch.testing.assert_close(DRAWING[name](torch.rand(4, 8).add(1)), result.detach())
+
+
+SIZED = {
+    "scan": lambda x: scan(lambda c, r: (c + r.sum(), r.mean() * r.expand(3, -1)), torch.zeros(()), x)[1],
+    "scan without use of its carry": lambda x: scan(lambda c, r: (c * 1, r.sum()), torch.zeros(()), x)[1],
+    "map": lambda x: map(lambda r: r.sum() * torch.cat([r, r]).softmax(-1), x),
+    "cond": lambda x: torch.cond(
+        x.sum() > 0, lambda a: a.mean() * a, lambda a: a.sum(0, keepdim=True) + a, (x,)
+    ),
+    "while_loop": lambda x: while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, y * y.mean()), (COUNT, x))[1],
+    "associative_scan": lambda x: associative_scan(torch.add, x.sin(), 0, combine_mode="generic"),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.filterwarnings("error:fxstack")
+def test_bodies_whose_gradients_need_a_size(name):
+    fn = fxstack.compile(SIZED[name], backend="aot_eager", dynamic=True, fullgraph=True)
+    for sizes in ((4, 6), (3, 9), (5, 4)):
+        x = torch.rand(*sizes, requires_grad=True)
+        expected, actual = (f(x) for f in (SIZED[name], fn))
+        weights = torch.rand_like(expected)
+        torch.testing.assert_close(actual, expected)
+        gradients = [torch.autograd.grad((y * weights).sum(), x)[0] for y in (actual, expected)]
+        torch.testing.assert_close(*gradients)

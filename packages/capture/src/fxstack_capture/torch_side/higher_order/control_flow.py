@@ -37,11 +37,13 @@ _OPERATORS = torch.ops.higher_order
 class GraphsOfCall:
     """One call of an operator during recording: its traced functions, their free nodes, and its operands."""
 
-    def __init__(self, tracer: TracerProtocol, operator: Any) -> None:
+    def __init__(self, tracer: TracerProtocol, operator: Any, sized: Tensors | None = None) -> None:
+        """``sized``: tensors whose symbolic sizes become free nodes, because derivatives save such sizes."""
         if tracer.transforms.inside:
             raise graph_break("unsupported-call", f"{operator} inside of a torch.func transform")
         self.tracer = tracer
         self.operator = operator
+        self.sizes = [tracer.builder.argument(size, []) for size in _symbols(sized or ())]
         self.mark = tracer.builder.mark()
         self.traced: list[Subgraph] = []
 
@@ -66,7 +68,7 @@ class GraphsOfCall:
 
     def modules(self) -> tuple[list[Any], tuple[fx.Node, ...]]:
         """Return a module for each function. All modules take the same free nodes after their own inputs."""
-        free = tuple(dict.fromkeys(node for made in self.traced for node in made.free))
+        free = tuple(dict.fromkeys((*self.sizes, *(node for made in self.traced for node in made.free))))
         cut = [subgraphs.cut_out(self.tracer, made, free) for made in self.traced]
         builder = self.tracer.builder
         builder.roll_back(self.mark)
@@ -93,6 +95,13 @@ class GraphsOfCall:
 
     def refuse(self, why: str) -> BaseException:
         return graph_break("operator-function", f"{self.operator.name()} {why}")
+
+
+def _symbols(tensors: Sequence[torch.Tensor]) -> list[torch.SymInt]:
+    """Return the symbolic sizes that are single symbols, once each."""
+    sizes = [size for x in tensors if isinstance(x, torch.Tensor) for size in x.size()]
+    symbols = [s for s in sizes if isinstance(s, torch.SymInt) and s.node.expr.is_symbol]
+    return list({size.node.expr: size for size in symbols}.values())
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
@@ -191,7 +200,7 @@ def map_(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
 def scan(tracer: TracerProtocol, _fn: Any, args: Args, kwargs: Kwargs) -> Any:
     """Apply the rule for ``scan(combine_fn, init, xs, additional_inputs)``."""
     fn, init, xs, more = bound(args, kwargs, "combine_fn init xs additional_inputs")
-    call = GraphsOfCall(tracer, _OPERATORS.scan)
+    call = GraphsOfCall(tracer, _OPERATORS.scan, [*init, *xs, *more])
     _demand_tensors(call, (*init, *xs, *more))
     body = call.trace(fn, [*init, *_slices(call, xs), *more])
     if not _same_layout(body.outputs[: len(init)], init):
