@@ -130,6 +130,7 @@ ONE_ROW = {
     "number": lambda x: x[:, :1].add_(x[:, :1].t()),
     "clamp": lambda x: x.clamp_(x[0]),
     "list": lambda x: torch._foreach_add_([x], [x[0]]),
+    "assigned": lambda x: x.__setitem__((0, slice(1)), x[:, 0]),
 }
 NO_PART = {
     "itself": lambda x: x.add_(x),

@@ -68,11 +68,13 @@ def check_reads(
     ]
     if not readers:
         return
-    written = _written(name, _present(engine, target), args)
+    written, changed = _written(name, target, _present(engine, target), args)
     for other in readers:
         found = place_of(_present(engine, other))
         if _is_elementwise(name) and (_are_elements(written, found) or found == written):
-            if found == written and name not in ASSIGNMENTS and _counts_as_part(target, other):
+            # An assignment gives a value of fewer dimensions strides of its own.
+            alike = changed is not None and (name not in ASSIGNMENTS or changed.dim() == other.dim())
+            if alike and found == written and _counts_as_part(changed, other):
                 raise _overlap(name)
             continue
         if may_overlap(written, found):
@@ -166,17 +168,27 @@ def _is_elementwise(name: str) -> bool:
     )
 
 
-def _written(name: str, target: torch.Tensor, args: Sequence[Any]) -> Place:
-    """Return the place that a call writes: a part of ``target`` for assignments without tensor indices."""
-    index = args[0] if name in ASSIGNMENTS else None
+def _written(
+    name: str, target: torch.Tensor, present: torch.Tensor, args: Sequence[Any]
+) -> tuple[Place, torch.Tensor | None]:
+    """Return the place that a call writes in the present value, and a tensor with eager's layout of that place.
+
+    Assignments without tensor indices write a part of ``target``. Others have no such tensor.
+    """
+    whole = place_of(present)
+    if name not in ASSIGNMENTS:
+        return whole, target
+    index = args[0]
     parts = index if isinstance(index, tuple) else (index,)
-    whole = place_of(target)
-    if index is None or any(isinstance(part, (torch.Tensor, list)) for part in parts):
-        return whole
+    if any(isinstance(part, (torch.Tensor, list)) for part in parts):
+        return whole, None
     with disable_proxy_modes_tracing(), plain_only():
-        like = torch.empty_strided(target.shape, target.stride(), dtype=target.dtype, device=target.device)
-        part = place_of(like[index])
-    return part._replace(offset=part.offset + whole.offset)
+        place, part = place_of(_like(present)[index]), _like(target)[index]
+    return place._replace(offset=place.offset + whole.offset), part
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def place_of(tensor: torch.Tensor) -> Place:
