@@ -35,7 +35,12 @@ def note_answers(objects: Objects, kind: type, classes: object) -> None:
     for cls in _named(classes):
         if isinstance(cls, abc.ABCMeta) and not objects.is_new(cls):
             for known in _known(objects, kind):
-                answer = bool(abc.ABCMeta.__subclasscheck__(cls, known))
+                try:
+                    answer = bool(abc.ABCMeta.__subclasscheck__(cls, known))
+                except (
+                    TypeError
+                ):  # a protocol that refuses the check: the program's own check raises the same
+                    continue
                 check = SubclassIs(cls, id(cls), answer)
                 objects.trace.guard(pinned(known, known.__qualname__), check)
 
