@@ -72,6 +72,6 @@ class InputNumbers:
         if source not in self._symbols:
             whole = isinstance(value, int)
             self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))
-            make = self._geometry.number if whole else self._geometry.real_number
+            make: Any = self._geometry.number if whole else self._geometry.real_number
             self._symbols[source] = make(value, source)
         return self._symbols[source]
