@@ -70,10 +70,8 @@ class InputNumbers:
 
     def _symbol(self, value: float, source: Source) -> Any:
         if source not in self._symbols:
-            self._trace.guard(source, WordIs() if isinstance(value, int) else TypeIs(type(value)))
-            self._symbols[source] = (
-                self._geometry.number(value, source)
-                if isinstance(value, int)
-                else self._geometry.real_number(value, source)
-            )
+            whole = isinstance(value, int)
+            self._trace.guard(source, WordIs() if whole else TypeIs(type(value)))
+            make: Any = self._geometry.number if whole else self._geometry.real_number
+            self._symbols[source] = make(value, source)
         return self._symbols[source]
