@@ -298,11 +298,9 @@ def _pairs_of(base: str) -> list[tuple[str, str, str]]:
 
 
 def _fit(changed: torch.Tensor, read: torch.Tensor) -> bool:
-    try:
-        shape = torch.broadcast_shapes(changed.shape, read.shape)
-    except RuntimeError:
-        return False
-    return shape == changed.shape and changed.dtype == read.dtype
+    sizes = zip(reversed(read.shape), reversed(changed.shape), strict=False)
+    broadcasts = read.dim() <= changed.dim() and all(one in (1, size) for one, size in sizes)
+    return broadcasts and changed.dtype == read.dtype
 
 
 def _all(depth: int) -> Iterator[Case]:
