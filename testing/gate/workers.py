@@ -71,7 +71,8 @@ WORKERS = pytest.StashKey[list[Any]]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Remember the process of each worker."""
+    """Remember the process of each worker, and give it time to end: xdist kills workers after ten seconds."""
+    node.nodemanager.EXIT_TIMEOUT = EXIT_SECONDS
     node.config.stash.setdefault(WORKERS, []).append(node.gateway)
 
 

@@ -9,7 +9,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-#define TENSOR_API_VERSION 3
+#define TENSOR_API_VERSION 4
 #define TENSOR_API_CAPSULE "fxstack_capture.tensor_api"
 #define ANY_NUMBER INT64_MIN /* A size, stride or offset that the guard does not check. */
 
@@ -51,5 +51,7 @@ typedef struct {
      * NULL: the profiler does not see compiled code. */
     void *(*begin_region)(const char *name);
     void (*end_region)(void *region);
+    /* Whether saved-tensor hooks are on in this thread. NULL: ask torch's Python function. */
+    int (*has_saved_hooks)(void);
 } TensorApi;
 #endif

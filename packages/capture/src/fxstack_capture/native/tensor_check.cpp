@@ -173,6 +173,8 @@ void state(TorchNumbers* out) {
   out->exact = modes == 0 && !functorch && at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
+int has_saved_hooks() { return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty(); }
+
 void* begin_region(const char* name) {
   void* region = nullptr;
   if (!aoti_record_function_start || !aoti_record_function_end) return nullptr;
@@ -182,7 +184,7 @@ void* begin_region(const char* name) {
 void end_region(void* region) { aoti_record_function_end(region); }
 
 const TensorApi api = {TENSOR_API_VERSION, resolve, check, size, stride, storage_offset, storage, memory, state,
-                       begin_region, end_region};
+                       begin_region, end_region, has_saved_hooks};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fxstack_tensor_check", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
