@@ -63,6 +63,8 @@ class EqualCodes:
 
     def add(self, code: ref[CodeType]) -> None:
         self.made += 1
+        if self.is_told:  # nearly all of them run in plain Python, so their uses are not counted
+            return
         self.alive = [known for known in self.alive if known() is not None] + [code]
 
     def usage(self, owner: object) -> tuple[int, int]:
@@ -105,9 +107,8 @@ class CodeStates:
         return kept.state
 
     def equal_to(self, code: CodeType) -> EqualCodes:
-        """The record of the code objects that have the instructions of ``code``."""
-        contents = hash((code.co_name, code.co_firstlineno, code.co_names, code.co_code))
-        return self._equal.setdefault(contents, EqualCodes())
+        """The record of the code objects that equal ``code``: the same name, instructions and constants."""
+        return self._equal.setdefault(hash(code), EqualCodes())
 
     def _forget(self, key: int) -> None:
         kept = self._states.pop(key, None)
