@@ -105,10 +105,10 @@ def _watch(patch, at, error):
         rule = torch_rule_of(fn)
         return rule and wrapped("torch", getattr(fn, "__qualname__", str(fn)), rule)
 
-    def of_frame(self, program):
+    def of_frame(self, program, **options):
         return tuple(
             (wrapped("handler", getattr(handler, "__qualname__", type(handler).__name__), handler), operand)
-            for handler, operand in steps_of(self, program)
+            for handler, operand in steps_of(self, program, **options)
         )
 
     patch.setattr(CallDispatcher, "rule_of", of_builtin)
