@@ -1,5 +1,7 @@
 """Replacing what torch, NumPy or the standard library defines is seen, and so is putting it back."""
 
+import os
+
 import pytest
 import torch
 from library_changes import SCOPE, replaced
@@ -117,6 +119,28 @@ def _calls(expression, holder, name, new, order):
     return None, len(graphs)
 
 
+def _in_a_child(case, order):
+    """Return what differs, as text, found by a child of this process.
+
+    Setting and deleting a special method changes a class for good: CPython keeps the slot, so that tensors become
+    sequences after ``__getitem__``, and ``torch.Tensor([x[0], 2.0])`` raises an error in eager torch.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            text = _calls(*case, order)[0] or ""
+        except BaseException as error:
+            text = repr(error)
+        os.write(writing, text.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return text if status == 0 else f"the child ended with status {status}"
+
+
 @pytest.fixture(autouse=True)
 def _forget():
     yield
@@ -126,8 +150,9 @@ def _forget():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} and {case[1]}.{case[2]}")
 @pytest.mark.parametrize("first", [False, True], ids=["compiled before", "compiled after"])
 def test_replacing_a_definition_is_seen(case, first):
-    found, _ = _calls(*case, (first, not first, first, not first))
-    assert found is None, found
+    order = first, not first, first, not first
+    found = _in_a_child(case, order) if case[1] == "torch.Tensor" else _calls(*case, order)[0]
+    assert not found, found
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3], CASES[27], CASES[37]])
