@@ -60,7 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "composable, to the end": {"early_stop": False},
     "composable, selective": {"context_fn": selection},
 }
-"""What is given to the checkpoints that are set by the hooks of a module."""
+"""Arguments of the checkpoints that hooks of a module set."""
 
 
 class Residual(nn.Module):

@@ -235,7 +235,7 @@ ELEMENTWISE = frozenset(READING) - {
     *("index_put", "fill", "masked_fill", "scatter", "scatter_add", "index_copy", "index_add"),
     *("masked_scatter", "cumsum out", "set mask"),
 }
-"""Those that read only the element that they write."""
+"""Operators that read only the element that they write."""
 UNDECIDED = ("diagonal", "unfold", "as_strided")
 """Views whose overlap with others is not decided for symbolic sizes."""
 KINDS = ("input", "clone", "train", "train input", "no_grad", "changed")

@@ -50,7 +50,7 @@ Whitney counts them). Calls that differ much among themselves, by their argument
 _ROUNDS: Final = 4
 """How often 16 calls are timed, as long as compiled calls look slower and it is not certain."""
 
-_RESTLESS: Final = 32
+_MOST_COMPILING_CALLS: Final = 32
 """How many calls may compile, minus a tenth of the calls that do not, before the callable is left alone.
 
 Each function that a call reaches has limits of its own, and a call may reach any number of functions.
@@ -83,8 +83,8 @@ class Trial:
     plain: list[int] = field(default_factory=list)
     rest: int = _FIRST_REST
     is_told: bool = False
-    restless: float = 0
-    """See ``_RESTLESS``."""
+    compiling_calls: float = 0
+    """See ``_MOST_COMPILING_CALLS``."""
 
     def begin(self, optimized: Any) -> int:
         """The way in which the next call runs."""
@@ -93,11 +93,11 @@ class Trial:
             return _COMPILED
         if self.traced != tally.traced:
             self._start_again()
-            self.restless += 1
-            if self.restless > _RESTLESS:
-                self._leave_restless(optimized)
+            self.compiling_calls += 1
+            if self.compiling_calls > _MOST_COMPILING_CALLS:
+                self._leave_compiling(optimized)
             return _COMPILED
-        self.restless = max(0, self.restless - 0.1)
+        self.compiling_calls = max(0, self.compiling_calls - 0.1)
         self.stable_calls += 1
         if self.stable_calls <= _STABLE_CALLS:
             return _COMPILED
@@ -135,8 +135,8 @@ class Trial:
             "take the graph breaks out (explain() lists them), or compile what it calls between them",
         )
 
-    def _leave_restless(self, optimized: Any) -> None:
-        optimized.plain_calls, self.restless = _LONGEST_REST, _RESTLESS - 2
+    def _leave_compiling(self, optimized: Any) -> None:
+        optimized.plain_calls, self.compiling_calls = _LONGEST_REST, _MOST_COMPILING_CALLS - 2
         self._tell(
             f"because nearly every call compiles ({self._counts()}).",
             "define functions and classes outside of it, and pass objects that outlive the call (the log"
