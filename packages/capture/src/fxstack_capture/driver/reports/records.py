@@ -16,7 +16,12 @@ from fxstack_capture.trace.records import CapturedCode
 
 def place_of(code: CodeType) -> str:
     """Return the text by which messages and profiles name a function: its name, file and first line."""
-    return f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})"
+    return place_text(code.co_qualname, code.co_filename, code.co_firstlineno)
+
+
+def place_text(name: str, file: str, line: int) -> str:
+    """Return the text that names a function with its file and line."""
+    return f"{name} ({file}:{line})"
 
 
 class Verdict(StrEnum):
@@ -51,7 +56,7 @@ class FrameRecord:
     @property
     def place(self) -> str:
         """Return the function, with its file and line."""
-        return f"{self.name} ({self.file}:{self.line})"
+        return place_text(self.name, self.file, self.line)
 
     @property
     def code(self) -> str:
