@@ -208,7 +208,7 @@ def differences(kind: str, place: str, name: str, order: str, backend: str = "ao
             return None  # eager refuses it: a write to what a selective checkpoint has kept
         try:
             got = _gradients(kind, place, name, order, compiled)
-        except Exception as error:  # noqa: BLE001: every error of a compiled call is a difference
+        except Exception as error:  # noqa: BLE001 - every error of a compiled call is a difference
             return f"{type(error).__name__}: {error}"[:300]
     for number, (one, other) in enumerate(zip(got, expected, strict=True)):
         if not torch.allclose(one, other, rtol=1e-4, atol=1e-4):
