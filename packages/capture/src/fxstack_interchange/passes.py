@@ -1,0 +1,103 @@
+"""Passes as data: a stage is a tuple of named passes, which ``run_passes`` runs in order and shows to observers."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """The result of a pass that leaves the state as it is, with the reason."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[State]):
+    """One step of a stage: ``run`` returns the next state, or ``NothingToDo``.
+
+    The docstring of ``run`` begins with the sentence that lists show. It has an example (``>>>`` lines): a graph,
+    or other state, before and after the pass.
+    """
+
+    name: str
+    run: Callable[[State], State | NothingToDo]
+
+    @property
+    def sentence(self) -> str:
+        """Return the first sentence of the docstring of ``run``."""
+        return inspect.cleandoc(self.run.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class PassDone:
+    """One run of a pass. ``why`` is the reason if it did nothing. ``text`` returns the state after it as code."""
+
+    stage: str
+    name: str
+    seconds: float
+    why: str | None
+    text: Callable[[], str]
+
+
+class PassObserver(Protocol):
+    """Gets each pass that has run. It may raise ``StoppedAfterPass``."""
+
+    def on_pass(self, done: PassDone) -> None: ...
+
+
+class StoppedAfterPass(Exception):  # noqa: N818 - no error: somebody has asked for it
+    """An observer has ended a stage after a pass. The rest of the pipeline does not run; eager torch does."""
+
+
+_OBSERVERS: Final[list[PassObserver]] = []
+
+
+@contextmanager
+def observed(observer: PassObserver) -> Iterator[None]:
+    """Show the passes that run in the context to ``observer``. Contexts may be nested."""
+    _OBSERVERS.append(observer)
+    try:
+        yield
+    finally:
+        _OBSERVERS.remove(observer)
+
+
+def observe(observer: PassObserver) -> None:
+    """Show all passes of the process to ``observer``."""
+    _OBSERVERS.append(observer)
+
+
+def run_passes(
+    stage: str, passes: tuple[Pass[State], ...], state: State, text: Callable[[State], str]
+) -> State:
+    """Run ``passes`` in order and return the last state. ``text`` renders a state as readable code.
+
+    Raises:
+        StoppedAfterPass: if an observer ends the stage.
+    """
+    for step in passes:
+        start = time.perf_counter()
+        after = step.run(state)
+        why = after.why if isinstance(after, NothingToDo) else None
+        state = state if isinstance(after, NothingToDo) else after
+        if _OBSERVERS:
+            _tell(PassDone(stage, step.name, time.perf_counter() - start, why, _text(text, state)))
+    return state
+
+
+def _text(text: Callable[[State], str], state: State) -> Callable[[], str]:
+    """Return a function of no arguments: the state of this moment, not that at the end of the loop."""
+    return lambda: text(state)
+
+
+def _tell(done: PassDone) -> None:
+    for observer in tuple(_OBSERVERS):
+        observer.on_pass(done)
