@@ -60,7 +60,7 @@ class ProgramStore:
 
     def read(self, key: str) -> Any:
         document = self.cache.read(key)
-        self.log.on_stored(found=document is not None)
+        self.log.on_stored(self.number, found=document is not None)
         return document
 
     def write(self, key: str, document: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,21 @@ from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_inductor import Failure
-from fxstack_interchange import StageGraph
+from fxstack_interchange import Partition, StageGraph
+
+Compiled = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured graph: its number in the process, and the function it comes from, with file and line."""
+
+    number: int
+    place: str
+
+
+NOT_CAPTURED = Captured(0, "a function")
+"""The graph of calls that no observer of capture has seen, for example of a backend that a program calls itself."""
 
 
 class Listener:
@@ -26,8 +41,8 @@ class Listener:
         """Return whether graphs are to be compiled although a compiled program is on disk, which has no graphs."""
         return False
 
-    def on_captured(self, place: str, graph_module: GraphModule) -> None:
-        """Capture passes a graph to the backend. ``place`` is the function, with file and line."""
+    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
+        """Capture passes a graph to the backend."""
 
     def on_frame(self, record: FrameRecord) -> None:
         """Capture has looked at a frame."""
@@ -38,20 +53,29 @@ class Listener:
     def on_backend(self) -> None:
         """A backend of fxstack got a captured graph."""
 
-    def on_stored(self, *, found: bool) -> None:
+    def on_stored(self, captured: Captured, *, found: bool) -> None:
         """A program was looked up on disk."""
 
-    def on_stage_graph(self, place: str, graph: StageGraph) -> None:
-        """A stage has made a graph from the one captured in ``place``."""
+    def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
+        """A stage has made a graph."""
 
-    def on_compiled(self, place: str, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
-        """Inductor has compiled a graph. ``role`` is ``forward``, ``backward`` or ``inference``."""
+    def on_partition(self, captured: Captured, parts: Partition) -> None:
+        """A joint graph was cut into forward and backward."""
 
-    def on_time(self, time: StageTime) -> None:
+    def on_compiled(
+        self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled
+    ) -> Compiled | None:
+        """Inductor has compiled a graph. ``role`` is ``forward``, ``backward`` or ``inference``.
+
+        The result, if there is one, runs in place of ``made``.
+        """
+
+    def on_time(self, captured: Captured, time: StageTime) -> None:
         """A stage has worked on a graph."""
 
 
 LISTENERS: list[Listener] = []
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +100,10 @@ class CompileLog:
     """Graphs or operators that ATen runs because of a defect of fxstack, with their captured graph."""
     stored: int = 0
     """Number of programs that were found on disk, and neither traced nor lowered again."""
-    places: dict[int, str] = field(default_factory=dict)
-    """The functions from which graphs were captured, with file and line, by the numbers of the graphs."""
+    captured: dict[int, Captured] = field(default_factory=dict)
+    """The captured graphs, by their numbers in this log."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
-    _place: str = "a function"
+    _newest: Captured = NOT_CAPTURED
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -96,7 +120,7 @@ class CompileLog:
             listener.on_backend()
         with self._lock:
             self._count += 1
-            self.places[self._count - 1] = self._place
+            self.captured[self._count - 1] = self._newest
             return self._count - 1
 
     @property
@@ -127,11 +151,15 @@ class CompileLog:
         with self._lock:
             self.times.append(spent)
         for listener in LISTENERS:
-            listener.on_time(spent)
+            listener.on_time(self.captured_of(graph), spent)
+
+    def captured_of(self, graph: int) -> Captured:
+        """Return the captured graph with a number of this log."""
+        return self.captured.get(graph, self._newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
         for listener in LISTENERS:
-            listener.on_stage_graph(self.places.get(graph, ""), stage_graph)
+            listener.on_stage_graph(self.captured_of(graph), stage_graph)
         with self._lock:
             self._graphs.append((graph, stage_graph))
 
@@ -152,20 +180,26 @@ class CompileLog:
     def on_trace(self, seconds: float) -> None:
         self.add_time("capture", self._count, seconds)
 
-    def on_stored(self, *, found: bool) -> None:
+    def on_stored(self, graph: int, *, found: bool) -> None:
         for listener in LISTENERS:
-            listener.on_stored(found=found)
+            listener.on_stored(self.captured_of(graph), found=found)
         with self._lock:
             self.stored += found
 
     def on_captured(self, place: str, graph_module: GraphModule) -> None:
-        self._place = place  # one thread traces at a time
+        self._newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
-            listener.on_captured(place, graph_module)
+            listener.on_captured(self._newest, graph_module)
 
-    def on_compiled(self, graph: int, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
+    def on_partition(self, graph: int, parts: Partition) -> None:
         for listener in LISTENERS:
-            listener.on_compiled(self.places.get(graph, ""), role, graph_module, made)
+            listener.on_partition(self.captured_of(graph), parts)
+
+    def on_compiled(self, graph: int, role: str, graph_module: GraphModule, made: Compiled) -> Compiled:
+        """Tell the listeners. Return the callable that runs: a listener may wrap it, to measure calls."""
+        for listener in LISTENERS:
+            made = listener.on_compiled(self.captured_of(graph), role, graph_module, made) or made
+        return made
 
     def on_recompile(self, record: Recompilation) -> None:
         with self._lock:

@@ -164,8 +164,7 @@ class Compilation:
         except NotLowered as error:
             return _in_eager(graph_module, example_inputs, error)
         role = "backward" if boxed else "inference" if inference else "forward"
-        self.log.on_compiled(self.number, role, graph_module, made)
-        return made
+        return self.log.on_compiled(self.number, role, graph_module, made)
 
     def compile_backward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Compile a backward. The forward may have run, so without a compiler only this graph runs in eager.
@@ -184,6 +183,7 @@ class Compilation:
             parts = partition(joint, self.options.partitioner, self.options.partition)
         self.log.keep(self.number, parts.forward)
         self.log.keep(self.number, parts.backward)
+        self.log.on_partition(self.number, parts)
         return parts
 
     def _with_attention(self) -> tuple[str, ...]:

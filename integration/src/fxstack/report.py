@@ -42,7 +42,7 @@ def write_report(
     log = compile_log(compiled)
     functions: dict[str, list[tuple[str, str]]] = {}
     for number, graph in log.graphs:
-        functions.setdefault(log.places.get(number, "a function"), []).append(_described(number, graph))
+        functions.setdefault(log.captured_of(number).place, []).append(_described(number, graph))
     page = _page(title, Summary.of_log(log), functions, facts, [Path(picture).name for picture in pictures])
     Path(path).write_text(page, encoding="utf-8")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from torch.fx import GraphModule
 
 from fxstack.debug.artefacts import any_of_stages
 from fxstack.debug.output import emit
-from fxstack.log import Listener
+from fxstack.log import Captured, Compiled, Listener
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import guard_text
@@ -27,8 +24,8 @@ class DebugListener(Listener):
     def wants_stages(self) -> bool:
         return any_of_stages()
 
-    def on_captured(self, place: str, graph_module: GraphModule) -> None:
-        emit("graph", place, lambda: _readable(graph_module))
+    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
+        emit("graph", captured.place, lambda: _readable(graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
         place = record.place
@@ -44,14 +41,16 @@ class DebugListener(Listener):
         file, line, function = record.stack[-1] if record.stack else ("?", 0, "a function")
         emit("breaks", f"{function} ({file}:{line})", lambda: record.message)
 
-    def on_stage_graph(self, place: str, graph: StageGraph) -> None:
+    def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
+        place = captured.place
         stage = graph.signature.stage
         if stage is Stage.JOINT:
             emit("joint", place, lambda: show(graph))
         else:
             emit("partition", place, lambda: show(graph), stage.value)
 
-    def on_compiled(self, place: str, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
+    def on_compiled(self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled) -> None:
+        place = captured.place
         if role == "inference":
             emit("partition", place, lambda: _readable(graph_module), role)
         lowered = getattr(made, "lowered", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 
-from fxstack.log import CompileLog, Listener, StageTime
+from fxstack.log import NOT_CAPTURED, Captured, CompileLog, Listener, StageTime
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
@@ -34,7 +34,7 @@ class Summary(Listener):
     def of_log(cls, log: CompileLog) -> Summary:
         """Return the counts of one callable."""
         made = cls()
-        made.functions.update(log.places.values())
+        made.functions.update(captured.place for captured in log.captured.values())
         made.graphs = log.graph_count
         made.stored.update({True: log.stored})
         for record in log.breaks:
@@ -42,7 +42,7 @@ class Summary(Listener):
         for again in log.recompilations:
             made.count_recompilation(again)
         for time in log.times:
-            made.on_time(time)
+            made.on_time(NOT_CAPTURED, time)
         return made
 
     def on_frame(self, record: FrameRecord) -> None:
@@ -65,11 +65,11 @@ class Summary(Listener):
         with self._lock:
             self.breaks[f"{file}:{line} in {function}: {record.title}; fix: {record.reason.fix}"] += 1
 
-    def on_stored(self, *, found: bool) -> None:
+    def on_stored(self, _captured: Captured, *, found: bool) -> None:
         with self._lock:
             self.stored[found] += 1
 
-    def on_time(self, time: StageTime) -> None:
+    def on_time(self, _captured: Captured, time: StageTime) -> None:
         with self._lock:
             self.seconds[time.stage] += time.seconds
 

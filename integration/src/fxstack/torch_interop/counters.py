@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from fxstack.log import Listener
+from fxstack.log import Captured, Listener
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 
@@ -31,7 +31,7 @@ class TorchCounters(Listener):
         _add("aot_autograd", "total")
         _add("aot_autograd", "ok")
 
-    def on_stored(self, *, found: bool) -> None:
+    def on_stored(self, _captured: Captured, *, found: bool) -> None:
         name = "hit" if found else "miss"
         _add("aot_autograd", f"autograd_cache_{name}")
         _add("inductor", f"fxgraph_cache_{name}")
