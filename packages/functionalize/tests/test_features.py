@@ -267,3 +267,28 @@ class CapturedCall:
 def test_a_captured_call_needs_no_inputs(tracer):
     gm, inputs = as_graph(torch.sin, 1), [leaf(3)]
     assert show(tracer(CapturedCall(gm, inputs))) == show(tracer(gm, inputs))
+
+
+class OddNames(torch.nn.Module):
+    """A parameter, and a part with a parameter, whose paths become the same identifier; a digit."""
+
+    def __init__(self):
+        super().__init__()
+        self.a_b = torch.nn.Parameter(torch.randn(3))
+        self.a = torch.nn.ParameterDict({"b": torch.randn(3)})
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3))
+
+    def forward(self, x):
+        return self.layers(x) * self.a_b + self.a["b"]
+
+
+@pytest.mark.parametrize("make", [OddNames, lambda: torch.nn.Sequential(torch.nn.Linear(3, 3))])
+def test_parameters_may_have_any_path(make):
+    module = make()
+    example = torch.randn(2, 3)
+    graph = torch.fx.symbolic_trace(module)
+    stage = trace_inference(graph, [example])
+    targets = [spec.target for spec in stage.signature.inputs[1:]]
+    parameters = dict(module.named_parameters())
+    arguments = [parameters[target].detach() for target in targets]
+    torch.testing.assert_close(stage.graph_module(example, *arguments), (module(example).detach(),))

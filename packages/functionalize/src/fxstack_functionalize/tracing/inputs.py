@@ -7,8 +7,11 @@ tensors keep their mode and symbols.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+from keyword import iskeyword
 from operator import attrgetter
 from typing import Any, cast
 
@@ -133,15 +136,21 @@ def prepare(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Capture
         for node, value in zip(placeholders, example_inputs, strict=True)
     ]
     position = {id(tensor): len(inputs) + i for i, (_, tensor) in enumerate(lifted)}
-    inputs += [
-        CapturedInput(
-            path.replace(".", "_"), _kind_of(tensor, InputKind.BUFFER), to_fake(mode, tensor), path, tensor
-        )
-        for path, tensor in lifted
-    ]
+    for path, tensor in lifted:
+        name = _new_identifier(path, {spec.name for spec in inputs})
+        kind = _kind_of(tensor, InputKind.BUFFER)
+        inputs.append(CapturedInput(name, kind, to_fake(mode, tensor), path, tensor))
     owned = {path: position[id(tensor)] for path, tensor in paths.items()}
     inputs += _unbound_symbols(inputs)
     return Captured(graph_module, tuple(inputs), owned, mode)
+
+
+def _new_identifier(path: str, used: set[str]) -> str:
+    """Return a name for the input of a parameter: for ``0.weight`` (a part of ``nn.Sequential``) ``_0_weight``."""
+    name = re.sub(r"\W", "_", path)
+    name = name if name.isidentifier() and not iskeyword(name) else f"_{name}"
+    candidates = (name if number == 0 else f"{name}_{number}" for number in count())
+    return next(candidate for candidate in candidates if candidate not in used)
 
 
 def _check_kinds(graph_module: object, example_inputs: object) -> None:

@@ -11,27 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
 from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-from fxstack_inductor.codegen.triton.tiles import Tiling, extent
+from fxstack_inductor.codegen.triton.tiles import Tiling
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.products import predict_product
-from fxstack_inductor.ir.expr import Expr, Var
-from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
-from fxstack_inductor.ir.nodes import Extern, ExternCall, Node
-from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic, size_of
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
 
 Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 
-EXPENSIVE_OPERATIONS = 20
-"""The cost of a transcendental function, in additions."""
 PER_PROCESSOR = 2
 """The number of concurrent programs that fills a processor's memory pipelines."""
 
@@ -75,32 +70,13 @@ def _cost(step: Step, tilings: Tilings, gpu: Gpu, sizes: Mapping[str, int]) -> C
 
 def kernel_cost(kernel: Kernel, tiling: Tiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
     """Return the cost of one launch of a kernel of the loop IR."""
-    facts = analyse(kernel)
-    loops = {loop.var: _size(loop.extent, sizes) for loop in (*kernel.outer, *kernel.inner)}
-    itemsize = {ref.name: ref.dtype.itemsize for ref in kernel.buffers}
-    room = {ref.name: _size(ref.numel, sizes) for ref in kernel.buffers}
-    read: dict[str, int] = {}
-    for value in kernel.values:
-        if isinstance(value, Load):
-            touched = min(room[value.buffer], _points(value.index, loops, kernel))
-            read[value.buffer] = max(read.get(value.buffer, 0), touched * itemsize[value.buffer])
-    written: dict[str, int] = {}
-    for store in kernel.stores:
-        touched = min(room[store.buffer], _points(store.index, loops, kernel))
-        written[store.buffer] = touched * itemsize[store.buffer]
-    outer = _size(extent(kernel.outer), sizes)
-    points = outer * _size(extent(kernel.inner), sizes)
-    operations = sum(
-        _operations(value) * (points if facts.inner[k] or isinstance(value, Reduce) else outer)
-        for k, value in enumerate(kernel.values)
-    )
-    total = sum(read.values())
-    passes = facts.last_stage + 1 if tiling.kind == "looped" and total > gpu.l2 else 1
-    programs = _size(tiling.grid, sizes)
-    moved = passes * total + sum(written.values())
-    seconds, bound = roofline(gpu, moved, operations, programs, torch.float32, matrix=False)
+    moved = kernel_traffic(kernel, sizes)
+    passes = analyse(kernel).last_stage + 1 if tiling.kind == "looped" and moved.read > gpu.l2 else 1
+    programs = size_of(tiling.grid, sizes)
+    total = passes * moved.read + moved.written
+    seconds, bound = roofline(gpu, total, moved.operations, programs, torch.float32, matrix=False)
     what = ", ".join(kernel.origins)
-    return Cost(kernel.name, what, total, sum(written.values()), operations, programs, seconds, bound)
+    return Cost(kernel.name, what, moved.read, moved.written, moved.operations, programs, seconds, bound)
 
 
 def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
@@ -108,15 +84,15 @@ def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
     kernel = tiling.kernel
     made = [ref for ref in kernel.buffers if ref.name in kernel.written]
     read = [ref for ref in kernel.buffers if ref.name not in kernel.written]
-    sizes = [_size(loop.extent, {}) for loop in (*kernel.outer, *kernel.inner)]
+    sizes = [size_of(loop.extent, {}) for loop in (*kernel.outer, *kernel.inner)]
     seconds, bound = predict_product(tiling, gpu)
     return Cost(
         kernel.name,
         ", ".join(kernel.origins),
-        sum(_size(ref.numel, {}) * ref.dtype.itemsize for ref in read),
-        sum(_size(ref.numel, {}) * ref.dtype.itemsize for ref in made),
+        sum(size_of(ref.numel, {}) * ref.dtype.itemsize for ref in read),
+        sum(size_of(ref.numel, {}) * ref.dtype.itemsize for ref in made),
         2 * prod(sizes),
-        _size(tiling.grid, {}),
+        size_of(tiling.grid, {}),
         seconds,
         bound,
     )
@@ -125,34 +101,17 @@ def product_cost(tiling: ProductTiling, gpu: Gpu) -> Cost:
 def attention_cost(tiling: AttentionTiling, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
     """Return the cost of one launch of an attention; with a mask, half of the scores count."""
     kernel, own = tiling.kernel, attention_of(tiling.kernel)
-    scores = own.heads * _size(own.batch * own.queries * own.keys, sizes)
+    scores = own.heads * size_of(own.batch * own.queries * own.keys, sizes)
     products = {"forward": 2, "queries": 3, "keys": 4}[own.kind]
     operations = scores * (own.depth + own.width) * products // (1 if own.mask is None else 2)
-    bytes_ = {r.name: _size(r.numel, sizes) * r.dtype.itemsize for r in kernel.buffers}
+    bytes_ = {r.name: size_of(r.numel, sizes) * r.dtype.itemsize for r in kernel.buffers}
     written = sum(size for name, size in bytes_.items() if name in kernel.written)
     total = sum(bytes_.values())
     dtype = next(r.dtype for r in kernel.buffers if r.dtype.is_floating_point)
-    programs = _size(tiling.grid, sizes)
+    programs = size_of(tiling.grid, sizes)
     seconds, bound = roofline(gpu, total, operations, programs, dtype, matrix=True)
     what = ", ".join(kernel.origins)
     return Cost(kernel.name, what, total - written, written, operations, programs, seconds, bound)
-
-
-def _points(index: Expr, loops: Mapping[Var, int], kernel: Kernel) -> int:
-    """Return the largest number of elements that an address takes; a computed one changes along all loops."""
-    variables = index.variables
-    if any(v.kind == "value" for v in variables):
-        variables = frozenset(loops)
-    count = 1
-    for loop in (*kernel.outer, *kernel.inner):
-        count *= loops[loop.var] if loop.var in variables else 1
-    return count
-
-
-def _operations(value: object) -> int:
-    if isinstance(value, Compute):
-        return EXPENSIVE_OPERATIONS if value.op in EXPENSIVE else 1
-    return int(isinstance(value, Reduce))
 
 
 def roofline(
@@ -173,50 +132,13 @@ def roofline(
 
 def call_cost(step: ExternCall, gpu: Gpu, sizes: Mapping[str, int]) -> Cost:
     """Return the cost of an ATen call: torch's flop formula, if any, and one access of each tensor."""
-    read = sum(_bytes(node, sizes) for node in dict.fromkeys(step.reads))
-    written = sum(_bytes(node, sizes) for node in step.outputs)
-    operations = _flops(step, sizes)
+    moved = call_traffic(step, sizes)
     dtype = step.outputs[0].dtype
-    seconds, bound = roofline(gpu, read + written, operations, None, dtype, matrix=True)
-    return Cost(step.name, str(step.target), read, written, operations, None, seconds, bound)
-
-
-def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
-    packet = getattr(step.target, "overloadpacket", None)
-    formula = flop_registry.get(packet)
-    if formula is None:
-        return 0
-    made = tuple(_meta(output, sizes) for output in step.outputs)
-    args = _concrete(step.args, sizes)
-    kwargs = _concrete(step.kwargs, sizes)
-    return int(formula(*args, **kwargs, out_val=made[0] if len(made) == 1 else made))
-
-
-def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
-    if isinstance(value, Node):
-        return _meta(value, sizes)
-    if isinstance(value, Expr):
-        return _size(value, sizes)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_concrete(v, sizes) for v in value)
-    if isinstance(value, dict):
-        return {name: _concrete(v, sizes) for name, v in value.items()}
-    return value
-
-
-def _meta(node: Node, sizes: Mapping[str, int]) -> torch.Tensor:
-    shape = [_size(size, sizes) for size in node.shape]
-    return torch.empty(shape, dtype=node.dtype, device="meta")
-
-
-def _bytes(node: Node | Extern, sizes: Mapping[str, int]) -> int:
-    elements: int = _size(node.layout.numel, sizes)
-    return elements * int(node.dtype.itemsize)
-
-
-def _size(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """Return a size as a number; symbols that only the host knows count as one."""
-    return expr.evaluate({v.name: sizes.get(v.name, 1) for v in expr.variables})
+    total = moved.read + moved.written
+    seconds, bound = roofline(gpu, total, moved.operations, None, dtype, matrix=True)
+    return Cost(
+        step.name, str(step.target), moved.read, moved.written, moved.operations, None, seconds, bound
+    )
 
 
 # --- the report ----------------------------------------------------------------------------------

@@ -1,0 +1,33 @@
+"""A profiled graph returns what the compiled graph returns, and has the seconds of each kernel and call."""
+
+import pytest
+import torch
+
+from fxstack_functionalize import trace_inference
+from fxstack_inductor import decompositions, lower
+from fxstack_inductor.cost.cpu import measured_cpu
+from fxstack_inductor.cost.traffic import Traffic
+from fxstack_inductor.profile import profiled
+
+
+def chain(x, w):
+    return (x @ w).softmax(-1), x.sin()
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+def test_each_step_is_timed(boxed):
+    arguments = [torch.randn(8, 8), torch.randn(8, 8)]
+    graph = trace_inference(torch.fx.symbolic_trace(chain), arguments, decompositions=decompositions())
+    lowered = lower(graph.graph_module)
+    run = profiled(lowered, boxed=boxed)
+    results = run.run(list(arguments)) if boxed else run.run(*arguments)
+    torch.testing.assert_close(results, chain(*arguments))
+    kernels = {step.kernel.name for step in lowered.plan.steps if hasattr(step, "kernel")}
+    assert kernels and run.seconds.keys() == kernels | {"mm"}
+    assert all(seconds > 0 for seconds in run.seconds.values())
+
+
+def test_the_slower_of_memory_and_arithmetic_bounds_a_kernel():
+    cpu = measured_cpu()
+    assert cpu.seconds(Traffic(10**9, 0, 1))[1] == "memory"
+    assert cpu.seconds(Traffic(1, 0, 10**12))[1] == "arithmetic"
