@@ -16,7 +16,8 @@ from fxstack.safe import Choice
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord
-from fxstack_inductor import Failure
+from fxstack_inductor import Failure, Lowered
+from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
 
 Compiled = Callable[..., Any]
@@ -102,10 +103,15 @@ class CompileLog:
     """Number of programs that were found on disk, and neither traced nor lowered again."""
     captured: dict[int, Captured] = field(default_factory=dict)
     """The captured graphs, by their numbers in this log."""
+    partitions: list[tuple[int, Partition]] = field(default_factory=list)
+    programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
+    """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
     _newest: Captured = NOT_CAPTURED
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
+    _traced: float | None = None
+    """The seconds of a trace whose graph has no number yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __repr__(self) -> str:
@@ -178,7 +184,12 @@ class CompileLog:
     # the observer interface of capture
 
     def on_trace(self, seconds: float) -> None:
-        self.add_time("capture", self._count, seconds)
+        self._traced = seconds  # its graph gets a number after this
+
+    def _add_traced(self) -> None:
+        if self._traced is not None:
+            seconds, self._traced = self._traced, None
+            self.add_time("capture", self._count, seconds)
 
     def on_stored(self, graph: int, *, found: bool) -> None:
         for listener in LISTENERS:
@@ -190,13 +201,20 @@ class CompileLog:
         self._newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
             listener.on_captured(self._newest, graph_module)
+        self._add_traced()
 
     def on_partition(self, graph: int, parts: Partition) -> None:
+        with self._lock:
+            self.partitions.append((graph, parts))
         for listener in LISTENERS:
             listener.on_partition(self.captured_of(graph), parts)
 
     def on_compiled(self, graph: int, role: str, graph_module: GraphModule, made: Compiled) -> Compiled:
         """Tell the listeners. Return the callable that runs: a listener may wrap it, to measure calls."""
+        lowered = getattr(made, "lowered", None)
+        if isinstance(lowered, Lowered | LoweredTriton):
+            with self._lock:
+                self.programs.append((graph, role, graph_module, lowered))
         for listener in LISTENERS:
             made = listener.on_compiled(self.captured_of(graph), role, graph_module, made) or made
         return made
@@ -215,6 +233,7 @@ class CompileLog:
 
     def on_frame(self, record: FrameRecord) -> None:
         """Tell the listeners. The log keeps no frames: they hold the graphs and the code."""
+        self._add_traced()
         for listener in LISTENERS:
             listener.on_frame(record)
 

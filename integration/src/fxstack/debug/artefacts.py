@@ -13,6 +13,7 @@ from fxstack_interchange.user_warnings import warn_user
 DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
 FOLDER_VARIABLE: Final = "FXSTACK_DEBUG_DIR"
 REPORT_VARIABLE: Final = "FXSTACK_REPORT"
+TRACE_VARIABLE: Final = "FXSTACK_TRACE"
 ALL: Final = "all"
 
 
@@ -131,6 +132,12 @@ def report_folder() -> str:
     return os.environ.get(REPORT_VARIABLE, "")
 
 
+def trace_folders() -> list[str]:
+    """Return the folders into which the record of the process is written."""
+    found = (report_folder(), os.environ.get(TRACE_VARIABLE, ""))
+    return [folder for folder in dict.fromkeys(found) if folder]
+
+
 def torch_loggers(artefact: Artefact) -> list[logging.Logger]:
     """Return the loggers of torch that show an artefact, as ``TORCH_LOGS`` or ``torch._logging.set_logs`` say."""
     if not artefact.logger:
@@ -149,7 +156,7 @@ def _torch_loggers(artefact: Artefact) -> list[logging.Logger]:
 
 def wanted(name: str) -> bool:
     """Return whether anything shows an artefact now."""
-    return printed(name) or bool(folder() or report_folder()) or bool(torch_loggers(BY_NAME[name]))
+    return printed(name) or bool(folder()) or bool(torch_loggers(BY_NAME[name]))
 
 
 def any_of_stages() -> bool:

@@ -1,4 +1,4 @@
-"""Write an artefact to each place that asks for it: stderr, a numbered file, torch's logs, the report."""
+"""Write an artefact to each place that asks for it: stderr, a numbered file, torch's logs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,15 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.artefacts import BY_NAME, folder, printed, report_folder, torch_loggers
+from fxstack.debug.artefacts import BY_NAME, folder, printed, torch_loggers
 from fxstack_interchange.user_warnings import warn_user
 
 _NUMBERS: Final = itertools.count(1)
 _LOCK: Final = threading.Lock()
 _UNWRITABLE: Final[set[str]] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An artefact of the report."""
-
-    place: str
-    heading: str
-    text: str
-
-
-REPORTED: Final[list[Shown]] = []
-"""The artefacts of the process since ``FXSTACK_REPORT`` is set."""
 
 
 def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> None:
@@ -39,8 +25,8 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> No
     """
     artefact = BY_NAME[name]
     loggers = torch_loggers(artefact)
-    to_stderr, into, reported = printed(name), folder(), bool(report_folder())
-    if not (loggers or to_stderr or into or reported):
+    to_stderr, into = printed(name), folder()
+    if not (loggers or to_stderr or into):
         return
     heading = f"{name} {detail}".rstrip()
     title = f"{heading} of {place}"
@@ -52,8 +38,6 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> No
             _write(
                 into, f"{_slug(place)}_{name}{f'_{detail}' if detail else ''}.{artefact.suffix}", title, body
             )
-        if reported:
-            REPORTED.append(Shown(place, heading, body))
     for log in loggers:
         log.debug("%s\n%s", title, body)
 

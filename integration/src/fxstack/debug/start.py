@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import atexit
+import resource
 import sys
-from pathlib import Path
 
-from fxstack.debug.artefacts import printed, report_folder
+from fxstack.debug.artefacts import printed, report_folder, trace_folders
 from fxstack.debug.listener import DebugListener
-from fxstack.debug.output import REPORTED
 from fxstack.debug.summary import Summary
 from fxstack.log import LISTENERS
+from fxstack.trace.listener import TraceListener
+from fxstack.trace.records import Body, Ended
+from fxstack.trace.writer import TraceWriter
+from fxstack_interchange.passes import observe
 
 
 def start() -> None:
     """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it."""
     summary = Summary()
-    LISTENERS.extend((DebugListener(), summary))
-    atexit.register(finish, summary)
+    writer = TraceWriter()
+
+    def write(body: Body) -> None:
+        for folder in trace_folders():
+            writer.write(folder, body)
+
+    trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
+    LISTENERS.extend((DebugListener(), summary, trace))
+    observe(trace)
+    atexit.register(finish, summary, trace, writer)
 
 
-def finish(summary: Summary) -> None:
-    """Print the closing table and write the report, if the environment asks for them."""
+def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:
+    """Print the closing table, and write the end of the record and the report, if the environment asks for them."""
     if printed("summary"):
         sys.stderr.write(summary.text())
+    if not trace_folders():
+        return
+    trace.finish()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for folder in trace_folders():
+        writer.write(folder, Ended(writer.seconds, peak))
     if report_folder():
-        from fxstack.report import write_process_report  # noqa: PLC0415 - Jinja takes 50 ms to import
+        from fxstack.report import write_folder  # noqa: PLC0415 - Jinja takes 50 ms to import
 
         try:
-            write_process_report(Path(report_folder()), summary, REPORTED)
-        except OSError as error:
+            write_folder(report_folder())
+        except (OSError, ValueError) as error:
             sys.stderr.write(f"fxstack: FXSTACK_REPORT: no report was written: {error}\n")

@@ -30,10 +30,21 @@ _DTYPES = {
 
 def show(graph: StageGraph) -> str:
     """Return the graph as text. The text is for people; no function parses it."""
-    lines = [*_header(graph), *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, "")]
-    for path, child in _subgraphs(graph.graph_module):
-        lines += ["", f"# subgraph {path}", *_body(child, (), (), path)]
-    return "\n".join(lines) + "\n"
+    inputs, outputs = graph.signature.inputs, graph.signature.outputs
+    return "\n".join([*_header(graph), *_whole(graph.graph_module, inputs, outputs)]) + "\n"
+
+
+def show_module(graph_module: GraphModule) -> str:
+    """Return a graph without a signature as text like that of ``show``."""
+    return "\n".join(_whole(graph_module, (), ())) + "\n"
+
+
+def _whole(
+    module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...]
+) -> Iterator[str]:
+    yield from _body(module, inputs, outputs, "")
+    for path, child in _subgraphs(module):
+        yield from ("", f"# subgraph {path}", *_body(child, (), (), path))
 
 
 def _header(graph: StageGraph) -> Iterator[str]:

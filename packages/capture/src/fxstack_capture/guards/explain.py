@@ -11,13 +11,25 @@ from typing import Any, Final
 from fxstack_capture.bytecode.arguments import argument_names
 from fxstack_capture.guards import records, words
 from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, read
-from fxstack_capture.guards.records import Guard
+from fxstack_capture.guards.records import Check, Guard
+from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, Source
 from fxstack_interchange.user_warnings import belongs_to_torch
 
 _HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
 """Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
 _ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
 _KEPT: Final = "a value of an expression or loop"
+
+# Medians of benchmarks/guards.py, in nanoseconds (docs/results/overhead.md).
+_OF_CHECKS: Final[dict[type[Check], int]] = {
+    records.TensorIs: 37,
+    records.TorchStateIs: 75,
+    records.KeysAre: 60,
+    records.NoOverlap: 60,
+}
+_OTHER_CHECK: Final = 5
+_OF_READS: Final[dict[type[Source], int]] = {Key: 25, InstanceAttr: 14, InstanceDict: 10}
+_OTHER_READ: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,14 @@ def guard_text(guard: Guard) -> str:
     told = GuardFailure(guard, words.demand(guard.check), "")
     where = f"  # needed by {told.user_line}" if told.user_line else ""
     return f"{told.source_name} {told.demanded}{where}"
+
+
+def estimated_nanoseconds(guard: Guard) -> int:
+    """Return the estimated time of a check and of the last access that reads what it checks.
+
+    Earlier accesses of the path are shared with other guards.
+    """
+    return _OF_CHECKS.get(type(guard.check), _OTHER_CHECK) + _OF_READS.get(type(guard.source), _OTHER_READ)
 
 
 def first_failure(tree: Any, func: FunctionType, local_values: Mapping[str, object]) -> GuardFailure | None:

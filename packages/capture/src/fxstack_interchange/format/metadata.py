@@ -24,6 +24,13 @@ SAVED_KEYS = tuple(key for key in METADATA_KEYS if key != "example_value")
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
 
 
+def user_stack(node: Node) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each frame in the node's stack trace, outermost first."""
+    trace = node.meta.get("stack_trace")
+    found = _FRAME.finditer(trace) if isinstance(trace, str) else ()
+    return [(match["file"], int(match["line"]), match["function"] or "") for match in found]
+
+
 def user_line(node: Node) -> str | None:
     """Return ``file:line: source text`` of the innermost frame in the node's stack trace.
 

@@ -7,7 +7,7 @@ from fxstack_functionalize import trace_inference
 from fxstack_inductor import decompositions, lower
 from fxstack_inductor.cost.cpu import measured_cpu
 from fxstack_inductor.cost.traffic import Traffic
-from fxstack_inductor.profile import profiled
+from fxstack_inductor.targets.profile import profiled
 
 
 def chain(x, w):

@@ -1,0 +1,64 @@
+"""HTML reports: of one compiled callable, and of everything that a job compiled (``FXSTACK_REPORT``).
+
+Begin reading in ``page``. ``figures`` computes what the page says from a record (``fxstack.trace``), ``charts`` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fxstack.api import compile_log
+from fxstack.log import CompileLog
+from fxstack.report.page import STAGES, render, render_index
+from fxstack.trace import Session, events, load_folder
+
+INDEX = "index.html"
+
+
+def stage_seconds(log: CompileLog) -> dict[str, float]:
+    """Return the seconds of each stage, in pipeline order."""
+    return {stage: log.seconds(stage) for stage in STAGES}
+
+
+def write_report(
+    compiled: Callable[..., Any],
+    path: str | Path,
+    *,
+    title: str = "fxstack compilation report",
+    facts: Mapping[str, str] | None = None,
+    pictures: Sequence[str | Path] = (),
+) -> None:
+    """Write the report of a callable from ``fxstack.compile`` to ``path``: one file without references to the network.
+
+    The page says what compiled, which lines broke the graph and why, why code was compiled again, where the time
+    went, and shows every graph, partition and kernel. ``facts`` become a table at the top, with ``pictures`` (paths
+    relative to the report) below it. Frames, guards and passes are only in the reports of ``FXSTACK_REPORT``.
+    """
+    names = [Path(picture).name for picture in pictures]
+    Path(path).write_text(render(title, events(compile_log(compiled)), facts, names), encoding="utf-8")
+
+
+def write_folder(folder: str | Path) -> Path:
+    """Write a page for each record in ``folder``, and ``index.html``, which shows all processes. Return its path.
+
+    Raises:
+        TraceError: the folder has no record, or one of another version.
+        OSError: a page cannot be written.
+    """
+    root = Path(folder)
+    sessions = load_folder(root)
+    pages = [_write_session(root, session) for session in sessions]
+    index = root / INDEX
+    index.write_text(render_index(sessions, pages), encoding="utf-8")
+    return index
+
+
+def _write_session(root: Path, session: Session) -> str:
+    start = session.start
+    process = 0 if start is None else start.process
+    rank = "" if start is None or start.rank < 0 else f", rank {start.rank}"
+    name = f"process-{process}.html"
+    (root / name).write_text(render(f"fxstack: process {process}{rank}", session), encoding="utf-8")
+    return name

@@ -1,0 +1,144 @@
+"""Charts as SVG: memory over time, partitioners against each other, compile time as a flame chart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+
+from fxstack.report.figures import size_text, time_text
+from fxstack.trace import records
+from fxstack.trace.session import Session
+
+WIDTH = 720
+_ROW = 22
+_COLORS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
+"""Paul Tol's bright colours, which people with colour blindness can tell apart."""
+_LETTER = 6.2
+"""The width of a letter, in units of the chart."""
+
+
+def line_chart(series: Sequence[tuple[str, Sequence[float]]], unit: str) -> Markup:
+    """Return lines over their positions, each stretched over the whole width; the largest value is labelled."""
+    drawn = [(label, values) for label, values in series if len(values) > 1]
+    if not drawn:
+        return Markup("")
+    height, top = 180, max(max(values) for _, values in drawn) or 1.0
+    parts = [f'<text x="4" y="12">{size_text(top) if unit == "bytes" else f"{top:g}"}</text>']
+    for number, (label, values) in enumerate(drawn):
+        color = _COLORS[number % len(_COLORS)]
+        last = len(values) - 1
+        points = " ".join(
+            f"{WIDTH * k / last:.1f},{20 + height * (1 - value / top):.1f}" for k, value in enumerate(values)
+        )
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        parts.append(
+            Markup('<text x="{}" y="{}" fill="{}">{}</text>').format(8, 36 + 16 * number, color, label)
+        )
+    return _svg(parts, height + 24)
+
+
+def scatter(rows: Sequence[records.Alternative]) -> Markup:
+    """Return partitioners by recomputed operations (right: more) and peak memory (up: more)."""
+    if not rows:
+        return Markup("")
+    height = 200
+    most_operations = max(row.recomputed_operations for row in rows) or 1
+    most_bytes = max(row.peak_bytes for row in rows) or 1
+    parts = [
+        '<text x="4" y="12">peak memory</text>',
+        f'<text x="{WIDTH - 8}" y="{height + 34}" text-anchor="end">recomputed operations</text>',
+        f'<path d="M4 18 V{height + 20} H{WIDTH}" fill="none" stroke="currentColor" opacity=".4"/>',
+    ]
+    for number, row in enumerate(rows):
+        x = 12 + (WIDTH - 220) * row.recomputed_operations / most_operations
+        y = 20 + height * (1 - row.peak_bytes / most_bytes)
+        text = f"{row.partitioner}: {size_text(row.peak_bytes)}, {row.recomputed_operations:,} operations"
+        color = _COLORS[number % len(_COLORS)]
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
+        # Labels of equal points would hide each other.
+        parts.append(
+            Markup('<text x="{}" y="{}" fill="{}">{}</text>').format(
+                f"{x + 8:.1f}", f"{y + 4 + 13 * number:.1f}", color, text
+            )
+        )
+    return _svg(parts, height + 40 + 13 * len(rows))
+
+
+def flame(session: Session) -> Markup:
+    """Return the seconds of compilation: functions, below them graphs, stages, and passes."""
+    tree: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for spent in session.of(records.Spent):
+        _add(tree, (spent.place, f"graph {spent.graph}", spent.stage), spent.seconds)
+    total = sum(seconds for path, seconds in tree.items() if len(path) == 1)
+    for done in session.of(records.PassRun):
+        parent = (done.place, f"graph {done.graph}", _stage_of(done.stage))
+        tree[*parent, done.name] += done.seconds
+    if not total:
+        return Markup("")
+    parts: list[str] = []
+    _bars(tree, (), 0.0, WIDTH / total, parts)
+    depth = max(len(path) for path in tree)
+    return _svg(parts, depth * _ROW + 4)
+
+
+def _stage_of(stage: str) -> str:
+    """Return the stage of the pipeline that a stage of passes belongs to."""
+    return {
+        "joint": "functionalize",
+        "inference": "functionalize",
+        "lower": "inductor",
+        "schedule": "inductor",
+    }.get(stage, stage)
+
+
+def _add(tree: defaultdict[tuple[str, ...], float], path: tuple[str, ...], seconds: float) -> None:
+    for length in range(1, len(path) + 1):
+        tree[path[:length]] += seconds
+
+
+def _bars(
+    tree: dict[tuple[str, ...], float], parent: tuple[str, ...], start: float, scale: float, parts: list[str]
+) -> None:
+    children = [path for path in tree if len(path) == len(parent) + 1 and path[:-1] == parent]
+    room = tree[parent] if parent else float("inf")
+    known = sum(tree[path] for path in children)
+    shrink = min(1.0, room / known) if known else 1.0  # passes are timed inside of their stage
+    for path in children:
+        width = tree[path] * scale * shrink
+        if width >= 0.5:
+            y = _ROW * (len(path) - 1)
+            color = _COLORS[hash_text(path[-1]) % len(_COLORS)]
+            label = path[-1] if len(path[-1]) * _LETTER < width else ""
+            parts.append(
+                Markup(
+                    '<g><title>{}: {}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}" opacity=".55"/>'
+                    '<text x="{}" y="{}">{}</text></g>'
+                ).format(
+                    " > ".join(path),
+                    time_text(tree[path]),
+                    f"{start:.1f}",
+                    y,
+                    f"{width:.1f}",
+                    _ROW - 2,
+                    color,
+                    f"{start + 3:.1f}",
+                    y + 14,
+                    label,
+                )
+            )
+            _bars(tree, path, start, scale * shrink, parts)
+        start += width
+
+
+def hash_text(text: str) -> int:
+    """Return a number that is the same in each process, for a colour."""
+    return sum(map(ord, text))
+
+
+def _svg(parts: Iterable[str], height: float) -> Markup:
+    inside = "".join(parts)
+    return Markup(  # noqa: S704 - texts of the program are escaped above
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{inside}</svg>'
+    )

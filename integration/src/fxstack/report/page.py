@@ -1,0 +1,173 @@
+"""Render a record as one HTML page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import jinja2
+from markupsafe import Markup
+
+from fxstack.report import charts
+from fxstack.report.figures import Figures, TimedStep, size_text, time_text, where
+from fxstack.trace import records
+from fxstack.trace.session import Session
+
+STAGES = ("capture", "functionalize", "partition", "inductor")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a function. ``key`` joins it with operations and kernels; ``share``: of the steps' seconds."""
+
+    key: str
+    number: int
+    text: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One captured graph of a function, and what became of it."""
+
+    number: int
+    graphs: list[records.Graph]
+    programs: list[tuple[records.Program, list[TimedStep]]]
+    cuts: list[records.Cut]
+    passes: list[records.PassRun]
+    memory: Markup
+    pareto: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the program."""
+
+    place: str
+    frames: list[records.Frame]
+    lines: list[SourceLine]
+    parts: list[Part]
+    breaks: int
+    seconds: float
+
+
+def render(
+    title: str, session: Session, facts: Mapping[str, str] | None = None, pictures: Sequence[str] = ()
+) -> str:
+    """Return the page of a session."""
+    figures = Figures(session)
+    seconds = {stage: figures.seconds.get(stage, 0.0) for stage in STAGES}
+    seconds |= {stage: spent for stage, spent in figures.seconds.items() if stage not in seconds}
+    return _template("report.html").render(
+        title=title,
+        start=session.start,
+        sentences=figures.sentences(),
+        facts=dict(facts or {}),
+        pictures=pictures,
+        seconds=seconds,
+        longest=max(*seconds.values(), 1e-9),
+        breaks=figures.breaks,
+        recompilations=figures.recompilations,
+        plain=figures.plain,
+        functions=_functions(figures),
+        flame=charts.flame(session),
+    )
+
+
+def render_index(sessions: Sequence[Session], pages: Sequence[str]) -> str:
+    """Return the page that shows the processes of a job together."""
+    rows = [(page, session, Figures(session)) for page, session in zip(pages, sessions, strict=True)]
+    return _template("index.html").render(rows=rows)
+
+
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fxstack"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(size=size_text, time=time_text, where=where, keys=_keys)
+    return environment.get_template(name)
+
+
+def _keys(stacks: Iterable[Sequence[records.Line]]) -> str:
+    """Return the lines of stacks as words, by which the page joins source, operations and kernels."""
+    return " ".join({f"{line.file}:{line.line}": None for stack in stacks for line in stack})
+
+
+def _functions(figures: Figures) -> list[Function]:
+    shares = figures.shares()
+    parts = _parts(figures)
+    spent = figures.session.of(records.Spent)
+    found = []
+    for place in figures.places:
+        frames = [frame for frame in figures.frames if frame.place == place]
+        own = [frame for frame in frames if not frame.resumed] or frames
+        breaks = sum(count for record, count in figures.breaks if _is_in(record, own))
+        seconds = sum(each.seconds for each in spent if each.place == place)
+        lines = _lines(parts.get(place, []), shares)
+        found.append(Function(place, frames, lines, parts.get(place, []), breaks, seconds))
+    return found
+
+
+def _is_in(record: records.Break, frames: Sequence[records.Frame]) -> bool:
+    functions = {(frame.file, frame.name.rpartition(".")[2]) for frame in frames}
+    return any((line.file, line.function.rpartition(".")[2]) in functions for line in record.stack)
+
+
+def _lines(parts: Sequence[Part], shares: Mapping[tuple[str, int], float]) -> list[SourceLine]:
+    """Return the lines of the function and of the functions that it calls."""
+    sources = dict.fromkeys(source for part in parts for graph in part.graphs for source in graph.sources)
+    found = []
+    for source in sources:
+        for number, text in enumerate(source.text.splitlines(), source.line):
+            share = shares.get((source.file, number), 0.0)
+            found.append(SourceLine(f"{source.file}:{number}", number, text, share))
+    return found
+
+
+def _parts(figures: Figures) -> dict[str, list[Part]]:
+    """Return the captured graphs by function."""
+    found: dict[str, list[Part]] = {}
+    session = figures.session
+    steps: defaultdict[int, list[TimedStep]] = defaultdict(list)
+    for step in figures.steps:
+        steps[id(step.program)].append(step)
+    for number, graphs in figures.graphs.items():
+        programs = [(program, steps[id(program)]) for program in session.of(records.Program, number)]
+        cuts = session.of(records.Cut, number)
+        rows = [row for each in session.of(records.Alternatives, number) for row in each.rows]
+        part = Part(
+            number=number,
+            graphs=graphs,
+            programs=programs,
+            cuts=cuts,
+            passes=session.of(records.PassRun, number),
+            memory=_memory(session, number, cuts, [program for program, _ in programs]),
+            pareto=charts.scatter(rows),
+        )
+        found.setdefault(graphs[0].place, []).append(part)
+    return found
+
+
+def _memory(
+    session: Session, number: int, cuts: Sequence[records.Cut], programs: Sequence[records.Program]
+) -> Markup:
+    series: list[tuple[str, Sequence[float]]] = [
+        ("predicted, operator by operator", [moment.bytes for moment in cut.timeline]) for cut in cuts
+    ]
+    series += [
+        (
+            f"predicted for the kernels, {program.role}",
+            [program.arena_bytes + m.bytes for m in program.memory],
+        )
+        for program in programs
+    ]
+    series += [
+        (f"measured, {each.role} (without the arena)", [moment.bytes for moment in each.moments])
+        for each in session.of(records.MeasuredMemory, number)
+    ]
+    return charts.line_chart(series, "bytes")

@@ -1,0 +1,13 @@
+"""The record of what a process compiled: one frozen record for each event, written as JSON lines while it happens.
+
+``FXSTACK_TRACE=folder`` (or ``FXSTACK_REPORT=folder``) writes ``folder/trace-PID.jsonl``; a process that crashes leaves
+what came before. ``load`` reads such files, ``events`` makes the records of one compiled callable. ``records`` defines
+what there is, ``schema()`` the same as a JSON schema. The version grows when the meaning of a field changes.
+"""
+
+from fxstack.trace.callable import events
+from fxstack.trace.codec import TraceError, schema
+from fxstack.trace.records import VERSION, Event
+from fxstack.trace.session import Session, load, load_folder
+
+__all__ = ["VERSION", "Event", "Session", "TraceError", "events", "load", "load_folder", "schema"]

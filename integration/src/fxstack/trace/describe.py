@@ -1,0 +1,209 @@
+"""Describe what the stages made as records."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch.fx import GraphModule, Node
+
+from fxstack.log import Captured
+from fxstack.trace import records
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports import recompiling
+from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_capture.guards import words
+from fxstack_capture.guards.explain import GuardFailure, estimated_nanoseconds
+from fxstack_interchange import Partition, StageGraph, show
+from fxstack_interchange.format.metadata import user_stack
+from fxstack_interchange.show import show_module, target_text, value_text
+from fxstack_interchange.user_warnings import belongs_to_torch
+from fxstack_partition import PartitionOptions, compare, explain, simulate
+
+_CALLS = ("call_function", "call_method", "call_module")
+
+
+def frame_of(record: FrameRecord, graph: int) -> records.Frame:
+    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0."""
+    guards = []
+    for guard in record.guards:
+        told = GuardFailure(guard, words.demand(guard.check), "")
+        text = f"{told.source_name} {told.demanded}"
+        guards.append(records.Guard(text, told.user_line, estimated_nanoseconds(guard)))
+    return records.Frame(
+        place=record.place,
+        file=record.file,
+        line=record.line,
+        name=record.name,
+        verdict=record.verdict.value,
+        why=record.why,
+        resumed=record.resumed,
+        graph=graph,
+        guards=tuple(guards),
+        code=record.code,
+    )
+
+
+def _sources(nodes: Iterable[Node]) -> tuple[records.Source, ...]:
+    """Return the functions of the program from which nodes come, outermost first, each once."""
+    lines = dict.fromkeys(line for node in nodes for line in stack_of(node))
+    found = dict.fromkeys(_source(line.file, line.line) for line in lines)
+    return tuple(source for source in found if source is not None)
+
+
+@cache
+def _source(file: str, line: int) -> records.Source | None:
+    """Return the innermost function around a line; None if the file is not there."""
+    lines = linecache.getlines(file)
+    spans = [span for span in _functions(file) if span[0] <= line <= span[1]]
+    if not spans:
+        return None
+    first, last = min(spans, key=lambda span: span[1] - span[0])
+    return records.Source(file, first, "".join(lines[first - 1 : last]))
+
+
+@cache
+def _functions(file: str) -> tuple[tuple[int, int], ...]:
+    """Return the first and last lines of the functions of a file."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
+
+
+def break_of(record: BreakRecord) -> records.Break:
+    """Return the record of a graph break."""
+    stack = tuple(records.Line(file, line or 0, function) for file, line, function in record.stack)
+    return records.Break(record.reason.id, record.title, record.reason.why, record.reason.fix, stack)
+
+
+def recompilation_of(again: recompiling.Recompilation) -> records.Recompilation:
+    """Return the record of a recompilation."""
+    failures = tuple(
+        records.FailedGuard(
+            failure.source_name or "an object that no longer exists",
+            failure.demanded,
+            failure.found,
+            failure.user_line,
+        )
+        for failure in again.failures
+    )
+    return records.Recompilation(f"{again.name} ({again.file}:{again.line})", failures)
+
+
+def captured_graph(captured: Captured, graph_module: GraphModule) -> records.Graph:
+    """Return the record of a graph of capture, which has no signature."""
+    text, operations = show_module(graph_module), _operations(graph_module)
+    inputs = tuple(
+        records.GraphInput(node.name, "input", "", value_text(node.meta.get("val")))
+        for node in graph_module.graph.find_nodes(op="placeholder")
+    )
+    sources = _sources(graph_module.graph.nodes)
+    return records.Graph(captured.number, captured.place, "captured", text, inputs, operations, (), sources)
+
+
+def functional_graph(captured: Captured, graph_module: GraphModule) -> records.Graph:
+    """Return the record of a graph without gradients, as inductor gets it."""
+    return replace(captured_graph(captured, graph_module), stage="functional", sources=())
+
+
+def stage_graph(captured: Captured, graph: StageGraph) -> records.Graph:
+    """Return the record of a stage's graph."""
+    signature = graph.signature
+    placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
+    inputs = tuple(
+        records.GraphInput(
+            spec.name, spec.kind.value, spec.target or spec.source or "", value_text(node.meta.get("val"))
+        )
+        for spec, node in zip(signature.inputs, placeholders, strict=True)
+    )
+    symbols = tuple(
+        records.Symbol(
+            spec.name,
+            -1 if spec.hint is None else spec.hint,
+            spec.lower,
+            -1 if spec.upper is None else spec.upper,
+            spec.source or "",
+        )
+        for spec in signature.symbols
+    )
+    return records.Graph(
+        captured.number,
+        captured.place,
+        signature.stage.value,
+        show(graph),
+        inputs,
+        _operations(graph.graph_module),
+        symbols,
+        (),
+    )
+
+
+def _operations(graph_module: GraphModule) -> tuple[records.Operation, ...]:
+    return tuple(_operation(node) for node in graph_module.graph.nodes if node.op in _CALLS)
+
+
+def _operation(node: Node) -> records.Operation:
+    value = node.meta.get("val")
+    return records.Operation(
+        node.name,
+        target_text(node.target),
+        value_text(value),
+        sum(map(_bytes, value if isinstance(value, tuple | list) else (value,))),
+        stack_of(node),
+    )
+
+
+def stack_of(node: Node) -> tuple[records.Line, ...]:
+    """Return the program's lines of a node, outermost first, without those of torch."""
+    return tuple(records.Line(*frame) for frame in user_stack(node) if not belongs_to_torch(frame[0]))
+
+
+def _bytes(value: object) -> int:
+    """Return the bytes of a tensor with symbols at their hints; 0 for other values, and for sizes from data."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    try:
+        sizes = [
+            size.node.hint if isinstance(size, torch.SymInt) and size.node.has_hint() else int(size)
+            for size in value.shape
+        ]
+    except Exception:  # a size that only the data determine
+        return 0
+    return int(math.prod(sizes) * value.dtype.itemsize)
+
+
+def cut_of(captured: Captured, parts: Partition, options: PartitionOptions) -> records.Cut:
+    """Return the record of a partition."""
+    told = explain(parts, options)
+    saved = tuple(records.SavedValue(s.name, s.bytes, s.rule, s.line or "") for s in told.saved)
+    recomputed = tuple(
+        records.RecomputedValue(r.name, r.chain, r.flops, r.seconds, r.line or "") for r in told.recomputed
+    )
+    moments = simulate(parts, options).moments
+    timeline = tuple(records.Moment(m.stage, m.name, m.bytes) for m in moments)
+    return records.Cut(captured.number, captured.place, saved, recomputed, timeline)
+
+
+def alternatives_of(captured: Captured, joint: StageGraph) -> records.Alternatives:
+    """Return what partitioners do with a joint graph; those that refuse it are left out."""
+    rows = tuple(
+        records.Alternative(row.label, row.saved_bytes, row.peak, row.recomputed_flops, row.step_seconds)
+        for row in compare(joint).rows
+        if not row.error
+    )
+    return records.Alternatives(captured.number, captured.place, rows)
+
+
+def stacks_of(origins: Iterable[str], nodes: Mapping[str, Node]) -> tuple[tuple[records.Line, ...], ...]:
+    """Return the stacks of some nodes, each once."""
+    found = dict.fromkeys(stack_of(nodes[name]) for name in origins if name in nodes)
+    return tuple(stack for stack in found if stack)

@@ -1,0 +1,128 @@
+"""Turn the events of compilations into records."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+
+from torch.fx import GraphModule
+
+from fxstack.log import NOT_CAPTURED, Captured, Compiled, Listener, StageTime
+from fxstack.trace import describe, records
+from fxstack.trace.measure import measuring
+from fxstack.trace.programs import program_of
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_inductor import Lowered
+from fxstack_inductor.targets.triton_target import LoweredTriton
+from fxstack_interchange import Partition, Stage, StageGraph
+from fxstack_interchange.passes import PassDone
+from fxstack_partition import PartitionOptions
+
+MOST_ALTERNATIVES = 20
+"""Joint graphs that are cut by other partitioners, too, when the process ends."""
+MOST_NODES = 2000
+_DEFAULTS = PartitionOptions()
+
+
+class TraceListener(Listener):
+    """Describes each event while ``wanted`` says so and gives it to ``write``.
+
+    ``measures``: whether one call of each compiled CPU graph runs with a clock around each step.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[], bool],
+        write: Callable[[records.Body], None],
+        measures: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._wanted, self._write, self._measures = wanted, write, measures
+        self._numbers: weakref.WeakKeyDictionary[GraphModule, int] = weakref.WeakKeyDictionary()
+        self._texts: dict[tuple[int, str], str] = {}
+        """The text after the last pass, by thread and stage."""
+        self._current = threading.local()
+        self.joint: list[tuple[Captured, StageGraph]] = []
+
+    def wants_stages(self) -> bool:
+        return self._wanted()
+
+    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
+        self._current.captured = captured
+        if self._wanted():
+            self._numbers[graph_module] = captured.number
+            self._write(describe.captured_graph(captured, graph_module))
+
+    def on_frame(self, record: FrameRecord) -> None:
+        if self._wanted():
+            number = 0 if record.graph is None else self._numbers.get(record.graph, 0)
+            self._write(describe.frame_of(record, number))
+            if record.recompilation is not None and record.recompilation.failures:
+                self._write(describe.recompilation_of(record.recompilation))
+
+    def on_break(self, record: BreakRecord) -> None:
+        if self._wanted():
+            self._write(describe.break_of(record))
+
+    def on_stored(self, captured: Captured, *, found: bool) -> None:
+        if self._wanted():
+            self._write(records.Looked(captured.number, found))
+
+    def on_stage_graph(self, captured: Captured, graph: StageGraph) -> None:
+        if not self._wanted():
+            return
+        if graph.signature.stage is Stage.JOINT and len(self.joint) < MOST_ALTERNATIVES:
+            self.joint.append((captured, graph))
+        self._write(describe.stage_graph(captured, graph))
+
+    def on_partition(self, captured: Captured, parts: Partition) -> None:
+        if self._wanted():
+            with suppress(NotImplementedError):  # an operator whose size the simulation does not know
+                self._write(describe.cut_of(captured, parts, _DEFAULTS))
+
+    def on_compiled(
+        self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled
+    ) -> Compiled | None:
+        lowered = getattr(made, "lowered", None)
+        if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
+            return None
+        if role == "inference":
+            self._write(describe.functional_graph(captured, graph_module))
+        self._write(program_of(captured, role, graph_module, lowered))
+        if isinstance(lowered, Lowered) and self._measures():
+            return measuring(made, lowered, captured.number, role, self._write)
+        return None
+
+    def finish(self) -> None:
+        """Record what other partitioners would do, which nothing has to wait for."""
+        for captured, joint in self.joint:
+            if self._wanted() and len(joint.graph_module.graph.nodes) <= MOST_NODES:
+                self._write(describe.alternatives_of(captured, joint))
+        self.joint.clear()
+
+    def on_time(self, captured: Captured, time: StageTime) -> None:
+        if self._wanted():
+            self._write(records.Spent(captured.number, captured.place, time.stage, time.seconds))
+
+    def on_pass(self, done: PassDone) -> None:
+        """Record a pass, with what it changed in the text of the stage's state."""
+        if not self._wanted():
+            return
+        captured = getattr(self._current, "captured", NOT_CAPTURED)
+        key = threading.get_ident(), done.stage
+        after = done.text()
+        before = self._texts.get(key, "")
+        self._texts[key] = after
+        changes = "" if before == after else "\n".join(_changes(before, after))
+        self._write(
+            records.PassRun(
+                captured.number, captured.place, done.stage, done.name, done.seconds, done.why or "", changes
+            )
+        )
+
+
+def _changes(before: str, after: str) -> list[str]:
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]

@@ -1,0 +1,72 @@
+"""Measure two calls of a compiled graph: the seconds of each step, and the memory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from fxstack.trace.records import Allocated, Body, Measured, MeasuredMemory, StepTime
+from fxstack_inductor import Lowered
+from fxstack_inductor.errors import InductorError
+from fxstack_inductor.targets.profile import profiled
+
+TIMED_CALL, MEMORY_CALL = 3, 4
+"""The calls that are measured: the first ones load code and fill caches."""
+
+Compiled = Callable[..., Any]
+
+
+def measuring(
+    made: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], None]
+) -> Compiled:
+    """Return ``made``; its third and fourth call are measured and call ``tell``.
+
+    The third call computes the same results by the same kernels, with a clock around each step. Compiling these for it
+    takes as long as before, unless they are in the cache on disk.
+    """
+    boxed = bool(vars(made).get("boxed", False))
+    calls = itertools.count(1)  # next() is atomic, threads may call
+
+    def run(*args: Any) -> Any:
+        number = next(calls)
+        if number == TIMED_CALL:
+            try:
+                timed = profiled(lowered, boxed=boxed)
+            except InductorError:  # the machine has lost its compiler: what is compiled still runs
+                return made(*args)
+            start = perf_counter()
+            results = timed.run(*args)
+            spent = perf_counter() - start
+            steps = tuple(StepTime(name, seconds) for name, seconds in timed.seconds.items())
+            tell(Measured(graph, role, spent, steps))
+            return results
+        if number == MEMORY_CALL and not torch.autograd._profiler_enabled():
+            return _watched(made, args, lambda moments: tell(MeasuredMemory(graph, role, moments)))
+        return made(*args)
+
+    vars(run).update(vars(made))
+    return run
+
+
+def _watched(made: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], None]) -> Any:
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # the profiler of CUDA builds reports that there is no GPU
+    with torch.autograd.profiler.profile(use_cpu=True, profile_memory=True) as profile:
+        results = made(*args)
+    changes = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
+    changes.sort(key=lambda event: event.start_ns())
+    begin = changes[0].start_ns() if changes else 0
+    alive = itertools.accumulate(event.nbytes() for event in changes)
+    tell(
+        tuple(
+            Allocated((event.start_ns() - begin) / 1e9, bytes_)
+            for event, bytes_ in zip(changes, alive, strict=True)
+        )
+    )
+    return results

@@ -1,0 +1,373 @@
+"""The events of a compilation session. ``graph`` is the number of a captured graph in its process, from 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process began to record. ``rank`` is that of a distributed job, or -1. ``started``: seconds of Unix time."""
+
+    version: int
+    process: int
+    rank: int
+    started: float
+    command: tuple[str, ...]
+    python: str
+    torch: str
+    fxstack: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on the program's state under which an entry runs, in words.
+
+    ``needed_by``: the user's line, as ``file:line in function``. ``nanoseconds``: estimated time of one check.
+    """
+
+    text: str
+    needed_by: str
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Capture has looked at a frame. ``graph`` is 0 if no operation was captured.
+
+    ``verdict``: ``compiled``, ``plain`` (``why`` says why) or ``raises``. ``resumed``: the frame is the rest of a frame
+    after a graph break. ``code``: the replacement code as text.
+    """
+
+    place: str
+    file: str
+    line: int
+    name: str
+    verdict: str
+    why: str
+    resumed: bool
+    graph: int
+    guards: tuple[Guard, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a stack: the file, the line and the function."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A graph break: its reason (an id, see the error pages), why it ends the graph, how to avoid it, and where."""
+
+    reason: str
+    title: str
+    why: str
+    fix: str
+    stack: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGuard:
+    """Why an entry did not fit: what the guard demanded of ``source``, what it found, the line that needed the guard."""
+
+    source: str
+    demanded: str
+    found: str
+    needed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recompilation:
+    """A function was compiled again. ``failures`` has one failed guard for each entry."""
+
+    place: str
+    failures: tuple[FailedGuard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A node of a graph. ``layout``: dtype and shape as text. ``bytes``: 0 if the value is no tensor.
+
+    ``stack``: the program's lines, outermost first, without those of torch.
+    """
+
+    name: str
+    target: str
+    layout: str
+    bytes: int
+    stack: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """An input of a graph: its role, and where the caller finds it (for a parameter its path in the module)."""
+
+    name: str
+    role: str
+    source: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1: none, or no bound."""
+
+    name: str
+    hint: int
+    lower: int
+    upper: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source text of a function, from its first line."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph as a stage has made it: ``captured``, ``functional``, ``joint``, ``forward`` or ``backward``.
+
+    ``sources``: of a captured graph the functions of the program that it computes, called ones included.
+    """
+
+    graph: int
+    place: str
+    stage: str
+    text: str
+    inputs: tuple[GraphInput, ...]
+    operations: tuple[Operation, ...]
+    symbols: tuple[Symbol, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """A pass has run. ``why``: why it did nothing, or "". ``changes``: what it changed, as a unified diff."""
+
+    graph: int
+    place: str
+    stage: str
+    name: str
+    seconds: float
+    why: str
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValue:
+    """A value that the forward keeps for the backward, the rule that decided, and the line that computes it."""
+
+    name: str
+    bytes: int
+    rule: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputedValue:
+    """A value that the backward computes again: the chain of nodes from a saved value, and the cost."""
+
+    name: str
+    chain: tuple[str, ...]
+    operations: int
+    seconds: float
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What another partitioner would do with the same joint graph: bytes, arithmetic operations, seconds."""
+
+    partitioner: str
+    saved_bytes: int
+    peak_bytes: int
+    recomputed_operations: int
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One step of a memory timeline, and the bytes alive while it runs."""
+
+    stage: str
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The partition of a joint graph. ``timeline``: the predicted memory of a training step, operator by operator."""
+
+    graph: int
+    place: str
+    saved: tuple[SavedValue, ...]
+    recomputed: tuple[RecomputedValue, ...]
+    timeline: tuple[Moment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What other partitioners would do with the joint graph of ``graph``."""
+
+    graph: int
+    place: str
+    rows: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer of a kernel."""
+
+    name: str
+    written: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kernel, or a call of ATen (``kernel`` is False), in order of execution.
+
+    ``origins``: the operators that it computes. ``stacks``: their stacks, each once. ``predicted``: seconds by the roofline
+    model of this machine or GPU, and ``bound``, what bounds them.
+    """
+
+    name: str
+    kernel: bool
+    origins: tuple[str, ...]
+    stacks: tuple[tuple[Line, ...], ...]
+    buffers: tuple[Buffer, ...]
+    read_bytes: int
+    written_bytes: int
+    operations: int
+    predicted: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFusion:
+    """Two operators that are not in one kernel, with the rule that forbids it."""
+
+    first: str
+    second: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The compiled code of a graph; ``role`` is ``forward``, ``backward`` or ``inference``.
+
+    ``kernels``: C or Triton. ``host``: the program that runs them. ``arena_bytes``: memory that is kept between calls.
+    ``memory``: memory of one call, step by step, on a CPU. ``bandwidth``: bytes per second of this machine or GPU.
+    """
+
+    graph: int
+    place: str
+    role: str
+    kernels: str
+    host: str
+    steps: tuple[Step, ...]
+    refused: tuple[RefusedFusion, ...]
+    arena_bytes: int
+    memory: tuple[Moment, ...]
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """The measured seconds of a step of a program."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One call of a program with a clock around each step. ``seconds``: the whole call."""
+
+    graph: int
+    role: str
+    seconds: float
+    steps: tuple[StepTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """The bytes that torch has allocated in a call and not freed, ``seconds`` after its begin."""
+
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMemory:
+    """One call of a program, with each change of its allocated memory. The arena of earlier calls is not counted."""
+
+    graph: int
+    role: str
+    moments: tuple[Allocated, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A program was looked up in the cache on disk."""
+
+    graph: int
+    found: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A stage has worked for ``seconds`` on a graph."""
+
+    graph: int
+    place: str
+    stage: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process ended in order. ``seconds``: since ``Started``. ``peak_bytes``: the peak of its memory."""
+
+    seconds: float
+    peak_bytes: int
+
+
+Body = (
+    Started
+    | Frame
+    | Break
+    | Recompilation
+    | Graph
+    | PassRun
+    | Cut
+    | Alternatives
+    | Program
+    | Measured
+    | MeasuredMemory
+    | Looked
+    | Spent
+    | Ended
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a record: seconds since the start of the process's record, the thread, and what happened."""
+
+    time: float
+    thread: str
+    body: Body
