@@ -1,17 +1,20 @@
-"""The HTML reports: of one callable, and of everything that a process compiled."""
+"""The HTML reports: of one callable, and of everything that a job compiled."""
 
 import os
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
 import torch
 
 import fxstack
-from fxstack.report import write_report
+from fxstack.report import write_folder, write_report
+from fxstack.report.figures import size_text, time_text
 
-VOID = {"meta", "img", "link", "br"}
+VOID = {"meta", "img", "link", "br", "rect", "circle", "path", "polyline"}
 
 
 class Page(HTMLParser):
@@ -19,21 +22,25 @@ class Page(HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.open, self.titles, self.text, self.targets = [], [], "", []
+        self.open, self.titles, self.text, self.targets, self.lines = [], [], "", [], set()
         self.feed(path.read_text())
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
         self.targets += [value for name, value in attributes if name in ("src", "href")]
+        self.lines |= {key for name, value in attributes if name == "data-line" for key in value.split()}
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         self.text += data
-        if self.open and self.open[-1] in ("h1", "h2", "summary"):
+        if self.open and self.open[-1] in ("h1", "h2", "h3", "summary"):
             self.titles.append(data)
 
 
@@ -56,12 +63,79 @@ def test_a_callable_has_breaks_recompilations_and_graphs(tmp_path):
     page = Page(tmp_path / "page.html")
     assert page.titles[0] == "a < b"
     assert {"Graph breaks", "Recompilations", "Functions", "Compile time by stage"} <= set(page.titles)
-    assert re.search(r"test_report\.py:\d+ in step: \[data-dependent-branch\].*fix: Use torch", page.text)
-    assert re.search(r"step \(.*test_report\.py:\d+\): x: .*sizes is \(4\) \(was \(3\)\)", page.text)
-    assert re.search(r"1 functions compiled, 4 graphs, 2 breaks, 2 recompilations", page.text)
-    assert any(re.match(r"graph 0, forward: \d+ operations", title) for title in page.titles)
+    assert re.search(
+        r"2 breaks at .*test_report\.py:\d+ in step because a branch .*Fix: Use torch", page.text
+    )
+    assert re.search(r"step \(.*test_report\.py:\d+\) was compiled again because x changed: sizes", page.text)
+    assert "1 function compiled into 4 graphs, with 2 graph breaks and 2 recompilations." in page.text
+    assert any(re.match(r"forward graph: \d+ operations", title) for title in page.titles)
     assert "<1>" in page.text
-    assert page.targets == []
+    assert [target for target in page.targets if not target.startswith("#")] == []
+
+
+TRAINED = Path(__file__).with_name("train_gpt_like.py")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the page of an unedited training program."""
+    folder = tmp_path_factory.mktemp("trained") / "out"
+    command = [sys.executable, "-m", "fxstack", "run", "--debug", "", "--report", folder, TRAINED]
+    subprocess.run(command, check=True, capture_output=True)
+    (path,) = folder.glob("process-*.html")
+    return Page(path)
+
+
+SENTENCES = [
+    r"1 function compiled into 4 graphs, with 2 graph breaks and 2 recompilations\.",
+    r"2 breaks at .*train_gpt_like\.py:38 in GPT\.forward because a branch depends on .* Fix: Use torch\.where",
+    r"GPT\.forward .* was compiled again because idx changed: sizes is \(4, 9\) \(was \(4, 6\)\)",
+    r"\d+% of the measured seconds of all steps are matrix products\.",
+    r"Kernels take \d+% and reach \d+% of the memory bandwidth \(measured",
+    r"The slowest step is \w+ \(.*\) of GPT\.forward .*, (forward|backward): \d+%\.",
+    r"The forward saves [\d.]+ kB for the backward; \d+ tensors recomputed\.",
+]
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_first_screen_says_what_matters(trained, sentence):
+    assert re.search(sentence, trained.text)
+
+
+SECTIONS = [
+    "Compilations",
+    "Compile time by stage",
+    "Flame chart of compile time",
+    "Graph breaks",
+    "Recompilations",
+    "Functions",
+    "Source beside operations and kernels",
+    "Guards",
+    "Memory timeline",
+    "Partitioners compared",
+    "Replacement code",
+    "Text of the kernels",
+    "Host program",
+    r"(captured|joint|forward|backward) graph: \d+ operations",
+    r"Kernels, (forward|backward): \d+ kernels, \d+ calls of ATen",
+    r"Partition: \d+ saved, \d+ recomputed",
+    r"Refused fusions: \d+",
+    r"Frame with graph \d+: compiled, \d+ guards",
+]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_is_there(trained, section):
+    assert any(re.fullmatch(section, title.strip()) for title in trained.titles)
+
+
+def test_source_lines_join_operations_and_kernels(trained):
+    attention = f"{TRAINED}:{next(n for n, line in enumerate(TRAINED.read_text().splitlines(), 1) if 'scaled_dot' in line)}"
+    assert attention in trained.lines
+
+
+def test_a_report_needs_no_network(trained):
+    assert all(target.startswith("#f") for target in trained.targets)
 
 
 PROGRAM = """
@@ -74,15 +148,25 @@ if len(sys.argv) < 2:
 
 def test_processes_write_pages_side_by_side(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out")}
+    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out"), "RANK": "3"}
     subprocess.run([sys.executable, tmp_path / "train.py"], check=True, env=environment)
     pages = sorted(path.name for path in (tmp_path / "out").glob("process-*.html"))
-    assert Page(tmp_path / "out/index.html").targets == pages
+    index = Page(tmp_path / "out/index.html")
+    assert sorted(index.targets) == pages
     assert len(pages) == 2
-    page = Page(tmp_path / "out" / pages[0])
-    assert {"graph", "partition inference", "kernels inference", "host inference", "guards"} <= set(
-        page.titles
-    )
+    assert index.text.count("1 function compiled into 1 graph, with 0 graph breaks") == 2
+    assert index.text.count("rank 3") == 2
+
+
+KILLED = PROGRAM.replace("if len", "import os; os._exit(9)\nif len")
+
+
+def test_a_killed_process_leaves_a_record_that_becomes_a_report(tmp_path):
+    (tmp_path / "train.py").write_text(KILLED)
+    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out")}
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], check=False, env=environment)
+    assert done.returncode == 9
+    assert "1 function compiled into 1 graph" in Page(write_folder(tmp_path / "out")).text
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
@@ -91,3 +175,18 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "train.py")}
     done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
     assert "fxstack: FXSTACK_REPORT: no report was written: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (size_text(0), "0 B"),
+        (size_text(1500), "1.5 kB"),
+        (size_text(2.5e9), "2.50 GB"),
+        (time_text(2), "2.00 s"),
+        (time_text(0.0025), "2.50 ms"),
+        (time_text(2.5e-6), "2.5 us"),
+    ],
+)
+def test_sizes_and_times_are_short(text, expected):
+    assert text == expected

@@ -16,6 +16,7 @@ from fxstack.safe import Choice
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor import Failure, Lowered
 from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange import Partition, StageGraph
@@ -42,7 +43,7 @@ class Listener:
         """Return whether graphs are to be compiled although a compiled program is on disk, which has no graphs."""
         return False
 
-    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
+    def on_captured(self, captured: Captured, code: CapturedCode) -> None:
         """Capture passes a graph to the backend."""
 
     def on_frame(self, record: FrameRecord) -> None:
@@ -197,10 +198,10 @@ class CompileLog:
         with self._lock:
             self.stored += found
 
-    def on_captured(self, place: str, graph_module: GraphModule) -> None:
+    def on_captured(self, place: str, code: CapturedCode) -> None:
         self._newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
-            listener.on_captured(self._newest, graph_module)
+            listener.on_captured(self._newest, code)
         self._add_traced()
 
     def on_partition(self, graph: int, parts: Partition) -> None:

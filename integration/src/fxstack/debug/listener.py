@@ -10,6 +10,7 @@ from fxstack.log import Captured, Compiled, Listener
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import guard_text
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor.ir.printer import show_kernel
 from fxstack_inductor.schedule.printer import show_plan
 from fxstack_inductor.schedule.steps import KernelStep
@@ -24,8 +25,8 @@ class DebugListener(Listener):
     def wants_stages(self) -> bool:
         return any_of_stages()
 
-    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
-        emit("graph", captured.place, lambda: _readable(graph_module))
+    def on_captured(self, captured: Captured, code: CapturedCode) -> None:
+        emit("graph", captured.place, lambda: _readable(code.graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
         place = record.place

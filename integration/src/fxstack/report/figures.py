@@ -154,7 +154,10 @@ class Figures:
         if kernels and sum(s.seconds for s in kernels):
             rate = sum(s.rate * s.seconds for s in kernels) / sum(s.seconds for s in kernels)
             share = sum(s.seconds for s in kernels) / total
-            lines.append(f"Kernels take {share:.0%} and reach {rate:.0%} of the memory bandwidth ({kind}).")
+            cached = ": their data are in caches" if rate > 1 else ""
+            lines.append(
+                f"Kernels take {share:.0%} and reach {rate:.0%} of the memory bandwidth ({kind}{cached})."
+            )
         slowest = max(timed, key=lambda s: s.seconds)
         lines.append(
             f"The slowest step is {slowest.step.name} ({', '.join(slowest.step.origins[:3])}) of "

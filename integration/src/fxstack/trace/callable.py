@@ -24,13 +24,13 @@ def _bodies(log: CompileLog) -> Iterator[Body]:
     yield from map(describe.break_of, log.breaks)
     yield from (describe.recompilation_of(again) for again in log.recompilations if again.failures)
     for number, graph in log.graphs:
-        yield describe.stage_graph(log.captured_of(number), graph)
+        yield describe.stage_graph(log.captured_of(number), graph, {})
     for number, parts in log.partitions:
         yield describe.cut_of(log.captured_of(number), parts, PartitionOptions())
     for number, role, graph_module, lowered in log.programs:
         captured = log.captured_of(number)
         if role == "inference":
-            yield describe.functional_graph(captured, graph_module)
+            yield describe.graph_of(captured, "functional", graph_module, {})
         yield program_of(captured, role, graph_module, lowered)
     for time in log.times:
         captured = log.captured_of(time.graph)

@@ -37,7 +37,7 @@ def from_line(text: str, where: str) -> Event:
         version = content.get("version", VERSION) if kind is Started else VERSION
         if version == VERSION:
             return Event(_read(float, time), _read(str, thread), _read(kind, content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         msg = f"{where}: no event of a record: {type(error).__name__}: {str(error)[:200]}"
         raise TraceError(msg) from error
     msg = f"{where}: version {version!r}; this fxstack reads version {VERSION}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import linecache
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -19,6 +20,7 @@ from fxstack_capture.driver.reports import recompiling
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards import words
 from fxstack_capture.guards.explain import GuardFailure, estimated_nanoseconds
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
 from fxstack_interchange.show import show_module, target_text, value_text
@@ -99,29 +101,48 @@ def recompilation_of(again: recompiling.Recompilation) -> records.Recompilation:
     return records.Recompilation(f"{again.name} ({again.file}:{again.line})", failures)
 
 
-def captured_graph(captured: Captured, graph_module: GraphModule) -> records.Graph:
-    """Return the record of a graph of capture, which has no signature."""
-    text, operations = show_module(graph_module), _operations(graph_module)
+def paths_of(code: CapturedCode) -> dict[str, str]:
+    """Return where the inputs of a captured graph come from, by name: ``blocks.0.weight``, ``x``, ``args[1]['k']``."""
+    nodes = code.graph_module.graph.find_nodes(op="placeholder")
+    return {node.name: _path(source.name) for node, source in zip(nodes, code.inputs, strict=False)}
+
+
+_TABLE: Final = re.compile(r"(?:self)?\._(?:modules|parameters|buffers)\['([^']*)'\]")
+
+
+def _path(source: str) -> str:
+    """Return ``self._modules['blocks']._parameters['weight']`` as ``blocks.weight``."""
+    return _TABLE.sub(r".\1", source).removeprefix(".")
+
+
+def graph_of(
+    captured: Captured, stage: str, graph_module: GraphModule, sources: Mapping[str, str]
+) -> records.Graph:
+    """Return the record of a graph without a signature. ``sources``: where inputs come from, by name."""
+    nodes = graph_module.graph.find_nodes(op="placeholder")
     inputs = tuple(
-        records.GraphInput(node.name, "input", "", value_text(node.meta.get("val")))
-        for node in graph_module.graph.find_nodes(op="placeholder")
+        records.GraphInput(node.name, "input", sources.get(node.name, ""), value_text(node.meta.get("val")))
+        for node in nodes
     )
-    sources = _sources(graph_module.graph.nodes)
-    return records.Graph(captured.number, captured.place, "captured", text, inputs, operations, (), sources)
+    functions = _sources(graph_module.graph.nodes) if stage == "captured" else ()
+    text, operations = show_module(graph_module), _operations(graph_module)
+    return records.Graph(captured.number, captured.place, stage, text, inputs, operations, (), functions)
 
 
-def functional_graph(captured: Captured, graph_module: GraphModule) -> records.Graph:
-    """Return the record of a graph without gradients, as inductor gets it."""
-    return replace(captured_graph(captured, graph_module), stage="functional", sources=())
-
-
-def stage_graph(captured: Captured, graph: StageGraph) -> records.Graph:
-    """Return the record of a stage's graph."""
+def stage_graph(captured: Captured, graph: StageGraph, sources: Mapping[str, str]) -> records.Graph:
+    """Return the record of a stage's graph. ``sources``: where inputs of the captured graph come from, by name."""
     signature = graph.signature
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
     inputs = tuple(
         records.GraphInput(
-            spec.name, spec.kind.value, spec.target or spec.source or "", value_text(node.meta.get("val"))
+            spec.name,
+            spec.kind.value,
+            sources.get(spec.target or spec.name)
+            or sources.get(spec.name)
+            or spec.target
+            or spec.source
+            or "",
+            value_text(node.meta.get("val")),
         )
         for spec, node in zip(signature.inputs, placeholders, strict=True)
     )

@@ -16,6 +16,7 @@ from fxstack.trace.measure import measuring
 from fxstack.trace.programs import program_of
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_capture.trace.records import CapturedCode
 from fxstack_inductor import Lowered
 from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange import Partition, Stage, StageGraph
@@ -42,6 +43,8 @@ class TraceListener(Listener):
     ) -> None:
         self._wanted, self._write, self._measures = wanted, write, measures
         self._numbers: weakref.WeakKeyDictionary[GraphModule, int] = weakref.WeakKeyDictionary()
+        self._sources: dict[int, dict[str, str]] = {}
+        """For each captured graph, where its inputs come from."""
         self._texts: dict[tuple[int, str], str] = {}
         """The text after the last pass, by thread and stage."""
         self._current = threading.local()
@@ -50,11 +53,13 @@ class TraceListener(Listener):
     def wants_stages(self) -> bool:
         return self._wanted()
 
-    def on_captured(self, captured: Captured, graph_module: GraphModule) -> None:
+    def on_captured(self, captured: Captured, code: CapturedCode) -> None:
         self._current.captured = captured
         if self._wanted():
-            self._numbers[graph_module] = captured.number
-            self._write(describe.captured_graph(captured, graph_module))
+            self._numbers[code.graph_module] = captured.number
+            sources = describe.paths_of(code)
+            self._sources[captured.number] = sources
+            self._write(describe.graph_of(captured, "captured", code.graph_module, sources))
 
     def on_frame(self, record: FrameRecord) -> None:
         if self._wanted():
@@ -76,7 +81,7 @@ class TraceListener(Listener):
             return
         if graph.signature.stage is Stage.JOINT and len(self.joint) < MOST_ALTERNATIVES:
             self.joint.append((captured, graph))
-        self._write(describe.stage_graph(captured, graph))
+        self._write(describe.stage_graph(captured, graph, self._sources.get(captured.number, {})))
 
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         if self._wanted():
@@ -90,7 +95,8 @@ class TraceListener(Listener):
         if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
             return None
         if role == "inference":
-            self._write(describe.functional_graph(captured, graph_module))
+            sources = self._sources.get(captured.number, {})
+            self._write(describe.graph_of(captured, "functional", graph_module, sources))
         self._write(program_of(captured, role, graph_module, lowered))
         if isinstance(lowered, Lowered) and self._measures():
             return measuring(made, lowered, captured.number, role, self._write)

@@ -386,7 +386,7 @@ class FrameCompiler:
         graph = None
         where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
-            self._tell("on_captured", where, draft.captured.graph_module)
+            self._tell("on_captured", where, draft.captured)
             try:
                 graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
             except BackendError as error:

@@ -83,7 +83,7 @@ class Observer(Protocol):
     """Gets events of compilation.
 
     An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``
-    and ``on_captured(place: str, graph_module: GraphModule)``, before the backend gets the graph.
+    and ``on_captured(place: str, code: CapturedCode)``, before the backend gets the graph.
     """
 
     def on_trace(self, seconds: float) -> None:

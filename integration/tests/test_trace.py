@@ -1,0 +1,185 @@
+"""The record of a session: what a training program writes, what is read back, and what is refused."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+import fxstack
+from fxstack.trace import Event, TraceError, events, load, load_folder, records, schema
+from fxstack.trace.codec import KINDS, from_line, to_line
+from fxstack.trace.writer import TraceWriter, started
+
+PROGRAM = Path(__file__).with_name("train_gpt_like.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of ``FXSTACK_TRACE``, ``FXSTACK_REPORT`` and ``FXSTACK_DEBUG_DIR`` of a training program."""
+    made = tmp_path_factory.mktemp("trained")
+    command = [sys.executable, "-m", "fxstack", "run", "--debug", "", "--report", made / "report", PROGRAM]
+    environment = {**os.environ, "FXSTACK_TRACE": str(made / "trace")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("loss ")
+    return made
+
+
+@pytest.fixture(scope="module")
+def session(folder):
+    (made,) = load_folder(folder / "trace")
+    return made
+
+
+def test_a_training_program_has_every_kind_of_event(session):
+    missing = {kind for kind in KINDS.values() if not session.of(kind)}
+    assert missing <= {records.Looked}  # while a record is written, no program comes from the disk
+
+
+def test_events_are_in_order_of_time(session):
+    times = [event.time for event in session.events]
+    assert times == sorted(times)
+
+
+def test_every_line_fits_the_schema(folder):
+    validator = jsonschema.Draft202012Validator(schema())
+    (path,) = (folder / "trace").glob("trace-*.jsonl")
+    for line in path.read_text().splitlines():
+        kind = json.loads(line)["kind"]
+        (of_kind,) = (s for s in schema()["oneOf"] if s["properties"]["kind"]["const"] == kind)
+        validator.evolve(schema=of_kind).validate(json.loads(line))
+
+
+def test_the_break_is_at_its_line_with_a_fix(session):
+    record = session.of(records.Break)[0]
+    line = PROGRAM.read_text().splitlines()[record.stack[-1].line - 1]
+    assert record.reason == "data-dependent-branch"
+    assert "if logits.abs().max() > 1e4" in line
+    assert "torch.where" in record.fix
+
+
+def test_the_recompilation_names_the_argument_that_changed(session):
+    failure = session.of(records.Recompilation)[0].failures[-1]
+    assert failure.source == "idx"
+    assert "sizes is (4, 9) (was (4, 6))" in failure.found
+
+
+def test_the_dynamic_size_is_a_symbol(session):
+    symbols = [symbol for graph in session.of(records.Graph) for symbol in graph.symbols]
+    assert any((symbol.hint, symbol.lower) == (9, 2) for symbol in symbols)
+
+
+def test_parameters_have_their_paths(session):
+    joint = next(graph for graph in session.of(records.Graph) if graph.stage == "joint")
+    assert "blocks.0.ln1.weight" in {item.source for item in joint.inputs}
+
+
+def test_guards_say_what_needs_them_and_what_they_cost(session):
+    guards = session.of(records.Frame)[0].guards
+    assert all(guard.nanoseconds > 0 and guard.text for guard in guards)
+    assert any("train_gpt_like.py" in guard.needed_by for guard in guards)
+
+
+def test_source_lines_of_called_functions_are_recorded(session):
+    captured = next(graph for graph in session.of(records.Graph) if graph.stage == "captured")
+    assert any("scaled_dot_product_attention" in source.text for source in captured.sources)
+
+
+def test_the_partition_says_why(session):
+    cut = session.of(records.Cut)[0]
+    assert cut.saved and all(value.rule for value in cut.saved)
+    assert cut.timeline
+
+
+def test_kernels_have_buffers_bytes_and_stacks(session):
+    steps = [step for program in session.of(records.Program) for step in program.steps if step.kernel]
+    assert any(step.stacks for step in steps)
+    assert all(step.buffers and step.read_bytes + step.written_bytes > 0 for step in steps)
+
+
+def test_a_call_of_each_repeated_program_is_measured_in_a_report(folder):
+    (session,) = load_folder(folder / "report")
+    measured = session.of(records.Measured)
+    programs = {(p.graph, p.role): p for p in session.of(records.Program)}
+    assert {m.role for m in measured} == {"forward", "backward"}
+    for each in measured:
+        names = {step.name for step in programs[each.graph, each.role].steps}
+        assert names <= {step.name for step in each.steps}
+    assert any(m.moments for m in session.of(records.MeasuredMemory))
+
+
+def test_an_event_is_read_back_as_written(session):
+    for event in itertools.islice(session.events, 20):
+        assert from_line(to_line(event), "").body == event.body
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines))
+    return path
+
+
+GOOD = to_line(Event(0.5, "main", started())).rstrip("\n")
+
+
+def test_a_cut_last_line_is_left_out(tmp_path):
+    session = load(write(tmp_path / "trace-1.jsonl", GOOD, '{"kind":"Loo'))
+    assert [type(event.body) for event in session.events] == [records.Started]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (GOOD.replace('"version":1', '"version":99'), "line 1: version 99; this fxstack reads version 1"),
+        ("[]", "line 1: no event of a record"),
+        ('{"kind":"Unheard"}', "line 1: no event of a record: KeyError"),
+        (
+            '{"kind":"Looked","time":1,"thread":"t","graph":"x","found":true}',
+            "line 1: no event .*int was expected, not 'x'",
+        ),
+        ('{"kind":"Looked","time":1,"thread":"t","graph":1}', "line 1: no event .*has fields"),
+        ("[" * 100_000, "line 1: no event of a record"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_line(tmp_path, line, message):
+    with pytest.raises(TraceError, match=message):
+        load(write(tmp_path / "trace-1.jsonl", line, ""))
+
+
+def test_a_folder_without_a_record_says_how_to_make_one(tmp_path):
+    with pytest.raises(TraceError, match=f"no file trace-.*FXSTACK_REPORT={tmp_path}"):
+        load_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path):
+    (tmp_path / "file").touch()
+    writer = TraceWriter()
+    with pytest.warns(UserWarning, match="no trace can be written into .*file") as caught:
+        for _ in range(2):
+            writer.write(str(tmp_path / "file"), records.Looked(1, True))
+    assert len(caught) == 1
+
+
+def test_a_forked_child_writes_its_own_file(tmp_path):
+    writer = TraceWriter()
+    writer.write(str(tmp_path), records.Looked(1, True))
+    sys.stdout.flush()
+    if (child := os.fork()) == 0:
+        writer.write(str(tmp_path), records.Looked(2, True))
+        os._exit(0)
+    os.waitpid(child, 0)
+    graphs = [[look.graph for look in session.of(records.Looked)] for session in load_folder(tmp_path)]
+    assert sorted(graphs) == [[1], [2]]
+
+
+def test_a_callable_has_a_record_after_the_fact():
+    compiled = fxstack.compile(lambda x: (x.sin() @ x).softmax(-1))
+    compiled(torch.randn(3, 3, requires_grad=True)).sum().backward()
+    session = events(fxstack.compile_log(compiled))
+    assert {graph.stage for graph in session.of(records.Graph)} == {"joint", "forward", "backward"}
+    assert {program.role for program in session.of(records.Program)} == {"forward", "backward"}
+    assert session.of(records.Cut)
