@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_interchange.format.metadata import user_line
 from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
@@ -30,10 +30,16 @@ _DTYPES = {
 
 def show(graph: StageGraph) -> str:
     """Return the graph as text. The text is for people; no function parses it."""
-    lines = [*_header(graph), *_body(graph.graph_module, graph.signature.inputs, graph.signature.outputs, "")]
+    own = graph.graph_module.graph
+    lines = [*_header(graph), *_body(own, graph.signature.inputs, graph.signature.outputs, "")]
     for path, child in _subgraphs(graph.graph_module):
-        lines += ["", f"# subgraph {path}", *_body(child, (), (), path)]
+        lines += ["", f"# subgraph {path}", *_body(child.graph, (), (), path)]
     return "\n".join(lines) + "\n"
+
+
+def show_graph(graph: Graph) -> str:
+    """Return a graph without signature as text. The graph may be unfinished."""
+    return "\n".join(_body(graph, (), (), "")) + "\n"
 
 
 def _header(graph: StageGraph) -> Iterator[str]:
@@ -65,9 +71,9 @@ def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
 
 
 def _body(
-    module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
+    graph: Graph, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
 ) -> Iterator[str]:
-    nodes = list(module.graph.nodes)
+    nodes = list(graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     yield f"def {name.replace('.', '_') or 'graph'}("
     for index, node in enumerate(placeholders):
