@@ -1,4 +1,4 @@
-"""Cut a joint graph into two graphs, given the saved values.
+"""Build the forward and the backward graph of a plan.
 
 The forward computes its outputs and the saved values. The backward starts from saved values and tangents,
 recomputes other values that it needs, and returns the gradients. Nodes keep their names.
@@ -20,51 +20,17 @@ from fxstack_interchange import (
     InputSpec,
     OutputKind,
     OutputSpec,
-    Partition,
     Stage,
     StageGraph,
 )
 from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.budgets.order import best_order, forward_order
-from fxstack_partition.budgets.plan import PartitionError, Plan, make_plan
+from fxstack_partition.budgets.plan import Plan
 from fxstack_partition.extraction.copying import copy_node
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import draw_again, draw_and_keep
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.symbols import SizeOf, free_symbols
-from fxstack_partition.options import PartitionOptions
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
-
-__all__ = ["PartitionError", "extract"]
-
-
-def extract(
-    facts: JointFacts,
-    saved: Iterable[Node],
-    reasons: Iterable[tuple[str, str]] = (),
-    options: PartitionOptions | None = None,
-) -> Partition:
-    """Build the two graphs that hand over exactly ``saved`` and the symbols that the backward needs.
-
-    The order of nodes minimises the simulated memory: as ``options`` describe it, else with symbols at their
-    hints.
-
-    Raises:
-        PartitionError: if the backward would recompute a node that must not run twice, or lacks an input.
-    """
-    graph = facts.compact if options is None else Compact(facts, options)
-    plan = make_plan(graph, (facts.position[node] for node in saved))
-    late, peak = best_order(graph, plan)
-    forward, handed_over = _forward(graph, plan, forward_order(graph, plan, enough=peak)[0])
-    backward = _backward(facts, [graph.nodes[place] for place in late], handed_over)
-    again = (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
-    return Partition(
-        forward=forward,
-        backward=backward,
-        saved=tuple(item.name for item in handed_over),
-        recomputed=tuple(n.name for n in again if n.op != "get_attr"),
-        reasons=tuple(_reasons(reasons, handed_over)),
-    )
 
 
 def _map(value: object, env: dict[Node, Node]) -> Any:
@@ -90,7 +56,7 @@ class HandedOver:
     form: Form = Form.AS_IT_IS
 
 
-def _reasons(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
+def reasons_of(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
     """Yield the reasons of the rules, extended by the form in which a value is saved."""
     forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
     for name, reason in given:
@@ -147,7 +113,9 @@ class _Forward:
         return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
 
 
-def _forward(compact: Compact, plan: Plan, order: Iterable[int]) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+def forward_graph(
+    compact: Compact, plan: Plan, order: Iterable[int]
+) -> tuple[StageGraph, tuple[HandedOver, ...]]:
     """Build the forward. Also return its saved values: tensors, generator states, numbers."""
     facts, needed = compact.facts, plan.forward(compact)
     made = _Forward(compact, plan)
@@ -207,7 +175,7 @@ def _shield(graph: Graph, node: Node) -> Node:
     return copy
 
 
-def _backward(facts: JointFacts, order: Iterable[Node], handed: tuple[HandedOver, ...]) -> StageGraph:
+def backward_graph(facts: JointFacts, order: Iterable[Node], handed: tuple[HandedOver, ...]) -> StageGraph:
     graph = Graph()
     env: dict[Node, Node] = {}
     given: dict[tuple[Node | None, Form], Node] = {}

@@ -1,0 +1,43 @@
+"""Cut a joint graph into two graphs, given the saved values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch.fx import Node
+
+from fxstack_interchange import Partition
+from fxstack_interchange.passes import NothingToDo, run_passes
+from fxstack_partition.budgets.plan import PartitionError
+from fxstack_partition.extraction.passes import EXTRACT, Cutting, text
+from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.options import PartitionOptions
+
+__all__ = ["PartitionError", "extract", "extract_quietly"]
+
+
+def extract(
+    facts: JointFacts,
+    saved: Iterable[Node],
+    reasons: Iterable[tuple[str, str]] = (),
+    options: PartitionOptions | None = None,
+) -> Partition:
+    """Build the two graphs that hand over exactly ``saved`` and the symbols that the backward needs.
+
+    The order of nodes minimises the simulated memory: as ``options`` describe it, else with symbols at their
+    hints.
+
+    Raises:
+        PartitionError: if the backward would recompute a node that must not run twice, or lacks an input.
+    """
+    state = Cutting(facts.graph, options, facts=facts, saved=tuple(saved), reasons=tuple(reasons))
+    return run_passes("partition", EXTRACT, state, text).partition
+
+
+def extract_quietly(facts: JointFacts, saved: Iterable[Node], options: PartitionOptions) -> Partition:
+    """Do the same for one of many choices of a search, which observers of passes do not see."""
+    state = Cutting(facts.graph, options, facts=facts, saved=tuple(saved))
+    for step in EXTRACT:
+        after = step.run(state)
+        state = state if isinstance(after, NothingToDo) else after
+    return state.partition
