@@ -53,12 +53,18 @@ def texts_of(stage: str, run: Callable[[], object]) -> Texts:
 
 def changed(stage: str, name: str, run: Callable[[], object]) -> str:
     """Return the lines that pass ``name`` changes while ``run`` compiles something."""
-    before, after = (_short(text) for text in texts_of(stage, run).around(name))
+    before, after = (_short(text) for text in _with_symbols(*texts_of(stage, run).around(name)))
     lines: list[str] = []
     for _, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if before[a:b] != after[c:d]:
             lines += [f"- {line}" for line in before[a:b]] + [f"+ {line}" for line in after[c:d]]
     return "\n".join(lines)
+
+
+def _with_symbols(*texts: str) -> list[str]:
+    """Number symbolic sizes in order of their first use: torch's names differ between versions."""
+    names = list(dict.fromkeys(re.findall(r"\bs\d+\b", "".join(texts))))
+    return [re.sub(r"\bs\d+\b", lambda found: f"s{names.index(found[0])}", text) for text in texts]
 
 
 def _short(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 from helpers import run_graph, save_everything
 from torch.fx import symbolic_trace
 
-from fxstack_functionalize import aot, trace_inference, trace_joint
+from fxstack_functionalize import AotOptions, aot, trace_inference, trace_joint
 from fxstack_functionalize.passes import STAGES
 from fxstack_interchange.passes import PassDone, StoppedAfterPass, observed
 
@@ -22,9 +22,23 @@ def example(name, fn):
     print(pass_examples.changed(stage, name, lambda: trace(symbolic_trace(fn), [x])))
 
 
+def hooked(name, fn, *, early=True):
+    """The same for saved-tensor hooks that halve and double what the backward reads."""
+
+    def run():
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x / 2, lambda x: x * 2):
+            options = AotOptions(saved_tensor_hooks="inline_before_partition" if early else "inline")
+            x = torch.ones(3, requires_grad=True)
+            given = {"fw_compiler": run_graph, "partitioner": save_everything, "options": options}
+            return aot(symbolic_trace(fn), [x], **given)
+
+    print(pass_examples.changed("hooks", name, run))
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_examples(stage):
-    assert pass_examples.failures(STAGES[stage], {"example": example, "torch": torch}) == []
+    namespace = {"example": example, "hooked": hooked, "torch": torch}
+    assert pass_examples.failures(STAGES[stage], namespace) == []
 
 
 class Log:
@@ -70,7 +84,10 @@ def test_a_pass_changes_the_text_or_says_why_not(grad):
         assert (before == after) == (why is not None), name
 
 
-@pytest.mark.parametrize(("stage", "name"), [(s, n) for s, names in NAMES.items() for n in names])
+TRACED = [(stage, name) for stage, names in NAMES.items() if stage != "hooks" for name in names]
+
+
+@pytest.mark.parametrize(("stage", "name"), TRACED)
 def test_a_stopped_stage_leaves_nothing_behind(stage, name):
     grad = stage == "joint"
     with pytest.raises(StoppedAfterPass):

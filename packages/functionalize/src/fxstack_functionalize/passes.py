@@ -1,8 +1,8 @@
 """The passes from a captured graph to a functional graph or a joint graph.
 
 ``functionalize`` records the forward. Then it is known whether an output requires a gradient, so ``joint`` or
-``inference`` follows. In the examples, ``example`` traces a function and prints what the pass changed: the lines
-before (``-``) and after (``+``) the pass.
+``inference`` follows; after ``joint``, ``hooks`` if there are saved-tensor hooks. In the examples, ``example`` traces a
+function and prints what the pass changed: the lines before (``-``) and after (``+``) the pass.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.aliasing.analyze import Analysis, analyze
 from fxstack_functionalize.aliasing.new_leaves import check_inputs
+from fxstack_functionalize.hooks.passes import HOOKS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.random.nested_draws import draws_inside
@@ -320,9 +321,10 @@ _FINISH: Final = (
 JOINT: Final = (Pass("group_outputs", group_outputs), Pass("trace_backward", trace_backward), *_FINISH)
 INFERENCE: Final = (Pass("write_back", write_back), *_FINISH)
 
-STAGES: Final[Mapping[str, tuple[Pass[Tracing], ...]]] = {
+STAGES: Final[Mapping[str, tuple[Pass[Any], ...]]] = {
     "functionalize": FORWARD,
     "joint": JOINT,
+    "hooks": HOOKS,
     "inference": INFERENCE,
 }
 """The passes of each stage, in order."""
