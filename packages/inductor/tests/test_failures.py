@@ -11,6 +11,7 @@ from inductor_checks import FAST, copies, trace
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.c import module as c
 from fxstack_inductor.errors import CompilerKilledError, first_error
+from fxstack_inductor.lower import passes
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.runtime.toolchain import Toolchain
 
@@ -140,7 +141,7 @@ def test_the_line_is_that_of_the_kernel_which_fails(monkeypatch):
 
 
 def test_a_rule_that_fails_costs_one_operator(monkeypatch):
-    monkeypatch.setattr("fxstack_inductor.targets.c_target.RULES", {**RULES, SIN: broken_rule})
+    monkeypatch.setattr(passes, "RULES", {**RULES, SIN: broken_rule})
     graph = traced(program, X)
     call, failures, caught = compiled(graph)
     torch.testing.assert_close(call(X)[0], program(X))

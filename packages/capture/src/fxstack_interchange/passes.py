@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 State = TypeVar("State")
 
@@ -38,7 +38,10 @@ class Pass(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class PassDone:
-    """One run of a pass. ``why`` is the reason if it did nothing. ``text`` returns the state after it as code."""
+    """One run of a pass. ``why`` is the reason if it did nothing.
+
+    ``text`` returns the state after the pass as code. Call it in ``on_pass``: a later pass may change the graph.
+    """
 
     stage: str
     name: str
@@ -51,6 +54,13 @@ class PassObserver(Protocol):
     """Gets each pass that has run. It may raise ``StoppedAfterPass``."""
 
     def on_pass(self, done: PassDone) -> None: ...
+
+
+@runtime_checkable
+class StageObserver(PassObserver, Protocol):
+    """Gets the state in front of the first pass of each stage, too."""
+
+    def on_stage(self, stage: str, text: Callable[[], str]) -> None: ...
 
 
 class StoppedAfterPass(Exception):  # noqa: N818 - no error: somebody has asked for it
@@ -83,6 +93,9 @@ def run_passes(
     Raises:
         StoppedAfterPass: if an observer ends the stage.
     """
+    for observer in tuple(_OBSERVERS):
+        if isinstance(observer, StageObserver):
+            observer.on_stage(stage, _text(text, state))
     for step in passes:
         start = time.perf_counter()
         after = step.run(state)

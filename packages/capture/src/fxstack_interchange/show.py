@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fxstack_interchange.format.metadata import user_line
 from fxstack_interchange.signature import InputSpec, OutputSpec, StageGraph, SymbolSpec
@@ -42,9 +42,14 @@ def show_module(graph_module: GraphModule) -> str:
 def _whole(
     module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...]
 ) -> Iterator[str]:
-    yield from _body(module, inputs, outputs, "")
+    yield from _body(module.graph, inputs, outputs, "")
     for path, child in _subgraphs(module):
-        yield from ("", f"# subgraph {path}", *_body(child, (), (), path))
+        yield from ("", f"# subgraph {path}", *_body(child.graph, (), (), path))
+
+
+def show_graph(graph: Graph) -> str:
+    """Return a graph without signature as text. The graph may be unfinished."""
+    return "\n".join(_body(graph, (), (), "")) + "\n"
 
 
 def _header(graph: StageGraph) -> Iterator[str]:
@@ -76,9 +81,9 @@ def _subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
 
 
 def _body(
-    module: GraphModule, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
+    graph: Graph, inputs: tuple[InputSpec, ...], outputs: tuple[OutputSpec, ...], name: str
 ) -> Iterator[str]:
-    nodes = list(module.graph.nodes)
+    nodes = list(graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     yield f"def {name.replace('.', '_') or 'graph'}("
     for index, node in enumerate(placeholders):

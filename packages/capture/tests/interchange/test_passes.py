@@ -67,3 +67,15 @@ def test_an_observer_may_stop_the_stage():
     with observed(log), pytest.raises(StoppedAfterPass):
         run([-1])
     assert log.lines == ["stage:double [-2] None"]
+
+
+class WithInput(Log):
+    def on_stage(self, stage, text):
+        self.lines.append(f"{stage} {text()}")
+
+
+def test_an_observer_may_see_the_state_in_front_of_the_first_pass():
+    log = WithInput()
+    with observed(log):
+        run([1])
+    assert log.lines[0] == "stage [1]" and len(log.lines) == 3

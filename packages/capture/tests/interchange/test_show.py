@@ -3,7 +3,7 @@
 from stage_graphs import captured, joint, with_subgraph
 
 from fxstack_interchange import show
-from fxstack_interchange.show import target_text, value_text
+from fxstack_interchange.show import show_graph, target_text, value_text
 
 
 def test_joint():
@@ -54,3 +54,9 @@ def test_small_words():
     assert value_text(3) == "int"
     assert value_text(None) == "?"
     assert target_text(len) == "len"
+
+
+def test_a_graph_without_output_is_shown():
+    graph = joint().graph_module.graph
+    graph.erase_node(graph.output_node())
+    assert show_graph(graph).startswith("def graph(\n") and "return" not in show_graph(graph)

@@ -21,8 +21,8 @@ from fxstack_functionalize.runtime.forward.inference import inference_wrapper
 from fxstack_functionalize.runtime.training import Pair, Program, Stages, compile_pair, training_wrapper
 from fxstack_functionalize.subclasses.compiling import Compiling, compile_wrapped
 from fxstack_functionalize.subclasses.wrapper_classes import is_wrapper, makes_wrappers
-from fxstack_functionalize.tracing.inputs import Captured, prepare
-from fxstack_functionalize.tracing.trace import Traced, TraceRequest, trace
+from fxstack_functionalize.tracing.inputs import Captured, TraceRequest, prepare
+from fxstack_functionalize.tracing.trace import Traced, trace
 from fxstack_interchange import OutputKind, Partition, StageGraph, verify
 
 Decompositions = Mapping[Any, Callable[..., Any]]

@@ -24,10 +24,11 @@ from fxstack_inductor.errors import (
     TritonMissing,
 )
 from fxstack_interchange.format.metadata import user_frame
+from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.user_warnings import warn_user
 
 LOG = logging.getLogger(__name__)
-NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError)
+NO_DEFECTS = (NotLowered, NoCompilerError, TritonMissing, CudaError, StoppedAfterPass)
 """Exceptions that always reach the callers of ``compile_graph``."""
 SCRIPT = (
     "with the script that options={'repro_dir': 'FOLDER'} or FXSTACK_REPRO_DIR=FOLDER in the environment "

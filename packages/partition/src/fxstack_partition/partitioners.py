@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fxstack_interchange import Partition, StageGraph
-from fxstack_partition.extraction.extract import extract
-from fxstack_partition.joint.merge import analyze_merged
+from fxstack_interchange.passes import run_passes
+from fxstack_partition.extraction.passes import MIN_CUT, Cutting, text
 from fxstack_partition.mincut.network import build
-from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import MIN_CUT_RULES, SAVE_ALL_RULES, Rule
 from fxstack_partition.registry import register
@@ -14,10 +13,8 @@ from fxstack_partition.registry import register
 
 def cut_with_rules(joint: StageGraph, rules: tuple[Rule, ...], options: PartitionOptions) -> Partition:
     """Partition by the cheapest cut that ``rules`` allow."""
-    facts = analyze_merged(joint, options)
-    network = build(facts, rules, options)
-    saved = minimum_cut(network, options.solver)
-    return extract(facts, saved, network.reasons, options)
+    state = Cutting(joint, options, lambda facts, options: build(facts, rules, options))
+    return run_passes("partition", MIN_CUT, state, text).partition
 
 
 @register("save_all")

@@ -17,8 +17,7 @@ from fxstack_functionalize.runtime.calling import Compiled
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.training import Pair
 from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.trace import TraceRequest
+from fxstack_functionalize.tracing.inputs import Captured, TraceRequest
 from fxstack_interchange import SaveError
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from fxstack_functionalize.disk.code import CodeReader, higher_order_name, name_
 from fxstack_functionalize.disk.sizes import Sizes
 from fxstack_functionalize.options import AotOptions
 from fxstack_functionalize.torch_compat import FakeTensor, HigherOrderOperator, OpOverload, OpOverloadPacket
-from fxstack_functionalize.tracing.inputs import Captured, CapturedInput
-from fxstack_functionalize.tracing.trace import TraceRequest
+from fxstack_functionalize.tracing.inputs import Captured, CapturedInput, TraceRequest
 from fxstack_interchange import SaveError
 from fxstack_interchange.format.arguments import encode
 from fxstack_interchange.format.targets import is_tensor_method, name_of

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from fxstack_functionalize.hooks.identity import NotTraceableError
-from fxstack_functionalize.hooks.inline import inline_hooks
-from fxstack_functionalize.hooks.joint import hooks_in_joint
 from fxstack_functionalize.hooks.pair import HookPair
+from fxstack_functionalize.hooks.passes import HOOKS, Hooking, text
 from fxstack_functionalize.options import AotOptions, SavedTensorHooks
 from fxstack_functionalize.runtime.backward.backwards import Backwards, Variant
 from fxstack_functionalize.runtime.backward.output_edges import plan_links
@@ -26,6 +25,7 @@ from fxstack_functionalize.runtime.wrapper import wrapper
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.tracing.trace import Traced
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.passes import run_passes
 
 Apply = Callable[..., Sequence[Any]]
 
@@ -145,11 +145,9 @@ class _Training:
         before = self._guard_count()
         pair = HookPair(*hooks, self._mode, self.stages.decompositions)
         traced = self.program.traced()
-        if self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION:
-            joint = hooks_in_joint(traced.stage_graph, traced.backward_nodes, pair)
-            partition = self.stages.partition(joint)
-        else:
-            partition = inline_hooks(self.stages.partition(traced.stage_graph), pair)
+        early = self.options.saved_tensor_hooks is SavedTensorHooks.INLINE_BEFORE_PARTITION
+        state = Hooking(traced.stage_graph, traced.backward_nodes, pair, early, self.stages.partition)
+        partition = run_passes("hooks", HOOKS, state, text).partition
         made = self._function(compile_pair(traced, partition, self.stages), Saving.PACKED)
         if self.guards_are_made and self._guard_count() != before:
             raise NotTraceableError("it decides by a size that the compiled graph keeps symbolic")

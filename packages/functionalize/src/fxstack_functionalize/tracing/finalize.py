@@ -1,4 +1,4 @@
-"""Finish a trace: outputs, dead code, metadata, signature."""
+"""Finish a trace: dead code, metadata, signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fxstack_interchange.eager_facts.effects import is_ordered, must_run
 from fxstack_interchange.modules import make_graph_module
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FlatSlot:
     """One flat output of the forward: its traced value, its node, and its tangent's node."""
 
@@ -47,13 +47,11 @@ class GradientSlot:
     node: Node | None
 
 
-def finish(
+def with_signature(
     session: Session, stage: Stage, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
 ) -> StageGraph:
-    """Complete the session's graph and add its signature."""
+    """Return the session's graph, which is complete, with its signature."""
     graph = session.tracer.graph
-    graph.output(tuple([slot.node for slot in slots] + [grad.node for grad in gradients]))
-    remove_dead_code(graph)
     for node in graph.nodes:
         node.meta = {key: value for key, value in node.meta.items() if key in KEPT}
         if isinstance(node.target, torch_compat.OpOverload) and not node.target._schema.returns:
@@ -110,14 +108,15 @@ def _name(node: object) -> str | None:
     return node.name if isinstance(node, Node) else None
 
 
-def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> None:
+def remove_dead_code(graph: torch.fx.Graph, again: Collection[Node] = ()) -> bool:
     """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
 
-    ``again``: nodes that a forward has run with the same values, so that they cannot raise.
+    Return whether there were any. ``again``: nodes that a forward has run with the same values, so that they cannot raise.
     """
-    graph.eliminate_dead_code(
+    changed: bool = graph.eliminate_dead_code(
         is_impure_node=lambda node: has_effect(node) or (must_run(node) and node not in again)
     )
+    return changed
 
 
 def with_graph(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from fxstack_functionalize.tracing.session import Session
 
 
 def copy_back_in_graph(
-    session: Session, slots: list[FlatSlot], info: GraphInfo
+    session: Session, slots: Sequence[FlatSlot], info: GraphInfo
 ) -> tuple[list[FlatSlot], GraphInfo]:
     """Append ``aten.copy_(input, value)`` for every mutated input, and drop these values from the outputs.
 
@@ -32,13 +33,18 @@ def copy_back_in_graph(
         node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
         node.meta["val"] = target.meta["val"]
     dropped = len(slots) - len(kept)
-    for slot in kept:
-        if slot.alias is not None and slot.alias[0] is AliasSource.OUTPUT:
-            slot.alias = (AliasSource.OUTPUT, slot.alias[1] - dropped)
+    kept = [replace(slot, alias=_shifted(slot.alias, dropped)) for slot in kept]
     info = replace(
         info, mutated=(), in_graph=info.mutated, output_count=len(kept), strides=info.strides[dropped:]
     )
     return kept, info.shifted(-dropped)
+
+
+def _shifted(alias: tuple[AliasSource, int] | None, dropped: int) -> tuple[AliasSource, int] | None:
+    """Return the owner of an output's memory without the first ``dropped`` flat outputs."""
+    if alias is None or alias[0] is not AliasSource.OUTPUT:
+        return alias
+    return AliasSource.OUTPUT, alias[1] - dropped
 
 
 def _memory(node: Any) -> Any:

@@ -78,6 +78,17 @@ class Captured:
         return tuple(spec.real for spec in self.inputs if spec.real is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """The kind of graph to make from a captured graph."""
+
+    gradients: bool
+    keep_mutations: bool = True
+    replay_views: bool = True
+    whole_attention: tuple[str, ...] = ()
+    """See ``AotOptions``."""
+
+
 class RestartTraceError(Exception):
     """The trace has to restart with the inputs or views that ``change`` returns, represented differently."""
 

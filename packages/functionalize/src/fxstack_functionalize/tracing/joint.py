@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -24,13 +24,14 @@ from fxstack_functionalize.tracing.session import Session
 from fxstack_interchange.compiled_autograd import without_compiled_autograd
 
 
-def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tuple[GradientSlot, ...]:
+def add_backward(
+    session: Session, info: GraphInfo, slots: Sequence[FlatSlot]
+) -> tuple[tuple[FlatSlot, ...], tuple[GradientSlot, ...]]:
     """Trace the gradients of all inputs that require one. Each differentiable output gets a tangent."""
     outputs = [slots[position].value for position in info.differentiable]
     before = _mutation_counts(session)
     tangents = [_tangent(session, number, output) for number, output in enumerate(outputs)]
-    for position, node in zip(info.differentiable, [t.node for t in tangents], strict=True):
-        slots[position].tangent = node
+    nodes = dict(zip(info.differentiable, [t.node for t in tangents], strict=True))
     leaves = [session.inputs[index].leaf for index in info.grad_inputs]
     session.tracer.enter_backward()
     shapes = session.captured.fake_mode.shape_env
@@ -41,7 +42,8 @@ def add_backward(session: Session, info: GraphInfo, slots: list[FlatSlot]) -> tu
             why="the compiled backward has no way to write to the forward's inputs",
             fix="compute the change in the forward, or clone the tensor before changing it",
         )
-    return tuple(
+    with_tangents = tuple(replace(slot, tangent=nodes.get(place)) for place, slot in enumerate(slots))
+    return with_tangents, tuple(
         GradientSlot(index, None if grad is None else session.node_of(session.value(grad)))
         for index, grad in zip(info.grad_inputs, gradients, strict=True)
     )

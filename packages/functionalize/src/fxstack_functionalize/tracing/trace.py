@@ -6,33 +6,25 @@ a new value of an input, requires one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.analyze import Analysis, analyze
-from fxstack_functionalize.aliasing.new_leaves import check_inputs
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
-from fxstack_functionalize.metadata.replay import AliasSource
-from fxstack_functionalize.random.nested_draws import draws_inside
-from fxstack_functionalize.sequential_backward import Runs
+from fxstack_functionalize.passes import FORWARD, INFERENCE, JOINT, Tracing, text
 from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.torch_compat import pytree
 from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
-from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
-from fxstack_functionalize.tracing.functional import copy_back_in_graph
-from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError
-from fxstack_functionalize.tracing.interpret import CapturedRun
-from fxstack_functionalize.tracing.joint import add_backward
+from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError, TraceRequest
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
+from fxstack_interchange.passes import StoppedAfterPass, run_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +49,6 @@ class Traced:
         return self.stage_graph.signature.stage is Stage.JOINT
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """The kind of graph to make from a captured graph."""
-
-    gradients: bool
-    keep_mutations: bool = True
-    replay_views: bool = True
-    whole_attention: tuple[str, ...] = ()
-    """See ``AotOptions``."""
-
-
 def trace(
     captured: Captured, request: TraceRequest, decompositions: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Traced:
@@ -80,7 +61,7 @@ def trace(
     table = dict(decompositions or {})
     try:
         return _trace_inputs(captured, request, table)
-    except FunctionalizeError:
+    except (FunctionalizeError, StoppedAfterPass):
         raise
     except Exception as error:
         raise TraceFailedError(error) from error
@@ -136,118 +117,12 @@ def _trace_with(
 ) -> Traced:
     tracer = AtenTracer(request.whole_attention, equal_draws=captured.equal_draws)
     session = Session(captured, engine, tracer, table)
-    autocast = torch_compat.is_any_autocast_enabled()
-    grad_mode = torch.is_grad_enabled()
+    state = Tracing(session, request, torch.is_grad_enabled(), torch_compat.is_any_autocast_enabled())
     with session.recording():
-        result = _run(session)
-        flat, out_spec = pytree.tree_flatten(result)
-        torch_compat.set_grad_enabled(grad_mode)
-        analysis = analyze(session, flat, replay_views=request.replay_views)
-        slots = _flat_slots(session, analysis)
-        became_leaf = any(
-            seen.requires_grad and not spec.fake.requires_grad
-            for seen, spec in zip(analysis.inputs, captured.inputs, strict=True)
-            if seen.is_tensor
-        )
-        trains = request.gradients or became_leaf
-        differentiable = _differentiable(slots, analysis) if trains else ()
-        nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
-        info = GraphInfo(
-            inputs=tuple(analysis.inputs),
-            outputs=tuple(analysis.outputs),
-            aliases=tuple(analysis.aliases),
-            custom_views=tuple(analysis.custom_views.items()),
-            mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
-            in_graph=(),
-            output_count=len(slots),
-            differentiable=differentiable,
-            grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
-            grad_mode=grad_mode,
-            autocast=autocast,
-            strides=tuple(_strides(slot) for slot in slots),
-        )
-        slots = [replace(slot, node=node) for slot, node in zip(slots, nodes, strict=True)]
-        info = info.shifted(len(info.mutated))
-        for position, seen in enumerate(info.outputs, start=len(info.mutated)):
-            slots[position].alias = info.memory_of(seen, position)
-        if differentiable:
-            if not captured.equal_draws and draws_inside(tracer.root):
-                raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
-            check_inputs(info)
-            info = _with_sequences(session, info, slots)
-            gradients = add_backward(session, info, slots)
-            info = replace(info, cut=_cut(info, gradients))
-            stage_graph = finish(session, Stage.JOINT, slots, gradients)
-        else:
-            if request.keep_mutations:
-                slots, info = copy_back_in_graph(session, slots, info)
-            stage_graph = finish(session, Stage.FUNCTIONAL, slots, ())
-    backward_nodes = frozenset(node.name for node in session.tracer.backward_nodes)
-    return Traced(stage_graph, Shell(captured, info, out_spec), backward_nodes)
-
-
-def _run(session: Session) -> Any:
-    captured = session.captured
-    arguments = [traced.argument for traced in session.inputs]
-    owned = {path: arguments[index] for path, index in captured.owned.items()}
-    run = CapturedRun(
-        captured.graph_module, owned, session.tracer, session.engine, differentiable=not session.inference
-    )
-    # Nodes of the graph may enter levels of transforms, and a later node may raise.
-    depth = torch_compat.get_dynamic_layer_stack_depth()
-    try:
-        return run.run(arguments[: captured.own_count])
-    finally:
-        torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-
-
-def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
-    """Return slots of mutated inputs, then slots of the values that user outputs need."""
-    slots = [
-        FlatSlot(traced.argument, mutated_input=index)
-        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
-        if seen.mutates_data
-    ]
-    return slots + [FlatSlot(value) for value in analysis.values]
-
-
-def _plain(session: Session, value: object) -> Any:
-    return session.value(value) if isinstance(value, torch.Tensor) else value
-
-
-def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
-    """Return eager's strides. The functional value may have other strides after an in-place operator."""
-    value = slot.value
-    if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
-        return None
-    return tuple(value.stride()) if value.layout is torch.strided else None
-
-
-def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> GraphInfo:
-    """Record which outputs reach which inputs, and which can be differentiated one after the other."""
-    runs = Runs({place: slots[place].value.grad_fn for place in info.differentiable})
-    leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
-    histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
-    components = () if info.custom_views else runs.components(leaves, histories)
-    sources = tuple(runs.sources(leaves).items())
-    return replace(info, sequential=runs.atoms(), components=components, sources=sources)
-
-
-def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
-    """Return the inputs without gradient. The base of a custom function's view is not cut off."""
-    bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
-    found = [slot.index for slot in gradients if slot.node is None and slot.index not in bases]
-    # If no input has a gradient, an output that requires one needs an input with its history.
-    return tuple(found) if len(found) < len(gradients) else ()
-
-
-def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
-    """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
-    return tuple(
-        position
-        for position, slot in enumerate(slots)
-        if isinstance(slot.value, torch.Tensor)
-        and slot.value.requires_grad
-        and slot.value.grad_fn is not None
-        and (slot.mutated_input is None or analysis.inputs[slot.mutated_input].grad_visible)
-    )
+        state = run_passes("functionalize", FORWARD, state, text)
+        stage, passes = ("joint", JOINT) if state.stage is Stage.JOINT else ("inference", INFERENCE)
+        state = run_passes(stage, passes, state, text)
+    assert state.stage_graph is not None
+    assert state.out_spec is not None
+    backward_nodes = frozenset(node.name for node in tracer.backward_nodes)
+    return Traced(state.stage_graph, Shell(captured, state.info, state.out_spec), backward_nodes)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Interpreter
 
+from fxstack_inductor.freezing import norms, packing
 from fxstack_inductor.freezing.constants import Split, constant_nodes, split
-from fxstack_inductor.freezing.norms import fold_norms
-from fxstack_inductor.freezing.packing import pack_products
 from fxstack_inductor.freezing.steps import LAST, watch_optimizers
 from fxstack_interchange.modules import make_graph_module
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
+from fxstack_interchange.show import show_graph
 
 Compiled = Callable[..., tuple[Any, ...]]
 Stamp = tuple[object, tuple[tuple[int, int], ...]]
@@ -98,6 +99,77 @@ def _equal(found: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> bool:
     return all(map(torch.equal, found, kept))
 
 
+@dataclass(frozen=True, slots=True)
+class Freezing:
+    """A graph between two passes. The passes change ``graph_module``, a copy, in place."""
+
+    graph_module: GraphModule
+    parts: Split | None = None
+
+
+def fold_norms(state: Freezing) -> Freezing | NothingToDo:
+    """Fold batch norms with running statistics into the weights of the convolutions before them.
+
+    >>> example("fold_norms", lambda x, w, m, v: norm(torch.conv2d(x, w), m, v), *IMAGES)
+    - convolution = aten.convolution(arg0_1, arg1_1, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    + add_scalar = aten.add.Scalar(arg3_1, 1.0)
+    + rsqrt_default = aten.rsqrt(add_scalar)
+    + view_default = aten.view(rsqrt_default, [-1, 1, 1, 1])
+    + mul_tensor = aten.mul.Tensor(arg1_1, view_default)
+    ...
+    + return convolution
+    """
+    copy = state.graph_module
+    folded = norms.fold_norms(copy.graph, constant_nodes(copy))
+    return state if folded else NothingToDo("no batch norm of constants follows a convolution")
+
+
+def pack_products(state: Freezing) -> Freezing | NothingToDo:
+    """Bring constant matrices into the layout of the library's products, where this is faster when measured.
+
+    >>> example("pack_products", lambda x, w: x @ w, (2, 256), (256, 256))
+    - mm = aten.mm(arg0_1, arg1_1)
+    - return mm
+    + pack = fxstack_inductor.freezing.packing.pack(arg1_1, 2)
+    + _linear_pointwise_default = mkldnn._linear_pointwise(arg0_1, pack, None, 'none', [], '')
+    + return _linear_pointwise_default
+    """
+    copy = state.graph_module
+    packed = packing.pack_products(copy.graph, constant_nodes(copy))
+    return state if packed else NothingToDo("no product is faster with a packed matrix")
+
+
+def split_constants(state: Freezing) -> Freezing | NothingToDo:
+    """Split the graph into a part that depends on the model's state alone, and the rest.
+
+    >>> example("split_constants", lambda x, w: x @ w.exp())
+    - arg0_1: f32[4, 4],
+    - mm = aten.mm(arg0_1, exp)
+    + exp,
+    + arg0_1: f32[4, 4],
+    + exp_folded: f32[4, 4],
+    + mm = aten.mm(arg0_1, exp_folded)
+    """
+    parts = split(state.graph_module)
+    if parts is None:
+        return NothingToDo("nothing that takes time depends on the model's state alone")
+    return replace(state, parts=parts)
+
+
+def text(state: Freezing) -> str:
+    """Return the graph as text, or its two parts."""
+    if state.parts is None:
+        return show_graph(state.graph_module.graph)
+    return f"{show_graph(state.parts.constants.graph)}\n{show_graph(state.parts.rest.graph)}"
+
+
+FREEZE: Final = (
+    Pass("fold_norms", fold_norms),
+    Pass("pack_products", pack_products),
+    Pass("split_constants", split_constants),
+)
+
+
 def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled]) -> Compiled:
     """Return ``graph_module`` compiled by ``compiler``; values that depend on state alone are computed once.
 
@@ -105,9 +177,7 @@ def frozen(graph_module: GraphModule, compiler: Callable[[GraphModule], Compiled
     gives.
     """
     copy = make_graph_module(graph_module, _copy(graph_module))
-    for rewrite in (fold_norms, pack_products):
-        rewrite(copy.graph, constant_nodes(copy))
-    parts = split(copy)
+    parts = run_passes("freeze", FREEZE, Freezing(copy), text).parts
     if parts is None:
         return compiler(graph_module)
     watch_optimizers()

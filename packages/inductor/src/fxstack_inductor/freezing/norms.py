@@ -15,11 +15,17 @@ aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)
 
 
-def fold_norms(graph: Graph, known: set[FxNode]) -> None:
-    """Change ``graph`` in place; ``known`` are the nodes that depend on the model's state alone."""
+def fold_norms(graph: Graph, known: set[FxNode]) -> int:
+    """Change ``graph`` in place; return the number of folded norms.
+
+    ``known`` are the nodes that depend on the model's state alone.
+    """
+    folded = 0
     for node in list(graph.nodes):
         if node.op == "call_function" and is_evaluated_norm(node) and _foldable(node, known):
             _fold(graph, node)
+            folded += 1
+    return folded
 
 
 def _foldable(node: FxNode, known: set[FxNode]) -> bool:

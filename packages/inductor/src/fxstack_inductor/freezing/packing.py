@@ -27,10 +27,14 @@ GAIN = 0.95
 """A packed product is used if it takes at most this fraction of the time."""
 
 
-def pack_products(graph: Graph, known: set[FxNode]) -> None:
-    """Change ``graph`` in place; ``known`` are the nodes that depend on the model's state alone."""
+def pack_products(graph: Graph, known: set[FxNode]) -> int:
+    """Change ``graph`` in place; return the number of products with packed matrices.
+
+    ``known`` are the nodes that depend on the model's state alone.
+    """
     if not available():
-        return
+        return 0
+    made = 0
     for node in list(graph.nodes):
         found = _product(node, known)
         if found is None:
@@ -48,6 +52,8 @@ def pack_products(graph: Graph, known: set[FxNode]) -> None:
         product.meta.update(node.meta)
         node.replace_all_uses_with(product)
         graph.erase_node(node)
+        made += 1
+    return made
 
 
 def available() -> bool:

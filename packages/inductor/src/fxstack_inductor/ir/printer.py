@@ -1,9 +1,12 @@
-"""Print the loop-level IR as readable text."""
+"""Print the tensor-level and the loop-level IR as readable text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import (
     Check,
     Compute,
@@ -16,6 +19,21 @@ from fxstack_inductor.ir.kernel import (
     Scan,
     Value,
 )
+from fxstack_inductor.ir.nodes import (
+    Body,
+    Call,
+    Computed,
+    Const,
+    Coord,
+    Index,
+    Masked,
+    Node,
+    Read,
+    Reduction,
+    View,
+)
+from fxstack_inductor.ir.ordered import Scan as ScanTensor
+from fxstack_inductor.ir.ordered import Scatter
 
 
 def show_kernel(kernel: Kernel) -> str:
@@ -49,6 +67,48 @@ def show_value(value: Value) -> str:
             return f"reduce.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
         case Scan(op, args, dtype):
             return f"scan.{op}({', '.join(f'v{k}' for k in args)}): {_dtype(dtype)}"
+
+
+def show_tensor(node: Node) -> str:
+    """Return a tensor with the expression of one element, over its coordinates ``i0, i1, ...``."""
+    kind = f"{node.name}: {_dtype(node.dtype)}[{', '.join(map(str, node.shape))}]"
+    match node:
+        case View():
+            return f"{kind} = {node.base.name}[{_coords(node.coords)}]"
+        case Reduction():
+            ranges = zip(node.reduced, node.ranges, strict=True)
+            loops = ", ".join(f"{index} in {extent}" for index, extent in ranges)
+            return f"{kind} = {node.op} over {loops} of {show_body(node.body)}"
+        case ScanTensor():
+            return f"{kind} = running {node.op} along i{node.axis} of {show_body(node.body)}"
+        case Scatter():
+            ranges = zip(node.reduced, node.ranges, strict=True)
+            loops = ", ".join(f"{index} in {extent}" for index, extent in ranges)
+            place = f"{node.init.name}[{_coords(node.target)}]"
+            return f"{kind} = for {loops}: {place} {node.op}= {show_body(node.body)}"
+        case Computed():
+            return f"{kind} = {show_body(node.body)}"
+        case _:
+            return kind
+
+
+def show_body(body: Body) -> str:
+    """Return the expression of an element."""
+    match body:
+        case Const(value, _):
+            return repr(value)
+        case Index(expr, _):
+            return f"index({expr})"
+        case Call(op, args, _):
+            return f"{op}({', '.join(map(show_body, args))})"
+        case Masked(mask, inner, other):
+            return f"({show_body(inner)} if {show_body(mask)} else {other.value!r})"
+        case Read(node, coords):
+            return f"{node.name}[{_coords(coords)}]"
+
+
+def _coords(coords: Sequence[Coord]) -> str:
+    return ", ".join(str(c) if isinstance(c, Expr) else show_body(c.body) for c in coords)
 
 
 def _loop(loop: Loop) -> str:

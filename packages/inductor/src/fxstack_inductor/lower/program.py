@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.ir.nodes import ExternCall, Input, Node
+from fxstack_inductor.ir.nodes import ExternCall, Input, Node, View
+from fxstack_inductor.ir.printer import show_tensor
+from fxstack_interchange.show import target_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +83,28 @@ class Program:
     outputs: list[Node | Expr | HostValue | Any] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
+
+
+def show_program(program: Program) -> str:
+    """Return the program as text: inputs, steps in the graph's order, new values of inputs, outputs."""
+    lines = [f"def program({', '.join(program.parameters)}):"]
+    lines += [f"    {show_tensor(node)}" for node in program.inputs.values()]
+    lines += [
+        f"    {show_tensor(step) if isinstance(step, Node) else show_call(step)}" for step in program.steps
+    ]
+    lines += [f"    {mutation.target.name} <- {_value(mutation.value)}" for mutation in program.mutations]
+    lines.append(f"    return {', '.join(map(_value, program.outputs))}")
+    lines += [f"# {found.target} stays an ATen call: {found.reason}" for found in program.fallbacks]
+    return "\n".join(lines) + "\n"
+
+
+def show_call(step: ExternCall | HostCall) -> str:
+    """Return a call with the tensors that it reads."""
+    outputs = [node.name for node in step.outputs] if isinstance(step, ExternCall) else [step.name]
+    return f"{', '.join(outputs)} = {target_text(step.target)}({', '.join(map(_value, step.reads))})"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, View):
+        return show_tensor(value)
+    return value.name if isinstance(value, Node | HostValue) else str(value)

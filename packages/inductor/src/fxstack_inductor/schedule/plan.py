@@ -1,45 +1,145 @@
-"""The schedule of a whole graph: kernels and calls in execution order."""
+"""The schedule of a whole graph: the passes from lowered tensors to kernels and calls in execution order.
+
+In the examples, ``example`` compiles a function and prints what the pass changed: the lines before (``-``) and after
+(``+``) the pass.
+"""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeGuard
 
 from fxstack_inductor.failures import about
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, ExternCall, Node
+from fxstack_inductor.ir.ordered import Scatter
+from fxstack_inductor.ir.printer import show_kernel
 from fxstack_inductor.ir.verify import verify
 from fxstack_inductor.lower.attention import AttentionCall
-from fxstack_inductor.lower.program import HostCall, Mutation, Program
+from fxstack_inductor.lower.program import HostCall, Mutation, Program, show_call, show_program
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import choose_inlined, usage
+from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
-from fxstack_inductor.schedule.fusion.loop_matching import Refusal
-from fxstack_inductor.schedule.fusion.state import Group
-from fxstack_inductor.schedule.loops import normalise
-from fxstack_inductor.schedule.steps import KernelStep, Step
+from fxstack_inductor.schedule.fusion.inplace_scatter import chained
+from fxstack_inductor.schedule.fusion.state import Group, Unit
+from fxstack_inductor.schedule.printer import show_plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """A program between two passes.
+
+    ``units`` are groups of tensors, which become kernels, and calls; ``steps`` are kernels and calls in order.
+    """
+
     program: Program
-    steps: tuple[Step, ...]
-    refusals: tuple[tuple[str, str, Refusal], ...]
-    copies: tuple[Mutation, ...]
-    """Mutations that no kernel performs; the host copies them."""
+    options: InductorOptions
+    usage: Usage | None = None
+    inlined: frozenset[Node] = frozenset()
+    fusion: Fusion | None = None
+    units: tuple[Unit, ...] = ()
+    steps: tuple[Step, ...] | None = None
+    copies: tuple[Mutation, ...] = ()
+
+    @property
+    def uses(self) -> Usage:
+        assert self.usage is not None
+        return self.usage
+
+    @property
+    def fused(self) -> Fusion:
+        assert self.fusion is not None
+        return self.fusion
+
+    @property
+    def ordered(self) -> tuple[Step, ...]:
+        assert self.steps is not None
+        return self.steps
 
 
 def plan(program: Program, options: InductorOptions) -> Plan:
     """Fuse the program's tensors, order the units, and build the kernels."""
-    found = usage(program)
-    inlined = choose_inlined(found)
-    groups, fusion = fuse(program, found, inlined, options)
-    units = _ordered(fusion, groups)
+    state = Scheduling(program, options, copies=tuple(program.mutations))
+    return _plan_of(run_passes("schedule", SCHEDULE, state, text))
+
+
+def _plan_of(state: Scheduling) -> Plan:
+    return Plan(state.program, state.ordered, tuple(state.fused.refusals), state.copies)
+
+
+def find_uses(state: Scheduling) -> Scheduling:
+    """Find the tensors that something reads, and those that must be in memory.
+
+    >>> example("find_uses", lambda x: (x * 2).exp().sum(1))
+    + # read by something: mul__0, exp__1, sum_1__2
+    + # in memory: sum_1__2
+    """
+    return replace(state, usage=usage(state.program))
+
+
+def inline_tensors(state: Scheduling) -> Scheduling | NothingToDo:
+    """Choose the tensors that each reader computes again, so that they need no memory.
+
+    >>> example("inline_tensors", lambda x: (x * 2).exp().sum(1))
+    + # inlined: mul__0
+    + # inlined: exp__1
+    """
+    inlined = choose_inlined(state.uses)
+    return replace(state, inlined=frozenset(inlined)) if inlined else NothingToDo("no tensor is cheap enough")
+
+
+def fuse_tensors(state: Scheduling) -> Scheduling:
+    """Group tensors that share one loop nest; each group becomes a kernel.
+
+    >>> example("fuse_tensors", lambda x: (x.exp().sum(1), x.cos(), x.cumsum(0)))
+    + # kernel over 4, 4: sum_1__1, cos__2
+    + # kernel over 4, 4: cumsum__3
+    """
+    groups, fusion = fuse(state.program, state.uses, set(state.inlined), state.options)
+    calls = [s for s in state.program.steps if isinstance(s, (ExternCall, HostCall))]
+    return replace(state, fusion=fusion, units=(*groups, *calls))
+
+
+def order_units(state: Scheduling) -> Scheduling | NothingToDo:
+    """Order groups and calls by their dependencies, the first of the graph first.
+
+    >>> example("order_units", lambda x: (x @ x).exp())
+    + # call: mm = aten.mm(arg0_1, arg0_1)
+    - # call: mm = aten.mm(arg0_1, arg0_1)
+    """
+    ordered = tuple(_ordered(state.fused, state.units))
+    if _same(ordered, state.units):
+        return NothingToDo("the groups and calls are in order")
+    return replace(state, units=ordered)
+
+
+def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return list(map(id, some)) == list(map(id, others))
+
+
+def build_kernels(state: Scheduling) -> Scheduling:
+    """Write each group as one kernel: loops, loads, computations, stores.
+
+    >>> example("build_kernels", lambda x: x * 2)
+    - def program(arg0_1):
+    - arg0_1: float32[4, 4]
+    - mul__0 = mul(arg0_1[i0, i1], 2.0)
+    - return mul__0
+    - # read by something: mul__0
+    ...
+    + kernel_0: mul; reads arg0_1; stores mul__0
+    """
+    fusion = state.fused
     steps: list[Step] = []
-    for unit in units:
+    for unit in state.units:
         if isinstance(unit, AttentionCall):
             steps.append(attention_step(unit))
             continue
@@ -49,25 +149,208 @@ def plan(program: Program, options: InductorOptions) -> Plan:
         unit.placed = {n: unit.placed[n] for n in sorted(unit.placed, key=lambda n: fusion.position[id(n)])}
         stored = _stored(fusion, unit)
         with about(*dict.fromkeys(node.origin for node in unit.placed)):
-            kernel = _kernel(f"kernel_{len(steps)}", unit, stored, inlined, options)
+            kernel = build_kernel(f"kernel_{len(steps)}", unit, stored, state.inlined)
+            if state.options.verify:
+                verify(kernel, "building")
         written = {node.name for node in stored}
         by_name = _nodes_by_name(fusion, unit)
         reads = tuple(by_name[b.name] for b in kernel.buffers if b.name not in written)
         steps.append(KernelStep(kernel, tuple(stored), reads))
-    made, copies = write_in_place(program, share_memory(steps))
-    return Plan(program, tuple(made), tuple(fusion.refusals), copies)
+    return replace(state, steps=tuple(steps))
 
 
-def _kernel(
-    name: str, group: Group, stored: list[Computed], inlined: set[Node], options: InductorOptions
-) -> Kernel:
-    kernel = build_kernel(name, group, stored, inlined)
-    if options.verify:
-        verify(kernel, "building")
-    kernel = normalise(kernel)
-    if options.verify:
-        verify(kernel, "loop passes")
-    return kernel
+def split_loops(state: Scheduling) -> Scheduling | NothingToDo:
+    """Split loops so that quotients and remainders of their variables become variables.
+
+    >>> example("split_loops", lambda x: x.t().reshape(16) + x.reshape(16))
+    - for x1 in 16:
+    - v0 = arg0_1[(x1 % 4)*4 + (x1 // 4)]
+    - v1 = arg0_1[x1]
+    + for x1h in 4:
+    + for x1l in 4:
+    ...
+    + add__1[x1h*4 + x1l] = v2
+    """
+    return _each_kernel(state, loops.split_loops, "no index has a quotient or remainder of a loop variable")
+
+
+def order_loops(state: Scheduling) -> Scheduling | NothingToDo:
+    """Order loops from the largest stride to the smallest.
+
+    >>> example("order_loops", lambda x: x.t() * 2)
+    + for x2 in 4:
+    - for x2 in 4:
+    """
+    return _each_kernel(state, loops.order_loops, "all loops are ordered by stride")
+
+
+def merge_loops(state: Scheduling) -> Scheduling | NothingToDo:
+    """Merge adjacent loops that every address walks through as one loop.
+
+    >>> example("merge_loops", lambda x: x * 2)
+    - for x1 in 4:
+    - for x2 in 4:
+    - v0 = arg0_1[x1*4 + x2]
+    + for x1 in 16:
+    + v0 = arg0_1[x1]
+    - mul__0[x1*4 + x2] = v2
+    + mul__0[x1] = v2
+    """
+    return _each_kernel(state, loops.merge_loops, "no two loops walk through memory as one")
+
+
+def rename_loops(state: Scheduling) -> Scheduling | NothingToDo:
+    """Rename loops by their positions, so that equal kernels have equal text.
+
+    >>> example("rename_loops", lambda x: x.sum(1))
+    - for x1 in 4:
+    - over x2 in 4:
+    - v0 = arg0_1[x1*4 + x2]
+    + for p0 in 4:
+    + over r0 in 4:
+    ...
+    + sum_1__0[p0] = v1
+    """
+    return _each_kernel(state, loops.rename_loops, "there is no kernel with loops")
+
+
+def find_sizes(state: Scheduling) -> Scheduling | NothingToDo:
+    """List the symbolic sizes that each kernel takes as arguments.
+
+    >>> example("find_sizes", lambda x: x * 2, dynamic=True)
+    - kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0]):
+    + kernel kernel_0(arg0_1: float32[s0*s0], mul__0: float32[s0*s0], s0):
+    """
+    found = _each_kernel(state, loops.find_sizes, "no kernel has symbolic sizes")
+    for step in state.ordered if isinstance(found, NothingToDo) else found.ordered:
+        if state.options.verify and _has_loops(step):
+            with about(*step.kernel.origins):
+                verify(step.kernel, "loop passes")
+    return found
+
+
+def _each_kernel(
+    state: Scheduling, change: Callable[[Kernel], Kernel], unchanged: str
+) -> Scheduling | NothingToDo:
+    """Change the loops of each kernel. Attention kernels have fixed loops."""
+    steps: list[Step] = []
+    changed = False
+    for step in state.ordered:
+        if not _has_loops(step):
+            steps.append(step)
+            continue
+        old = step.kernel
+        with about(*old.origins):
+            new = change(old)
+        changed = changed or (old.outer, old.inner, old.sizes) != (new.outer, new.inner, new.sizes)
+        steps.append(replace(step, kernel=new))
+    return replace(state, steps=tuple(steps)) if changed else NothingToDo(unchanged)
+
+
+def _has_loops(step: Step) -> TypeGuard[KernelStep]:
+    return isinstance(step, KernelStep) and step.kernel.attention is None
+
+
+def share_scatter_memory(state: Scheduling) -> Scheduling | NothingToDo:
+    """Write the start value of each scatter into the memory that the scatter then changes.
+
+    >>> example("share_scatter_memory", lambda x, i: x.index_add(0, i, x))
+    - kernel kernel_0(arg0_1: float32[16], index_add__0: float32[16]):
+    + kernel kernel_0(arg0_1: float32[16], index_add__1: float32[16]):
+    - index_add__0[p0] = v0
+    + index_add__1[p0] = v0
+    - kernel_0: index_add; reads arg0_1; stores index_add__0
+    ...
+    + kernel_1: index_add; reads arg1_1, arg0_1, index_add__1; stores
+    """
+    if not any(isinstance(node, Scatter) for node in _stored_nodes(state.ordered)):
+        return NothingToDo("no kernel scatters")
+    return replace(state, steps=tuple(share_memory(state.ordered)))
+
+
+def chain_scatters(state: Scheduling) -> Scheduling | NothingToDo:
+    """Drop the copies between scatters that follow each other.
+
+    >>> example("chain_scatters", lambda x, i: x.index_add(0, i, x).index_add(0, i, x))
+    - kernel kernel_0(arg0_1: float32[16], index_add__1: float32[16]):
+    + kernel kernel_0(arg0_1: float32[16], index_add_1__3: float32[16]):
+    - index_add__1[p0] = v0
+    + index_add_1__3[p0] = v0
+    - kernel kernel_1(arg1_1: int64[4], arg0_1: float32[16], index_add__1: float32[16]):
+    ...
+    + kernel_1: index_add; reads arg1_1, arg0_1, index_add_1__3; stores
+    """
+    steps = tuple(chained(state.program, state.ordered))
+    if _same(steps, state.ordered):
+        return NothingToDo("no scatter follows a scatter")
+    return replace(state, steps=steps)
+
+
+def write_inputs(state: Scheduling) -> Scheduling | NothingToDo:
+    """Let kernels write new values of inputs directly, where no step reads the old value afterwards.
+
+    >>> example("write_inputs", lambda x, y: (x.mul_(2), y.exp())[1])
+    - kernel kernel_0(arg0_1: float32[16], mul__0: float32[16]):
+    + kernel kernel_0(arg0_1: float32[16]):
+    - mul__0[p0] = v2
+    + arg0_1[p0] = v2
+    - kernel_0: mul; reads arg0_1; stores mul__0
+    + kernel_0: mul; reads arg0_1; stores
+    - copy mul__0 into arg0_1
+    """
+    if not state.program.mutations:
+        return NothingToDo("no input has a new value")
+    steps, copies = write_in_place(state.program, state.ordered)
+    if len(copies) == len(state.copies):
+        return NothingToDo("the old values are read after the new ones are known")
+    return replace(state, steps=tuple(steps), copies=copies)
+
+
+def _stored_nodes(steps: Iterable[Step]) -> Iterator[Node]:
+    return (node for step in steps if isinstance(step, KernelStep) for node in step.stored)
+
+
+SCHEDULE: Final = (
+    Pass("find_uses", find_uses),
+    Pass("inline_tensors", inline_tensors),
+    Pass("fuse_tensors", fuse_tensors),
+    Pass("order_units", order_units),
+    Pass("build_kernels", build_kernels),
+    Pass("split_loops", split_loops),
+    Pass("order_loops", order_loops),
+    Pass("merge_loops", merge_loops),
+    Pass("rename_loops", rename_loops),
+    Pass("find_sizes", find_sizes),
+    Pass("share_scatter_memory", share_scatter_memory),
+    Pass("chain_scatters", chain_scatters),
+    Pass("write_inputs", write_inputs),
+)
+
+
+def text(state: Scheduling) -> str:
+    """Return the program as text, with what is known of its tensors; once there are kernels, the kernels."""
+    if state.steps is not None:
+        kernels = (show_kernel(step.kernel) for step in state.steps if isinstance(step, KernelStep))
+        return "\n".join([*kernels, show_plan(_plan_of(state))]) + "\n"
+    return show_program(state.program) + "".join(f"# {line}\n" for line in _known(state))
+
+
+def _known(state: Scheduling) -> Iterator[str]:
+    found = state.usage
+    if found is None:
+        return
+    yield f"read by something: {_names(found.live)}"
+    yield f"in memory: {_names(sorted(found.required, key=lambda node: node.name))}"
+    yield from (f"inlined: {node.name}" for node in found.live if node in state.inlined)
+    for unit in state.units:
+        if isinstance(unit, Group):
+            yield f"kernel over {', '.join(str(var.extent) for var in unit.space)}: {_names(unit.placed)}"
+        else:
+            yield f"call: {show_call(unit)}"
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(node.name for node in nodes) or "nothing"
 
 
 def _nodes_by_name(fusion: Fusion, group: Group) -> dict[str, Node]:
@@ -90,10 +373,8 @@ def _inside(fusion: Fusion, reader: Group, group: Group) -> bool:
     return fusion.unit[next(iter(reader.placed))] is group
 
 
-def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | HostCall]:
+def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
     """Return a topological order, earliest position in the graph first; effects keep their order."""
-    calls = [s for s in fusion.program.steps if isinstance(s, (ExternCall, HostCall))]
-    units: list[Group | ExternCall | HostCall] = [*groups, *calls]
     waiting = {id(u): {id(other) for other in fusion.precedence.producers(u)} for u in units}
     followers: dict[int, list[int]] = {}
     for unit in units:
@@ -103,7 +384,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     rank = {id(u): (*_rank(fusion, u), n) for n, u in enumerate(units)}
     ready = [(rank[key], key) for key, needs in waiting.items() if not needs]
     heapq.heapify(ready)
-    result: list[Group | ExternCall | HostCall] = []
+    result: list[Unit] = []
     while ready:
         _, key = heapq.heappop(ready)
         result.append(by_id[key])
@@ -116,7 +397,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[Group | ExternCall | H
     return result
 
 
-def _rank(fusion: Fusion, unit: Group | ExternCall | HostCall) -> tuple[int, int]:
+def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
     """Return the rank. Host calls run early: a failing assertion must find inputs unwritten."""
     if isinstance(unit, HostCall):
         return (0, fusion.position[id(unit)])

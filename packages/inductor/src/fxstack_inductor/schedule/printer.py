@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxstack_inductor.ir.nodes import ExternCall, Node
-from fxstack_inductor.schedule.plan import Plan
-from fxstack_inductor.schedule.steps import KernelStep, Step
-from fxstack_interchange.show import target_text
+from fxstack_inductor.ir.nodes import Node
+from fxstack_inductor.lower.program import show_call
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 
 
 def show_plan(plan: Plan) -> str:
@@ -29,8 +28,7 @@ def _step(step: Step) -> str:
     if isinstance(step, KernelStep):
         stored = ", ".join(node.name for node in step.stored)
         return f"{step.kernel.name}: {', '.join(step.kernel.origins)}; reads {_names(step.reads)}; stores {stored}"
-    outputs = [node.name for node in step.outputs] if isinstance(step, ExternCall) else [step.name]
-    return f"{', '.join(outputs)} = {target_text(step.target)}({_names(step.reads)})"
+    return show_call(step)
 
 
 def _names(nodes: tuple[Any, ...]) -> str:

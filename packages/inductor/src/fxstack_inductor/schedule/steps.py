@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
-from fxstack_inductor.lower.program import HostCall
+from fxstack_inductor.lower.program import HostCall, Mutation, Program
+from fxstack_inductor.schedule.fusion.loop_matching import Refusal
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,14 @@ class KernelStep:
 
 
 Step = KernelStep | ExternCall | HostCall
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The schedule of a graph: its steps in order, and the fusions that were refused."""
+
+    program: Program
+    steps: tuple[Step, ...]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+    copies: tuple[Mutation, ...]
+    """Mutations that no kernel performs; the host copies them."""

@@ -1,29 +1,37 @@
-"""The CPU target: C kernels, and a host program in C or Python."""
+"""The CPU target: C kernels, and a host program in C or Python.
+
+In the examples, ``example`` compiles a function and prints what the pass changed: the lines before (``-``) and after
+(``+``) the pass.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from torch.fx import GraphModule
 
-from fxstack_inductor.codegen.c.module import c_source
+from fxstack_inductor.codegen.c.module import CSource, c_source
+from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.native import native_program
 from fxstack_inductor.codegen.host.native_calls import through_shim
+from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
+from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.errors import CompilerFailedError, NoCompilerError
 from fxstack_inductor.failures import about
-from fxstack_inductor.lower.accumulate import accumulate_products
-from fxstack_inductor.lower.graph import lower_graph
-from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
-from fxstack_inductor.schedule.plan import KernelStep, plan
+from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
+from fxstack_inductor.schedule.printer import show_plan
 from fxstack_inductor.targets.c_artifact import image_of, link
-from fxstack_inductor.targets.lowered_c import Lowered
+from fxstack_inductor.targets.lowered_c import Lowered, kernels_of
+from fxstack_interchange.passes import Pass, run_passes
 
 Compiled = Callable[..., tuple[Any, ...]]
 
@@ -38,20 +46,108 @@ SHOW_IT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CPrinting:
+    """A schedule between two passes. ``boxed``: the program takes one list."""
+
+    plan: Plan
+    options: InductorOptions
+    boxed: bool
+    source: CSource | None = None
+    steps: HostSteps | None = None
+    program: HostProgram | None = None
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        return [step.kernel for step in self.plan.steps if isinstance(step, KernelStep)]
+
+    @property
+    def draws(self) -> bool:
+        """Whether the host program draws random numbers itself."""
+        return any(draws_bernoulli(step) for step in self.plan.steps)
+
+    @property
+    def c(self) -> CSource:
+        assert self.source is not None
+        return self.source
+
+
+def print_kernels(state: CPrinting) -> CPrinting:
+    """Write the kernels as C functions; equal kernels become one function.
+
+    >>> example("print_kernels", lambda x: x * 2)
+    + /* mul */
+    + FUNCTION_BEGIN STRAIGHT
+    + void kernel_0(const float* restrict a0, float* restrict a1, const int64_t threads) {
+    + {
+    + #pragma omp simd
+    ...
+    + FUNCTION_END
+    """
+    return replace(state, source=c_source(state.kernels, state.options, random=state.draws))
+
+
+def plan_host(state: CPrinting) -> CPrinting:
+    """List what the host does between the kernels, and give tensors that die in the call a slot of one block.
+
+    >>> example("plan_host", lambda x: (x @ x).exp() @ x)
+    + slot mm: mm, 16 elements, steps 0 to 1
+    + slot exp__0: exp__0, 16 elements, steps 1 to 2
+    + borrow the block of the slots
+    + t0_mm = aten.mm(arg0_1, t0_mm)
+    + launch kernel_1(mm, exp__0)
+    ...
+    + return mm_1
+    """
+    return replace(state, steps=host_steps(state.plan))
+
+
+def print_host(state: CPrinting) -> CPrinting:
+    """Write the host program: in C where a compiler run pays, else in Python.
+
+    >>> example("print_host", lambda x: x @ x)
+    - allocate mm
+    - mm = aten.mm(arg0_1, mm)
+    - free arg0_1
+    - return mm
+    + def call(arg0_1):
+    ...
+    + return (mm, )
+    """
+    assert state.steps is not None
+    source, calls = state.c, sum(map(through_shim, state.plan.steps))
+    if not (state.kernels or calls >= FEWEST_CALLS) or native_refusal(state.options) is not None:
+        return replace(state, program=host_program(state.steps, source.functions, boxed=state.boxed))
+    return replace(state, program=native_program(state.steps, source, boxed=state.boxed))
+
+
+def text(state: CPrinting) -> str:
+    """Return the schedule, the kernels in C and the host program as text."""
+    parts = [show_plan(state.plan)]
+    if state.source is not None:
+        parts.append(kernels_of(state.source.text))
+    if state.program is not None:
+        parts.append(state.program.c or state.program.source)
+    elif state.steps is not None:
+        parts.append(show_steps(state.steps))
+    return "\n".join(parts)
+
+
+C: Final = (
+    Pass("print_kernels", print_kernels),
+    Pass("plan_host", plan_host),
+    Pass("print_host", print_host),
+)
+
+
 def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool = False) -> Lowered:
     """Return the generated code; neither a compiler nor a certain machine is needed."""
-    accumulated = accumulate_products(graph_module)
-    scheduled = plan(lower_graph(accumulated, RULES, options), options)
-    kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
-    random = any(draws_bernoulli(step) for step in scheduled.steps)
-    source = c_source(kernels, options, random=random)
-    worth = kernels or sum(map(through_shim, scheduled.steps)) >= FEWEST_CALLS
-    if not worth or native_refusal(options) is not None:
-        host = host_program(scheduled, source.functions, boxed=boxed)
-        text = source.text if kernels or random else ""
-        return Lowered(scheduled, text, host, source.functions, graph_module, options)
-    native = native_program(scheduled, source, boxed=boxed)
-    return Lowered(scheduled, source.text, native, source.functions, graph_module, options)
+    scheduled = plan(lower_by_passes(Lowering(graph_module, options, "c")), options)
+    state = run_passes("c", C, CPrinting(scheduled, options, boxed), text)
+    assert state.program is not None
+    needed = state.program.native or bool(state.kernels) or state.draws
+    c = state.c.text if needed else ""
+    return Lowered(scheduled, c, state.program, state.c.functions, graph_module, options)
 
 
 def _rejected(lowered: Lowered, reason: str) -> tuple[str, ...]:

@@ -7,11 +7,17 @@ from functools import cached_property
 
 from torch.fx import GraphModule
 
+from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.plan import Plan
+
+
+def kernels_of(c: str) -> str:
+    """Return the kernels of a C file, without the head that all files share."""
+    return "".join(c.split(PART)[1:]).strip("\n")
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,11 @@ class Lowered:
     @property
     def kernels(self) -> str:
         """The kernels without the head that the files of all graphs share."""
-        return "".join(self.c.split(PART)[1:]).strip("\n")
+        return kernels_of(self.c)
 
     @cached_property
     def host(self) -> str:
         """The host program as Python; a native host program does the same."""
         if self.program.native:
-            return host_program(self.plan, self.functions).source
+            return host_program(host_steps(self.plan), self.functions).source
         return self.program.source

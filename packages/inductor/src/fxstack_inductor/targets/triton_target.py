@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.autotune.tune import device_tuner, tuned
+from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
+from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
 from fxstack_inductor.codegen.triton.module import TritonSource, triton_source
+from fxstack_inductor.codegen.triton.ops import PRELUDE
 from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 from fxstack_inductor.cost.devices import Gpu, gpu_of
 from fxstack_inductor.ir.expr import Expr
+from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
-from fxstack_inductor.lower.graph import lower_graph
-from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.host.symbols import hints
-from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.fusion.templates import Candidates, candidates, worth
 from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
-from fxstack_inductor.schedule.split import split_reductions
+from fxstack_inductor.schedule.printer import show_plan
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
     from fxstack_inductor.cost.model import Cost
@@ -123,17 +126,125 @@ def lower_triton(
     """
     gpu_of(target)
     options = replace(options, target="cuda")  # rules check the target for printed graphs of CPU tensors
-    graph_module = numbers_on_device(graph_module)
     device = "cuda" if on_cuda(graph_module) else "cpu"
     scheduled, configs = _plan(graph_module, options, device, gpu_of(target))
     values = tuple(n.meta.get("val") for n in graph_module.graph.nodes if n.op == "placeholder")
-    kernels = [step.kernel for step in scheduled.steps if isinstance(step, KernelStep)]
-    kernels, limits = (kernels, ()) if wide else small_kernels(kernels, scheduled.program, hints(values))
-    source = triton_source(kernels, configs)
-    write = interpreted_program if interpreted else device_program
     boxed = boxed and not (recorded(options) and graph_refusal(scheduled) is None)
-    host = write(scheduled, source.functions, boxed=boxed)
-    return LoweredTriton(scheduled, source, host, values, target, boxed, limits)
+    kernels = tuple(step.kernel for step in scheduled.steps if isinstance(step, KernelStep))
+    state = TritonPrinting(
+        scheduled, kernels, configs, values, interpreted=interpreted, boxed=boxed, wide=wide
+    )
+    state = run_passes("triton", TRITON, state, text)
+    assert state.program is not None
+    return LoweredTriton(scheduled, state.triton, state.program, values, target, boxed, state.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class TritonPrinting:
+    """A schedule between two passes. ``configs``: measured tile sizes; ``values``: the graph's fake inputs.
+
+    ``interpreted``, ``boxed`` and ``wide`` are those of ``lower_triton``. ``limits``: see ``LoweredTriton``.
+    """
+
+    plan: Plan
+    kernels: tuple[Kernel, ...]
+    configs: Mapping[str, ProductConfig]
+    values: tuple[Any, ...]
+    interpreted: bool
+    boxed: bool
+    wide: bool
+    limits: tuple[Expr, ...] = ()
+    source: TritonSource | None = None
+    steps: HostSteps | None = None
+    program: HostProgram | None = None
+
+    @property
+    def triton(self) -> TritonSource:
+        assert self.source is not None
+        return self.source
+
+
+def narrow_indices(state: TritonPrinting) -> TritonPrinting | NothingToDo:
+    """Let kernels of symbolic sizes index with 32 bits. Each call checks that the sizes allow it.
+
+    >>> example("narrow_indices", lambda x: x * 2, dynamic=True)
+    + # must fit into 32 bits: s0*s0
+    + # kernel_0 indexes with 32 bits
+    """
+    if state.wide:
+        return NothingToDo("the sizes of a call were too large")
+    kernels, limits = small_kernels(state.kernels, state.plan.program, hints(state.values))
+    if not limits:
+        return NothingToDo("no kernel needs a check of its sizes")
+    return replace(state, kernels=tuple(kernels), limits=limits)
+
+
+def print_kernels(state: TritonPrinting) -> TritonPrinting:
+    """Write the kernels as Triton functions; equal kernels become one function.
+
+    >>> example("print_kernels", lambda x: x * 2)
+    + # mul
+    + @triton.jit
+    + def kernel_0(a0, a1, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    + xnumel = 16
+    + x = (tl.program_id(0)).to(tl.int32) * XBLOCK + tl.arange(0, XBLOCK).to(tl.int32)
+    ...
+    + tl.store(a1 + (p0 + xzero), tl.broadcast_to(v2, [XBLOCK]).to(tl.float32), mask=xmask)
+    """
+    return replace(state, source=triton_source(state.kernels, state.configs))
+
+
+def plan_host(state: TritonPrinting) -> TritonPrinting:
+    """List what the host does between the kernels: allocate, launch, call, check, free.
+
+    >>> example("plan_host", lambda x: (x @ x).exp())
+    + allocate mm
+    + mm = aten.mm(arg0_1, mm)
+    + free arg0_1
+    + allocate exp__0
+    + launch kernel_1(mm, exp__0)
+    ...
+    + return exp__0
+    """
+    return replace(state, steps=host_steps(state.plan, device=True))
+
+
+def print_host(state: TritonPrinting) -> TritonPrinting:
+    """Write the host program in Python.
+
+    >>> example("print_host", lambda x: x * 2)
+    - copy arg0_1 if its strides are not 4, 1
+    - allocate mul__0
+    - launch kernel_0(arg0_1, mul__0)
+    - free arg0_1
+    - raise the error of a kernel
+    ...
+    + return (mul__0, )
+    """
+    assert state.steps is not None
+    write = interpreted_program if state.interpreted else device_program
+    return replace(state, program=write(state.steps, state.triton.functions, boxed=state.boxed))
+
+
+def text(state: TritonPrinting) -> str:
+    """Return the schedule, the kernels in Triton and the host program as text."""
+    parts = [show_plan(state.plan), *(f"# must fit into 32 bits: {expr}" for expr in state.limits)]
+    parts += [f"# {kernel.name} indexes with 32 bits" for kernel in state.kernels if kernel.small]
+    if state.source is not None:
+        parts.append(state.source.text.removeprefix(PRELUDE))
+    if state.program is not None:
+        parts.append(state.program.source)
+    elif state.steps is not None:
+        parts.append(show_steps(state.steps))
+    return "\n".join(parts)
+
+
+TRITON: Final = (
+    Pass("narrow_indices", narrow_indices),
+    Pass("print_kernels", print_kernels),
+    Pass("plan_host", plan_host),
+    Pass("print_host", print_host),
+)
 
 
 def _plan(
@@ -143,9 +254,7 @@ def _plan(
 
     def planned(chosen: Candidates) -> Plan:
         rules = {name: one.rule for name, one in chosen.items()}
-        program = lower_graph(graph_module, RULES, options, device, rules)
-        split_reductions(program)
-        return plan(program, options)
+        return plan(lower_by_passes(Lowering(graph_module, options, "triton", device, rules)), options)
 
     chosen = candidates(graph_module) if options.templates else {}
     if chosen and options.autotune and device == "cuda":

@@ -9,15 +9,24 @@ solver is HiGHS, through SciPy.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from fxstack_interchange import Partition, StageGraph
-from fxstack_partition.budgets.budget import bytes_allowed, partition_within
-from fxstack_partition.budgets.frontier import frontier
+from fxstack_interchange.passes import Pass, run_passes
+from fxstack_partition.budgets.budget import (
+    Budgeting,
+    budget_text,
+    bytes_allowed,
+    find_frontier,
+    partition_within,
+)
 from fxstack_partition.budgets.plan import PartitionError, complete_plan
 from fxstack_partition.budgets.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.budgets.search import peak_of_plan
 from fxstack_partition.extraction.extract import extract
+from fxstack_partition.extraction.passes import build_network, classify_nodes, merge_repetitions
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network, build
 from fxstack_partition.options import PartitionOptions
@@ -41,7 +50,10 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
         PartitionError: if the graph is too large, or no solution is found in the allowed rounds.
         ValueError: if the budget is malformed.
     """
-    facts = analyze_merged(joint, options)
+    return run_passes("ilp", ILP, Budgeting(joint, options, _small_network), budget_text).partition
+
+
+def _small_network(facts: JointFacts, options: PartitionOptions) -> Network:
     network = build(facts, BUDGET_RULES, options)
     if len(network.decisions) > MOST_NODES:
         msg = (
@@ -49,13 +61,39 @@ def ilp(joint: StageGraph, options: PartitionOptions) -> Partition:
             f"more than {MOST_NODES}; use 'budget'"
         )
         raise PartitionError(msg)
-    choices = frontier(facts, options)
-    limit = bytes_allowed(choices, options.budget)
-    saved = optimal(facts, network, limit, WorkModel(joint, options))
+    return network
+
+
+def solve_program(state: Budgeting) -> Budgeting:
+    """Cut by the solution of an integer program: the least recomputation within the budget.
+
+    >>> example("solve_program", lambda x: x.sin().cos().sin().cos())
+    + # forward graph: 1 inputs, 5 operations, 4 outputs
+    + arg0_1: f32[3],  # user_input
+    + sin = aten.sin(arg0_1)
+    + cos = aten.cos(sin)
+    + sin_1 = aten.sin(cos)
+    ...
+    + mul_3,  # gradient of arg0_1
+    """
+    facts, network, options = state.dissected, state.network, state.given
+    assert network is not None
+    limit = bytes_allowed(state.choices, options.budget)
+    saved = optimal(facts, network, limit, WorkModel(state.joint, options))
     if saved is None:
         # The program bounds saved bytes, not the peak: another set of equal bytes may fit.
-        return partition_within(facts, choices, options)
-    return extract(facts, (facts.nodes[place] for place in saved), network.reasons, options)
+        return replace(state, result=partition_within(facts, state.choices, options))
+    chosen = (facts.nodes[place] for place in saved)
+    return replace(state, result=extract(facts, chosen, network.reasons, options))
+
+
+ILP: Final[tuple[Pass[Budgeting], ...]] = (
+    Pass("classify_nodes", classify_nodes),
+    Pass("merge_repetitions", merge_repetitions),
+    Pass("build_network", build_network),
+    Pass("find_frontier", find_frontier),
+    Pass("solve_program", solve_program),
+)
 
 
 def optimal(facts: JointFacts, network: Network, limit: int, costs: WorkModel) -> tuple[int, ...] | None:

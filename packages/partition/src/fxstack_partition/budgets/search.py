@@ -12,7 +12,7 @@ from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.order import best_order, forward_order
 from fxstack_partition.budgets.plan import Plan, complete_plan, make_plan
 from fxstack_partition.budgets.simulate import simulate
-from fxstack_partition.extraction.extract import extract
+from fxstack_partition.extraction.extract import extract_quietly
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.work import WorkModel
@@ -111,7 +111,7 @@ class Search:
         if twice and self._extractions < EXTRACTIONS:
             self._extractions += 1
             saved = (self.graph.nodes[place] for place in plan.handed)
-            peak = simulate(extract(self.facts, saved, (), self._options), self._options).peak
+            peak = simulate(extract_quietly(self.facts, saved, self._options), self._options).peak
         else:
             peak += twice
         self._keep(Choice(label, plan.handed, peak, seconds, products, network))

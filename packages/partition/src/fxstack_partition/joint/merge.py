@@ -35,10 +35,15 @@ def analyze_merged(joint: StageGraph, options: PartitionOptions) -> JointFacts:
         JointGraphError: as ``analyze``.
     """
     facts = analyze(joint)
+    return merged(facts, options) or facts
+
+
+def merged(facts: JointFacts, options: PartitionOptions) -> JointFacts | None:
+    """Return the joint graph of ``facts`` with merged repetitions; None if merging saves no memory."""
     same = repetitions(facts, options)
     if not any(facts.storages.made[node] for node in same):
-        return facts
-    return analyze(_merged(facts, same))
+        return None
+    return analyze(_without(facts, same))
 
 
 def repetitions(facts: JointFacts, options: PartitionOptions) -> dict[Node, Node]:
@@ -139,7 +144,7 @@ def _with_bases(values: Iterable[object]) -> set[Node]:
     return found
 
 
-def _merged(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
+def _without(facts: JointFacts, same: dict[Node, Node]) -> StageGraph:
     """Return the joint graph without the nodes that ``same`` maps to others."""
     graph = Graph()
     env: dict[Node, Node] = {}

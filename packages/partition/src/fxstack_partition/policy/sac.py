@@ -10,10 +10,10 @@ from __future__ import annotations
 from torch.fx import Node
 
 from fxstack_interchange import Partition, StageGraph
-from fxstack_partition.extraction.extract import extract
-from fxstack_partition.joint.merge import analyze_merged
-from fxstack_partition.mincut.network import Weights, build
-from fxstack_partition.mincut.solve import minimum_cut
+from fxstack_interchange.passes import run_passes
+from fxstack_partition.extraction.passes import MIN_CUT, Cutting, text
+from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.mincut.network import Network, Weights, build
 from fxstack_partition.options import PartitionOptions
 from fxstack_partition.policy.policy import MIN_CUT_RULES, NECESSITIES, SELECTIVE_TAGS, USER_TAGS, wanted_tag
 from fxstack_partition.registry import register
@@ -35,7 +35,11 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
         ValueError: if a tag is unknown.
         InfeasibleError: if the tags allow no partition. The text names the nodes.
     """
-    facts = analyze_merged(joint, options)
+    state = Cutting(joint, options, _network)
+    return run_passes("partition", MIN_CUT, state, text).partition
+
+
+def _network(facts: JointFacts, options: PartitionOptions) -> Network:
     tags = {node: wanted_tag(node, options) for node in facts.nodes[:-1]}
     weights = Weights(facts, options)
 
@@ -45,6 +49,4 @@ def sac(joint: StageGraph, options: PartitionOptions) -> Partition:
     def dearer(node: Node) -> int:
         return WEIGHT if tags[node] == "prefer_recompute" else 1
 
-    network = build(facts, SAC_RULES, options, penalty, factor=dearer)
-    saved = minimum_cut(network, options.solver)
-    return extract(facts, saved, network.reasons, options)
+    return build(facts, SAC_RULES, options, penalty, factor=dearer)

@@ -16,7 +16,6 @@ from typing import Any
 from fxstack_inductor.codegen.c.module import CSource
 from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
 from fxstack_inductor.codegen.host.native_text import (
@@ -32,7 +31,6 @@ from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
-from fxstack_inductor.schedule.plan import Plan
 
 # Limits: host programs are native on CPU and on one GPU, for graphs with kernels, if this Python and torch
 # pass the checks of runtime/native.py. ATen calls except matrix products, convolutions and attention call
@@ -41,9 +39,8 @@ from fxstack_inductor.schedule.plan import Plan
 UNKNOWN_DTYPE = -1
 
 
-def native_program(plan: Plan, source: CSource, *, boxed: bool) -> HostProgram:
+def native_program(steps: records.HostSteps, source: CSource, *, boxed: bool) -> HostProgram:
     """Return the program; ``source`` has the kernels; ``boxed``: the argument is one emptied list."""
-    steps = host_steps(plan)
     python = PythonPrinter(steps, source.functions)
     return NativePrinter(steps, python, boxed, source.functions).program(source.declarations)
 

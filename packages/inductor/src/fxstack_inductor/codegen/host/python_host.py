@@ -11,13 +11,12 @@ import torch
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.build import BERNOULLI, host_steps
+from fxstack_inductor.codegen.host.build import BERNOULLI
 from fxstack_inductor.codegen.host.names import HELPERS, identifier, shape_text
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.lower.program import SymbolBinding
 from fxstack_inductor.runtime.dropout import DRAW, DRAW_ARGUMENTS
-from fxstack_inductor.schedule.plan import Plan
 from fxstack_interchange.operators.custom_operators import custom_operator
 from fxstack_interchange.operators.origins import ORIGIN
 
@@ -36,9 +35,9 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
+def host_program(steps: records.HostSteps, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
     """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list."""
-    return PythonPrinter(host_steps(plan), functions).program(boxed=boxed)
+    return PythonPrinter(steps, functions).program(boxed=boxed)
 
 
 @dataclass

@@ -7,7 +7,7 @@ size. Names in the other records are the program's variables. The arguments of c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.memory import Slot
 from fxstack_inductor.schedule.plan import Plan
+from fxstack_interchange.show import target_text
 
 Kind = Literal["tensor", "integer", "object"]
 
@@ -215,3 +216,43 @@ class HostSteps:
     slots: dict[str, Slot]
     windows: dict[Window, str]
     symbols: tuple[str, ...]
+
+
+def show_steps(steps: HostSteps) -> str:
+    """Return the slots of the arena and the records as text."""
+    lines = [
+        f"slot {slot.group or name}: {name}, {slot.elements} elements, steps {slot.first} to {slot.last}"
+        for name, slot in steps.slots.items()
+    ]
+    return "\n".join([*lines, *map(_show_record, steps.records)]) + "\n"
+
+
+def _show_record(record: Record) -> str:
+    match record:
+        case SymbolBinding():
+            return f"{record.symbol} = {record.python(record.source)}"
+        case Restride(name):
+            return f"copy {name} if its strides are not {_listed(record.stride)}"
+        case Borrow():
+            return "borrow the block of the slots"
+        case Allocate(name):
+            return f"allocate {name}"
+        case Launch():
+            return f"launch {record.kernel.name}({_listed(buffer.name for buffer in record.buffers)})"
+        case Call():
+            made = record.out.name if record.out is not None else _listed(record.sets)
+            return f"{made} = {target_text(record.step.target)}({_listed(record.reads)})"
+        case Check(name):
+            return f"check {name}"
+        case Free(names):
+            return f"free {_listed(names)}"
+        case RaiseErrors():
+            return "raise the error of a kernel"
+        case Copy(target, value):
+            return f"copy {_listed(names_in(value))} into {target}"
+        case Return(values):
+            return f"return {_listed(names_in(values))}"
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))

@@ -15,30 +15,30 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.program import DeviceFunction, HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.layout import aligned
-from fxstack_inductor.schedule.plan import Plan
 
 ALIGNMENT = 16
 
 
-def device_program(plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False) -> HostProgram:
+def device_program(
+    steps: records.HostSteps, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
+) -> HostProgram:
     """Return the program; ``kernels`` maps names of the plan's kernels to Triton kernels.
 
     Launches are ``kernel_0(record_kernel_0, stream0, programs, *pointers, *sizes)``.
     """
-    return TritonPrinter(host_steps(plan, device=True), {}, kernels=kernels).program(boxed=boxed)
+    return TritonPrinter(steps, {}, kernels=kernels).program(boxed=boxed)
 
 
 def interpreted_program(
-    plan: Plan, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
+    steps: records.HostSteps, kernels: Mapping[str, TritonKernel], *, boxed: bool = False
 ) -> HostProgram:
     """Return the program for Triton's interpreter: launches are ``kernel_0(*tensors, *sizes)``."""
-    return InterpretedPrinter(host_steps(plan, device=True), {}, kernels=kernels).program(boxed=boxed)
+    return InterpretedPrinter(steps, {}, kernels=kernels).program(boxed=boxed)
 
 
 def launches(steps: records.HostSteps) -> list[records.Launch]:

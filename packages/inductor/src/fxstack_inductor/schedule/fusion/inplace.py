@@ -16,14 +16,7 @@ from fxstack_inductor.ir.nodes import Computed, ExternCall, Input, Node
 from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.lower.program import Mutation, Program
 from fxstack_inductor.schedule.fusion.inlining import base_of
-from fxstack_inductor.schedule.fusion.inplace_scatter import (
-    chained,
-    guarded,
-    is_copy,
-    may_scatter,
-    redirect,
-    renamed,
-)
+from fxstack_inductor.schedule.fusion.inplace_scatter import guarded, is_copy, may_scatter, redirect, renamed
 from fxstack_inductor.schedule.steps import KernelStep, Step
 
 # Limits: a mutated input is computed into a buffer and copied if the kernel also reduces the input, reads it
@@ -50,7 +43,6 @@ def _on_scatter(step: Step, scatters: Mapping[Node, Scatter]) -> Step:
 
 def write_in_place(program: Program, steps: Sequence[Step]) -> tuple[list[Step], tuple[Mutation, ...]]:
     """Return the steps with in-place writes, and the mutations that remain as copies."""
-    steps = chained(program, steps)
     chosen = {m.value: m.target for m in _possible(program, steps)}
     remaining = tuple(m for m in program.mutations if m.value not in chosen)
     names = frozenset(target.name for target in chosen.values())

@@ -1,0 +1,330 @@
+"""The passes from a captured graph to a functional graph or a joint graph.
+
+``functionalize`` records the forward. Then it is known whether an output requires a gradient, so ``joint`` or
+``inference`` follows; after ``joint``, ``hooks`` if there are saved-tensor hooks. In the examples, ``example`` traces a
+function and prints what the pass changed: the lines before (``-``) and after (``+``) the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.aliasing.analyze import Analysis, analyze
+from fxstack_functionalize.aliasing.new_leaves import check_inputs
+from fxstack_functionalize.hooks.passes import HOOKS
+from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
+from fxstack_functionalize.metadata.replay import AliasSource
+from fxstack_functionalize.random.nested_draws import draws_inside
+from fxstack_functionalize.sequential_backward import Runs
+from fxstack_functionalize.torch_compat import TreeSpec, pytree
+from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, remove_dead_code, with_signature
+from fxstack_functionalize.tracing.functional import copy_back_in_graph
+from fxstack_functionalize.tracing.inputs import RestartTraceError, TraceRequest
+from fxstack_functionalize.tracing.interpret import CapturedRun
+from fxstack_functionalize.tracing.joint import add_backward
+from fxstack_functionalize.tracing.session import Session
+from fxstack_interchange import Stage, StageGraph
+from fxstack_interchange.passes import NothingToDo, Pass
+from fxstack_interchange.show import show, show_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """A trace between two passes. The passes append to the graph of ``session``; they replace all other fields.
+
+    ``results``: the flat results of the captured graph. ``slots``: the flat outputs of the forward.
+    """
+
+    session: Session
+    request: TraceRequest
+    grad_mode: bool
+    autocast: bool
+    results: tuple[Any, ...] = ()
+    out_spec: TreeSpec | None = None
+    graph_info: GraphInfo | None = None
+    slots: tuple[FlatSlot, ...] = ()
+    gradients: tuple[GradientSlot, ...] = ()
+    stage_graph: StageGraph | None = None
+
+    @property
+    def info(self) -> GraphInfo:
+        assert self.graph_info is not None
+        return self.graph_info
+
+    @property
+    def stage(self) -> Stage:
+        """Return the kind of the graph: it is joint if an output, or a new value of an input, has a gradient."""
+        return Stage.JOINT if self.info.differentiable else Stage.FUNCTIONAL
+
+
+def record_forward(state: Tracing) -> Tracing:
+    """Run the captured graph once on functional tensors, and record the ATen operators that run.
+
+    >>> example("record_forward", lambda x: x.mul_(2).relu())
+    - x: ?,
+    + x: f32[3],
+    - mul_ = x.mul_(2)
+    - relu = mul_.relu()
+    - return relu
+    + mul = aten.mul.Tensor(x, 2)
+    + relu = aten.relu(mul)
+    """
+    session = state.session
+    arguments = [traced.argument for traced in session.inputs]
+    captured = session.captured
+    owned = {path: arguments[index] for path, index in captured.owned.items()}
+    run = CapturedRun(
+        captured.graph_module, owned, session.tracer, session.engine, differentiable=not session.inference
+    )
+    # Nodes of the graph may enter levels of transforms, and a later node may raise.
+    depth = torch_compat.get_dynamic_layer_stack_depth()
+    try:
+        result = run.run(arguments[: captured.own_count])
+    finally:
+        torch_compat.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    flat, out_spec = pytree.tree_flatten(result)
+    torch_compat.set_grad_enabled(state.grad_mode)
+    return replace(state, results=tuple(flat), out_spec=out_spec)
+
+
+def find_aliases(state: Tracing) -> Tracing:
+    """Find the inputs that have new values, and the memory that each output shares.
+
+    >>> example("find_aliases", lambda x: (x.mul_(2), x[0], x.sum()))
+    + # new value of x: mul
+    + # output 0: input x
+    + # output 1: view of input x
+    + # output 2: sum_1
+    """
+    session = state.session
+    analysis = analyze(session, state.results, replay_views=state.request.replay_views)
+    slots = _flat_slots(session, analysis)
+    became_leaf = any(
+        seen.requires_grad and not spec.fake.requires_grad
+        for seen, spec in zip(analysis.inputs, session.captured.inputs, strict=True)
+        if seen.is_tensor
+    )
+    trains = state.request.gradients or became_leaf
+    differentiable = _differentiable(slots, analysis) if trains else ()
+    nodes = [session.node_of(_plain(session, slot.value)) for slot in slots]
+    info = GraphInfo(
+        inputs=tuple(analysis.inputs),
+        outputs=tuple(analysis.outputs),
+        aliases=tuple(analysis.aliases),
+        custom_views=tuple(analysis.custom_views.items()),
+        mutated=tuple(i for i, seen in enumerate(analysis.inputs) if seen.mutates_data),
+        in_graph=(),
+        output_count=len(slots),
+        differentiable=differentiable,
+        grad_inputs=tuple(i for i, seen in enumerate(analysis.inputs) if seen.requires_grad),
+        grad_mode=state.grad_mode,
+        autocast=state.autocast,
+        strides=tuple(_strides(slot) for slot in slots),
+    )
+    info = info.shifted(len(info.mutated))
+    owners: list[tuple[AliasSource, int] | None] = [None] * len(info.mutated)
+    owners += [info.memory_of(seen, place) for place, seen in enumerate(info.outputs, len(info.mutated))]
+    owners += [None] * (len(slots) - len(owners))
+    made = zip(slots, nodes, owners, strict=True)
+    slots = [replace(slot, node=node, alias=owner) for slot, node, owner in made]
+    return replace(state, graph_info=info, slots=tuple(slots))
+
+
+def group_outputs(state: Tracing) -> Tracing:
+    """Find the outputs that reach each input that requires a gradient, and the outputs that share saved tensors.
+
+    >>> example("group_outputs", lambda x: (x.exp().sin(), x.cos()))
+    + view = aten.view(x, [3])
+    + # gradient of x: from flat outputs 0, 1
+    + # flat outputs 0 share saved tensors
+    + # flat outputs 1 share saved tensors
+    """
+    session, info = state.session, state.info
+    if not session.captured.equal_draws and draws_inside(session.tracer.root):
+        raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
+    check_inputs(info)
+    runs = Runs({place: state.slots[place].value.grad_fn for place in info.differentiable})
+    leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
+    histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
+    components = () if info.custom_views else runs.components(leaves, histories)
+    sources = tuple(runs.sources(leaves).items())
+    info = replace(info, sequential=runs.atoms(), components=components, sources=sources)
+    return replace(state, graph_info=info)
+
+
+def trace_backward(state: Tracing) -> Tracing:
+    """Record the gradients of all inputs in the same graph. Each differentiable output gets a tangent as input.
+
+    >>> example("trace_backward", lambda x: x.sin())
+    + tangents_1: f32[3],
+    + cos = aten.cos(x)
+    + mul = aten.mul.Tensor(tangents_1, cos)
+    - # gradient of x: from flat outputs 0
+    + # gradient of x: mul
+    """
+    slots, gradients = add_backward(state.session, state.info, state.slots)
+    info = replace(state.info, cut=_cut(state.info, gradients))
+    return replace(state, graph_info=info, slots=slots, gradients=gradients)
+
+
+def write_back(state: Tracing) -> Tracing | NothingToDo:
+    """Copy new values of inputs into the inputs at the end of the graph, and drop them from the outputs.
+
+    >>> example("write_back", lambda x: x.mul_(2).sum())
+    - # new value of x: mul
+    + copy__default = aten.copy_(x, mul)
+    """
+    if not state.info.mutated:
+        return NothingToDo("no input has a new value")
+    if not state.request.keep_mutations:
+        return NothingToDo("the caller of the graph writes the new values back")
+    slots, info = copy_back_in_graph(state.session, state.slots, state.info)
+    return replace(state, graph_info=info, slots=tuple(slots))
+
+
+def add_outputs(state: Tracing) -> Tracing:
+    """End the graph with its outputs: new values of inputs, user outputs, bases of views, gradients.
+
+    >>> example("add_outputs", lambda x: (x.sin(), 3))
+    + sin,
+    + None,
+    """
+    outputs = [slot.node for slot in state.slots] + [grad.node for grad in state.gradients]
+    state.session.tracer.graph.output(tuple(outputs))
+    return state
+
+
+def drop_dead_code(state: Tracing) -> Tracing | NothingToDo:
+    """Remove unused nodes, except nodes that may have an effect, raise an error or draw random numbers.
+
+    >>> example("drop_dead_code", lambda x: (x.sin(), x.cos().exp(), torch.rand(3))[0])
+    - cos = aten.cos(x)
+    - exp = aten.exp(cos)
+    """
+    changed = remove_dead_code(state.session.tracer.graph)
+    return state if changed else NothingToDo("every node is used or has an effect")
+
+
+def add_signature(state: Tracing) -> Tracing:
+    """Say what each input and output is, and keep the documented metadata only.
+
+    >>> example("add_signature", lambda x: x.sin())
+    + # functional graph: 1 inputs, 1 operations, 1 outputs
+    - x: f32[3],
+    + x: f32[3],  # user_input
+    - sin,
+    + sin,  # user_output
+    - # output 0: sin
+    """
+    return replace(
+        state, stage_graph=with_signature(state.session, state.stage, state.slots, state.gradients)
+    )
+
+
+def text(state: Tracing) -> str:
+    """Return the graph as text, with what is known of its inputs and outputs as comments."""
+    if state.stage_graph is not None:
+        return show(state.stage_graph)
+    if state.out_spec is None:
+        return show_graph(state.session.captured.graph_module.graph)
+    return show_graph(state.session.tracer.graph) + "".join(f"# {line}\n" for line in _facts(state))
+
+
+def _facts(state: Tracing) -> Iterator[str]:
+    info = state.graph_info
+    if info is None:
+        return
+    names = [seen.name for seen in info.inputs]
+    for slot in state.slots:
+        if slot.mutated_input is not None:
+            yield f"new value of {names[slot.mutated_input]}: {slot.node}"
+    for position, seen in enumerate(info.outputs):
+        yield f"output {position}: {_described(state, seen)}"
+    if state.gradients:
+        yield from (f"gradient of {names[slot.index]}: {slot.node}" for slot in state.gradients)
+    else:
+        yield from (
+            f"gradient of {names[index]}: from flat outputs {_listed(group)}" for index, group in info.sources
+        )
+    yield from (f"flat outputs {_listed(group)} share saved tensors" for group in info.sequential)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _described(state: Tracing, seen: OutputInfo) -> str:
+    """Return where the caller gets a user output from."""
+    info = state.info
+    if seen.source is OutputSource.CONSTANT:
+        return repr(seen.constant)
+    owner = info.memory_of(seen, -1)
+    assert owner is not None
+    source, index = owner
+    name = f"input {info.inputs[index].name}" if source is AliasSource.INPUT else str(state.slots[index].node)
+    return f"view of {name}" if seen.source is OutputSource.ALIAS else name
+
+
+def _flat_slots(session: Session, analysis: Analysis) -> list[FlatSlot]:
+    """Return slots of mutated inputs, then slots of the values that user outputs need."""
+    slots = [
+        FlatSlot(traced.argument, mutated_input=index)
+        for index, (seen, traced) in enumerate(zip(analysis.inputs, session.inputs, strict=True))
+        if seen.mutates_data
+    ]
+    return slots + [FlatSlot(value) for value in analysis.values]
+
+
+def _plain(session: Session, value: object) -> Any:
+    return session.value(value) if isinstance(value, torch.Tensor) else value
+
+
+def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
+    """Return eager's strides. The functional value may have other strides after an in-place operator."""
+    value = slot.value
+    if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
+        return None
+    return tuple(value.stride()) if value.layout is torch.strided else None
+
+
+def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
+    """Return the inputs without gradient. The base of a custom function's view is not cut off."""
+    bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
+    found = [slot.index for slot in gradients if slot.node is None and slot.index not in bases]
+    # If no input has a gradient, an output that requires one needs an input with its history.
+    return tuple(found) if len(found) < len(gradients) else ()
+
+
+def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:
+    """Return the flat outputs with a gradient. A change that autograd does not see propagates none."""
+    return tuple(
+        position
+        for position, slot in enumerate(slots)
+        if isinstance(slot.value, torch.Tensor)
+        and slot.value.requires_grad
+        and slot.value.grad_fn is not None
+        and (slot.mutated_input is None or analysis.inputs[slot.mutated_input].grad_visible)
+    )
+
+
+FORWARD: Final = (Pass("record_forward", record_forward), Pass("find_aliases", find_aliases))
+_FINISH: Final = (
+    Pass("add_outputs", add_outputs),
+    Pass("drop_dead_code", drop_dead_code),
+    Pass("add_signature", add_signature),
+)
+JOINT: Final = (Pass("group_outputs", group_outputs), Pass("trace_backward", trace_backward), *_FINISH)
+INFERENCE: Final = (Pass("write_back", write_back), *_FINISH)
+
+STAGES: Final[Mapping[str, tuple[Pass[Any], ...]]] = {
+    "functionalize": FORWARD,
+    "joint": JOINT,
+    "hooks": HOOKS,
+    "inference": INFERENCE,
+}
+"""The passes of each stage, in order."""

@@ -1,0 +1,125 @@
+"""The passes that lower an ATen graph to loops over the elements of tensors.
+
+In the examples, ``example`` compiles a function and prints what the pass changed: the lines before (``-``) and after
+(``+``) the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from torch.fx import GraphModule
+
+from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sums
+from fxstack_inductor.lower.graph import lower_graph
+from fxstack_inductor.lower.host.scalars import numbers_on_device
+from fxstack_inductor.lower.program import Program, show_program
+from fxstack_inductor.lower.rules import RULES
+from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.split import split_reductions as split_large
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
+from fxstack_interchange.show import show_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """A graph between two passes. ``kernels``: the language of the kernels, ``"c"`` or ``"triton"``.
+
+    ``device`` and ``chosen`` are those of ``lower_graph``.
+    """
+
+    graph_module: GraphModule
+    options: InductorOptions
+    kernels: str
+    device: str = "cpu"
+    chosen: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    lowered: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        assert self.lowered is not None
+        return self.lowered
+
+
+def move_numbers(state: Lowering) -> Lowering | NothingToDo:
+    """Move numbers in CPU tensors to the GPU of the operators that use them.
+
+    >>> example("move_numbers", lambda x: x * torch.scalar_tensor(2.0))
+    - scalar_tensor = aten.scalar_tensor(2.0, device=device(type='cpu'), pin_memory=False)
+    - mul = aten.mul.Tensor(x_1, scalar_tensor)
+    + full_default = aten.full([], 2.0, dtype=torch.float32, device=device(type='cuda', index=0))
+    + mul = aten.mul.Tensor(x_1, full_default)
+    """
+    if state.kernels != "triton":
+        return NothingToDo("the kernels are for the CPU")
+    moved = numbers_on_device(state.graph_module)
+    if moved is state.graph_module:
+        return NothingToDo("no operator on a GPU uses a number on the CPU")
+    return replace(state, graph_module=moved)
+
+
+def accumulate_products(state: Lowering) -> Lowering | NothingToDo:
+    """Add the matrix products of a sum into the same memory.
+
+    >>> example("accumulate_products", lambda x: x @ x + x @ x)
+    - mm_1 = aten.mm(arg0_1, arg0_1)
+    - add = aten.add.Tensor(mm, mm_1)
+    + add = aten.addmm(mm, arg0_1, arg0_1)
+    """
+    if state.kernels != "c":
+        return NothingToDo("the kernels are for a GPU")
+    rewritten = rewrite_sums(state.graph_module)
+    if rewritten is state.graph_module:
+        return NothingToDo("no sum has only matrix products as summands")
+    return replace(state, graph_module=rewritten)
+
+
+def lower_operators(state: Lowering) -> Lowering:
+    """Rewrite each ATen operator as the expression of one element, or as a call of its ATen kernel.
+
+    >>> example("lower_operators", lambda x: x.sum(1))
+    - arg0_1: f32[4, 4],
+    - sum_1 = aten.sum.dim_IntList(arg0_1, [1])
+    - return sum_1
+    + def program(arg0_1):
+    + arg0_1: float32[4, 4]
+    + sum_1__0 = sum over r0 in 4 of arg0_1[i0, r0]
+    + return sum_1__0
+    """
+    program = lower_graph(state.graph_module, RULES, state.options, state.device, state.chosen)
+    return replace(state, lowered=program)
+
+
+def split_reductions(state: Lowering) -> Lowering | NothingToDo:
+    """Split reductions that would occupy too few processors of a GPU.
+
+    >>> example("split_reductions", lambda x: x.expand(16384, 4, 4).sum())
+    - sum_1__0 = sum over r0 in 16384, r1 in 4, r2 in 4 of x_1[r1, r2]
+    + sum_1__0_parts = sum over r0 in 2048 of x_1[(((r0 // 4)) % 4), (r0 % 4)]
+    + sum_1__0 = sum over r0 in 128 of sum_1__0_parts[r0]
+    """
+    if state.kernels != "triton":
+        return NothingToDo("the kernels are for the CPU")
+    steps = len(state.program.steps)
+    split_large(state.program)
+    return state if len(state.program.steps) > steps else NothingToDo("no reduction is large enough")
+
+
+def text(state: Lowering) -> str:
+    """Return the graph as text, once it is lowered the program."""
+    return show_graph(state.graph_module.graph) if state.lowered is None else show_program(state.lowered)
+
+
+LOWER: Final = (
+    Pass("move_numbers", move_numbers),
+    Pass("accumulate_products", accumulate_products),
+    Pass("lower_operators", lower_operators),
+    Pass("split_reductions", split_reductions),
+)
+
+
+def lower_by_passes(state: Lowering) -> Program:
+    """Run the passes."""
+    return run_passes("lower", LOWER, state, text).program

@@ -1,0 +1,214 @@
+"""Build the forward and the backward graph of a plan.
+
+The forward computes its outputs and the saved values. The backward starts from saved values and tangents,
+recomputes other values that it needs, and returns the gradients. Nodes keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from fxstack_interchange import (
+    GraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    Stage,
+    StageGraph,
+)
+from fxstack_partition.budgets.compact import Compact
+from fxstack_partition.budgets.plan import Plan
+from fxstack_partition.extraction.copying import copy_node
+from fxstack_partition.extraction.narrow import narrow_dtype
+from fxstack_partition.extraction.rng_replay import draw_again, draw_and_keep
+from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.joint.symbols import SizeOf, free_symbols
+from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
+
+
+def _map(value: object, env: dict[Node, Node]) -> Any:
+    return env[value] if isinstance(value, Node) else value
+
+
+class Form(Enum):
+    """The form in which the backward gets a value."""
+
+    AS_IT_IS = "value"
+    NARROW = "in a smaller dtype"
+    STATE = "as the state of the generator that it is drawn from"
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One saved value: its node in the joint graph (None for a size), its names, its metadata, its form."""
+
+    node: Node | None
+    name: str
+    forward_name: str
+    meta: dict[str, Any]
+    form: Form = Form.AS_IT_IS
+
+
+def reasons_of(given: Iterable[tuple[str, str]], handed: tuple[HandedOver, ...]) -> Iterable[tuple[str, str]]:
+    """Yield the reasons of the rules, extended by the form in which a value is saved."""
+    forms = {item.name: item for item in handed if item.form is not Form.AS_IT_IS}
+    for name, reason in given:
+        item = forms.get(name)
+        if item is not None:
+            dtype = str(item.meta["val"].dtype).removeprefix("torch.")
+            reason = f"{reason}; narrow: saved as {dtype}, which holds its values exactly"  # noqa: PLW2901
+        yield name, reason
+    for item in handed:
+        if item.form is Form.STATE and item.node is not None:
+            yield item.name, f"drawn again: the generator's state before {item.node.name!r}"
+
+
+class _Forward:
+    """The forward graph while it is built: the copies of the joint graph's nodes, and their saved forms."""
+
+    def __init__(self, compact: Compact, plan: Plan) -> None:
+        self.graph = Graph()
+        self.env: dict[Node, Node] = {}
+        self.shields: dict[Node, Node] = {}
+        self.states: dict[Node, Node] = {}
+        self.narrow: dict[Node, Node] = {}
+        nodes = compact.nodes
+        self._shielded = {nodes[p] for p in plan.handed if p in compact.shields}
+        self._redrawn = {nodes[p] for p in plan.redrawn}
+        self._widened = {nodes[p] for p in plan.widened}
+
+    def add(self, node: Node) -> None:
+        env = self.env
+        if node in self._redrawn:
+            env[node], self.states[node] = draw_and_keep(self.graph, node, env)
+        else:
+            env[node] = copy_node(self.graph, node, env)
+        if node in self._widened:
+            dtype = narrow_dtype(node)
+            self.narrow[node] = _converted(self.graph, env[node], dtype, f"{node.name}_narrow")
+        if node.op != "placeholder":
+            self.shield(node)
+
+    def shield(self, node: Node) -> None:
+        """Copy a saved value that lies in an input that the forward updates."""
+        if node in self._shielded and node not in self.shields:
+            self.shields[node] = _shield(self.graph, self.env[node])
+
+    def over(self, node: Node) -> HandedOver:
+        if node in self.narrow:
+            value = self.narrow[node]
+            return HandedOver(node, node.name, value.name, value.meta, Form.NARROW)
+        value = self.shields.get(node, self.env[node])
+        return HandedOver(node, node.name, value.name, node.meta)
+
+    def state(self, node: Node) -> HandedOver:
+        value = self.states[node]
+        return HandedOver(node, value.name, value.name, value.meta, Form.STATE)
+
+
+def forward_graph(
+    compact: Compact, plan: Plan, order: Iterable[int]
+) -> tuple[StageGraph, tuple[HandedOver, ...]]:
+    """Build the forward. Also return its saved values: tensors, generator states, numbers."""
+    facts, needed = compact.facts, plan.forward(compact)
+    made = _Forward(compact, plan)
+    graph, env = made.graph, made.env
+    # Placeholders come first: the forward has all primals of the joint graph, used or not.
+    for node in facts.primals:
+        made.add(node)
+    # Copies of inputs come before any node that can update the inputs.
+    for node in facts.primals:
+        made.shield(node)
+    nodes = compact.nodes
+    for place, node in enumerate(nodes):
+        if needed[place] and node.op == "get_attr":
+            made.add(node)
+    for place in order:
+        made.add(nodes[place])
+    handed = [made.over(compact.nodes[place]) for place in plan.handed]
+    tensors = [item for item in handed if isinstance(item.meta.get("val"), torch.Tensor)]
+    states = [made.state(compact.nodes[place]) for place in plan.redrawn]
+    numbers = [item for item in handed if not isinstance(item.meta.get("val"), torch.Tensor)]
+    read = [_read_size(graph, size, env) for size in plan.sizes]
+    over = [*tensors, *states, *numbers]
+    over += [HandedOver(None, value.name, value.name, value.meta) for value in read]
+    outputs = [_map(value, env) for value in facts.forward_outputs]
+    by_name = {node.name: node for node in graph.nodes}
+    graph.output((*outputs, *(by_name[item.forward_name] for item in over)))
+    specs = [OutputSpec(OutputKind.SAVED, item.forward_name) for item in over]
+    inputs = tuple(facts.input_specs[node] for node in facts.primals)
+    symbols = facts.graph.signature.symbols
+    stage = GraphSignature(Stage.FORWARD, inputs, (*facts.forward_specs, *specs), symbols)
+    module = _LazyGraphModule(facts.graph.graph_module, graph, "Forward")
+    return StageGraph(module, stage), tuple(over)
+
+
+def _converted(graph: Graph, node: Node, dtype: object, name: str) -> Node:
+    copy = graph.create_node(
+        "call_function", torch.ops.aten._to_copy.default, (node,), {"dtype": dtype}, name
+    )
+    value = torch.ops.aten._to_copy.default(node.meta["val"], dtype=dtype)
+    copy.meta = {**node.meta, "val": value}
+    return copy
+
+
+def _read_size(graph: Graph, size: SizeOf, env: dict[Node, Node]) -> Node:
+    target = torch.ops.aten.sym_size.int
+    node = graph.call_function(target, (env[size.primal], size.dimension))
+    node.meta["val"] = size.value
+    return node
+
+
+def _shield(graph: Graph, node: Node) -> Node:
+    copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+    copy.meta = dict(node.meta)
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        copy.meta["val"] = torch.ops.aten.clone.default(value)
+    return copy
+
+
+def backward_graph(facts: JointFacts, order: Iterable[Node], handed: tuple[HandedOver, ...]) -> StageGraph:
+    graph = Graph()
+    env: dict[Node, Node] = {}
+    given: dict[tuple[Node | None, Form], Node] = {}
+    inputs: list[InputSpec] = []
+    for item in handed:
+        name = item.forward_name if item.form is Form.NARROW else item.name
+        placeholder = graph.placeholder(name)
+        placeholder.meta = dict(item.meta)
+        inputs.append(InputSpec(InputKind.SAVED, placeholder.name, item.forward_name))
+        given[item.node, item.form] = placeholder
+        if item.node is not None and item.form is Form.AS_IT_IS:
+            env[item.node] = placeholder
+    for node in facts.tangents:
+        env[node] = copy_node(graph, node, env)
+        inputs.append(replace(facts.input_specs[node], name=env[node].name))
+    for node in order:
+        state, narrow = (given.get((node, form)) for form in (Form.STATE, Form.NARROW))
+        if state is not None:
+            env[node] = draw_again(graph, node, state, env)
+        elif narrow is not None:
+            env[node] = _converted(graph, narrow, node.meta["val"].dtype, node.name)
+            env[node].meta = dict(node.meta)
+        else:
+            env[node] = copy_node(graph, node, env)
+    values = [_map(value, env) for value in facts.gradients]
+    graph.output(tuple(values))
+    outputs = tuple(
+        replace(spec, name=value.name if isinstance(value, Node) else None)
+        for spec, value in zip(facts.gradient_specs, values, strict=True)
+    )
+    known = facts.graph.signature.symbols
+    met = (node.meta.get("val") for node in graph.nodes if known)
+    mentioned = {name for value in met for name in free_symbols(value)}
+    symbols = tuple(s for s in known if s.name in mentioned)
+    signature = GraphSignature(Stage.BACKWARD, tuple(inputs), outputs, symbols)
+    return StageGraph(_LazyGraphModule(facts.graph.graph_module, graph, "Backward"), signature)

@@ -1,0 +1,286 @@
+"""The passes that cut a joint graph: choose what is saved, then build the forward and the backward.
+
+In the examples, ``example`` cuts the joint graph of a function and prints what the pass changed: the lines before
+(``-``) and after (``+``) the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from torch.fx import Node
+
+from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.passes import NothingToDo, Pass
+from fxstack_interchange.show import show
+from fxstack_partition.budgets.compact import Compact
+from fxstack_partition.budgets.order import best_order, forward_order
+from fxstack_partition.budgets.plan import Plan, make_plan
+from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
+from fxstack_partition.joint.joint import JointFacts, analyze
+from fxstack_partition.joint.merge import merged
+from fxstack_partition.mincut.network import Network
+from fxstack_partition.mincut.solve import minimum_cut
+from fxstack_partition.options import PartitionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan on the numbers of a joint graph, with the order of the nodes in both stages.
+
+    ``peak`` is the simulated peak of the backward in this order.
+    """
+
+    graph: Compact
+    plan: Plan
+    backward: tuple[int, ...] | None = None
+    forward: tuple[int, ...] | None = None
+    peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A cut between two passes. ``network_of`` makes the flow network under the rules of a partitioner."""
+
+    joint: StageGraph
+    options: PartitionOptions | None
+    network_of: Callable[[JointFacts, PartitionOptions], Network] | None = None
+    facts: JointFacts | None = None
+    network: Network | None = None
+    saved: tuple[Node, ...] | None = None
+    reasons: tuple[tuple[str, str], ...] = ()
+    planned: Planned | None = None
+    forward: StageGraph | None = None
+    handed: tuple[HandedOver, ...] = ()
+    result: Partition | None = None
+
+    @property
+    def dissected(self) -> JointFacts:
+        assert self.facts is not None
+        return self.facts
+
+    @property
+    def given(self) -> PartitionOptions:
+        return PartitionOptions() if self.options is None else self.options
+
+    @property
+    def plan(self) -> Planned:
+        assert self.planned is not None
+        return self.planned
+
+    @property
+    def partition(self) -> Partition:
+        assert self.result is not None
+        return self.result
+
+
+C = TypeVar("C", bound=Cutting)
+
+
+def classify_nodes(state: C) -> C:
+    """Find the nodes that the forward must run, those that only the backward can run, and the others.
+
+    >>> example("classify_nodes", lambda x: x.sin().cos())
+    + # forward: sin, cos
+    + # backward: mul, mul_1
+    + # forward or backward: sin_1, neg, cos_1
+    """
+    return replace(state, facts=analyze(state.joint))
+
+
+def merge_repetitions(state: C) -> C | NothingToDo:
+    """Merge nodes that compute the same value, where this saves memory.
+
+    >>> example("merge_repetitions", lambda x: (x.exp() * x.exp()).sum())
+    - # joint graph: 2 inputs, 14 operations, 2 outputs
+    + # joint graph: 2 inputs, 13 operations, 2 outputs
+    - mul_4 = aten.mul.Tensor(mul_2, alias_3)
+    - add = aten.add.Tensor(mul_3, mul_4)
+    + add = aten.add.Tensor(mul_3, mul_3)
+    - # backward: expand, mul_1, mul_2, mul_3, mul_4, add
+    + # backward: expand, mul_1, mul_2, mul_3, add
+    """
+    facts = merged(state.dissected, state.given)
+    if facts is None:
+        return NothingToDo("no repeated node keeps memory alive")
+    return replace(state, facts=facts)
+
+
+def build_network(state: C) -> C:
+    """Decide by rules which values must be saved or recomputed, and build the flow network of the others.
+
+    >>> example("build_network", lambda x: x.sin().cos())
+    + # never recomputed (input): arg0_1
+    + # saved or recomputed, whichever is cheaper (cheap): sin
+    + # saved or recomputed, whichever is cheaper (backward-only): sin_1, neg, cos_1
+    """
+    assert state.network_of is not None
+    network = state.network_of(state.dissected, state.given)
+    return replace(state, network=network, reasons=network.reasons)
+
+
+def cut_network(state: C) -> C:
+    """Choose the saved values by the minimum cut: the fewest bytes that are written and read.
+
+    >>> example("cut_network", lambda x: x.cumsum(0).sin() * x.sin().cumsum(0))
+    + # saved: arg0_1
+    + # saved: cumsum
+    + # saved: cumsum_1
+    """
+    assert state.network is not None
+    return replace(state, saved=minimum_cut(state.network, state.given.solver))
+
+
+def plan_backward(state: C) -> C:
+    """Plan the backward: what it gets from the forward, and what it computes again.
+
+    >>> example("plan_backward", lambda x: x.sin().cos())
+    + # handed over: arg0_1
+    + # recomputed: sin, sin_1, neg, cos_1
+    + # order of the backward: the program's
+    + # order of the forward: the program's
+    """
+    facts = state.dissected
+    graph = facts.compact if state.options is None else Compact(facts, state.options)
+    plan = make_plan(graph, (facts.position[node] for node in state.saved or ()))
+    return replace(state, planned=Planned(graph, plan))
+
+
+def order_backward(state: C) -> C:
+    """Order the nodes of the backward such that its simulated memory peak is low.
+
+    >>> example("order_backward", lambda x: x.sin().cos())
+    - # order of the backward: the program's
+    + # order of the backward: sin, sin_1, neg, mul, cos_1, mul_1
+    """
+    planned = state.plan
+    order, peak = best_order(planned.graph, planned.plan)
+    return replace(state, planned=replace(planned, backward=tuple(order), peak=peak))
+
+
+def order_forward(state: C) -> C:
+    """Order the nodes of the forward: as in the program, unless this order sets the peak of the step.
+
+    >>> example("order_forward", lambda x: x.sin().cos())
+    - # order of the forward: the program's
+    + # order of the forward: sin, cos
+    """
+    planned = state.plan
+    order, _ = forward_order(planned.graph, planned.plan, enough=planned.peak)
+    return replace(state, planned=replace(planned, forward=tuple(order)))
+
+
+def extract_forward(state: C) -> C:
+    """Build the forward graph. It returns the saved values behind its results.
+
+    >>> example("extract_forward", lambda x: x.sin().cos())
+    + # forward graph: 1 inputs, 2 operations, 2 outputs
+    + arg0_1: f32[3],  # user_input
+    + sin = aten.sin(arg0_1)
+    + cos = aten.cos(sin)
+    + cos,  # user_output
+    + arg0_1,  # saved
+    """
+    planned = state.plan
+    assert planned.forward is not None
+    forward, handed = forward_graph(planned.graph, planned.plan, planned.forward)
+    return replace(state, forward=forward, handed=handed)
+
+
+def extract_backward(state: C) -> C:
+    """Build the backward graph. Its inputs are the saved values and the tangents.
+
+    >>> example("extract_backward", lambda x: x.sin().cos())
+    + # backward graph: 2 inputs, 6 operations, 1 outputs
+    + arg0_1: f32[3],  # saved arg0_1
+    + tangent_0: f32[3],  # tangent cos
+    + sin = aten.sin(arg0_1)
+    + sin_1 = aten.sin(sin)
+    ...
+    + mul_1,  # gradient of arg0_1
+    """
+    planned, handed = state.plan, state.handed
+    assert planned.backward is not None
+    assert state.forward is not None
+    graph, plan = planned.graph, planned.plan
+    backward = backward_graph(state.dissected, [graph.nodes[place] for place in planned.backward], handed)
+    result = Partition(
+        forward=state.forward,
+        backward=backward,
+        saved=tuple(item.name for item in handed),
+        recomputed=tuple(n.name for n in _recomputed(graph, plan) if n.op != "get_attr"),
+        reasons=tuple(reasons_of(state.reasons, handed)),
+    )
+    return replace(state, result=result)
+
+
+def _recomputed(graph: Compact, plan: Plan) -> Iterator[Node]:
+    return (n for p, n in enumerate(graph.nodes) if plan.needed[p] and not graph.backward[p])
+
+
+def text(state: Cutting) -> str:
+    """Return the joint graph as text, with what is known of the cut as comments; then the finished graphs."""
+    joint = state.joint if state.facts is None else state.facts.graph
+    parts = [show(joint) + "".join(f"# {line}\n" for line in _known(state))]
+    done = state.result
+    forward = state.forward if done is None else done.forward
+    parts += [
+        show(graph) for graph in (forward, None if done is None else done.backward) if graph is not None
+    ]
+    return "\n".join(parts)
+
+
+def _known(state: Cutting) -> Iterator[str]:
+    if state.facts is not None:
+        yield from _sides(state.facts)
+    if state.network is not None:
+        rules: dict[str, list[Node]] = {}
+        for node, decision in state.network.decisions.items():
+            rules.setdefault(f"{decision.verdict.value} ({decision.rule.name})", []).append(node)
+        yield from (f"{rule}: {_names(nodes)}" for rule, nodes in rules.items())
+    if state.saved is not None:
+        yield from (f"saved: {node}" for node in state.saved)
+    if state.planned is not None:
+        yield from _plan_lines(state.planned)
+
+
+def _sides(facts: JointFacts) -> Iterator[str]:
+    computed = [node for node in facts.nodes[:-1] if node.op == "call_function"]
+    either = [node for node in computed if node not in facts.forward and node not in facts.backward]
+    yield f"forward: {_names(node for node in computed if node in facts.forward)}"
+    yield f"backward: {_names(node for node in computed if node in facts.backward)}"
+    yield f"forward or backward: {_names(either)}"
+
+
+def _plan_lines(planned: Planned) -> Iterator[str]:
+    graph, plan = planned.graph, planned.plan
+    nodes = graph.nodes
+    yield f"handed over: {_names(nodes[place] for place in plan.handed)}"
+    yield f"recomputed: {_names(_recomputed(graph, plan))}"
+    for label, order in (("backward", planned.backward), ("forward", planned.forward)):
+        names = "the program's" if order is None else _names(nodes[place] for place in order)
+        yield f"order of the {label}: {names}"
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(node.name for node in nodes) or "nothing"
+
+
+EXTRACT: Final[tuple[Pass[Cutting], ...]] = (
+    Pass("plan_backward", plan_backward),
+    Pass("order_backward", order_backward),
+    Pass("order_forward", order_forward),
+    Pass("extract_forward", extract_forward),
+    Pass("extract_backward", extract_backward),
+)
+"""The passes of ``extract``, which gets the saved values from any partitioner."""
+MIN_CUT: Final[tuple[Pass[Cutting], ...]] = (
+    Pass("classify_nodes", classify_nodes),
+    Pass("merge_repetitions", merge_repetitions),
+    Pass("build_network", build_network),
+    Pass("cut_network", cut_network),
+    *EXTRACT,
+)
+"""The passes of ``min_cut``, ``save_all`` and ``sac``."""
