@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import doctest
-import itertools
 import re
 import warnings
 from pathlib import Path
@@ -41,11 +40,9 @@ def log_of(fn, *args, backend=eager, **options):
 
 def attempts(fn, *args, frame=0):
     """Print the attempts to trace one of the frames of a call."""
-    passes = log_of(fn, *args)
+    passes = [done for done in log_of(fn, *args) if done[0].startswith("trace")]
     starts = [place for place, (name, *_) in enumerate(passes) if name == "trace"]
-    for name, text, _ in itertools.takewhile(
-        lambda done: done[0].startswith("trace"), passes[starts[frame] :]
-    ):
+    for name, text, _ in passes[starts[frame] : [*starts, None][frame + 1]]:
         graph = re.findall(r"^    (\w+): [^=\n]* = (.*)$", text, re.MULTILINE)
         print(f"{name}:", ", ".join(map(" = ".join, graph)) if "def graph" in text else text.splitlines()[0])
 

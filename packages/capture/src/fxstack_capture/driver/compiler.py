@@ -301,7 +301,7 @@ class FrameCompiler:
         try:
             return self._compiled(frame, code, state, again)
         except StoppedAfterPass as stopped:
-            self._record(code, Verdict.PLAIN, why=str(stopped))
+            self._record(code, Verdict.PLAIN, why=str(stopped) or "an observer of passes has stopped it")
             return native.SKIP
 
     def _compiled(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:

@@ -138,7 +138,9 @@ def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
     x.size(0) must satisfy Eq(x.size(0), 3)
     """
     captured = made.written.captured
-    found = () if captured is None else late_guards(captured, made.written.guards)
+    demands = () if captured is None else tuple(captured.demands())
+    seen = {(guard.source, guard.check) for guard in made.written.guards} if demands else set()
+    found = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
     late = filtered(found, made.options.guard_filter_fn, made.frame)
     return made.with_guards((*made.guards, *late)) if late else NothingToDo("the backend has added no guard")
 
@@ -174,13 +176,6 @@ WRITING: Final = Pass("add_late_guards", add_late_guards), Pass("assemble", asse
 def run(passes: tuple[Pass[Replacement], ...], made: Replacement) -> Replacement:
     """Run passes that make replacement code."""
     return run_passes("capture", passes, made, attrgetter("text"))
-
-
-def late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """Guards on symbolic sizes that the backend added to the guards of the trace."""
-    demands = tuple(captured.demands())
-    seen = {(guard.source, guard.check) for guard in known} if demands else set()
-    return tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
 
 
 def has_tensors(draft: Draft) -> bool:

@@ -66,9 +66,9 @@ def attempt(
 
     ``finish`` is called while the trace exists. Torch's global state is restored at the end.
     """
-    root = _root_function(frame, trace)
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
+        root = _root_function(frame, trace)
         with _room(), set_aside() as modes, no_modes_left():
             trace.torch.outer_modes = modes
             with trace.torch.session():

@@ -103,6 +103,10 @@ class PlainPython(Breaks):
 
     why: str
 
+    @property
+    def text(self) -> str:
+        return self.why
+
 
 Traced = Written | PlainUntil | PlainPython
 """The outcomes after which no attempt follows. ``Raises`` is raised."""
@@ -111,7 +115,6 @@ Ended = AssumptionRefused | HandlerSees | CannotRebuild | CannotResume | Breaks
 """The outcomes of an attempt without a result."""
 
 Outcome = NotTraced | Ended | Written
-
 
 UNWINDING: Final = RecursionError, RefusedError, CannotRebuildError, CannotResumeError, GraphBreak
 """The exceptions by which an attempt ends without a result."""

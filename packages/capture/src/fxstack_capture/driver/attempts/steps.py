@@ -182,7 +182,7 @@ def trace_to_call(last: Attempt[CannotResume]) -> Attempt[Outcome]:
     trace: [unsupported-object] the program uses an object that the tracer cannot model: a zip ...
     trace_to_break: the frame has run no instruction since the last graph break
     trace_to_call: the frame has run no instruction since the last graph break
-    trace_to_call: [escaping-object] the frame has run no instruction ...
+    trace_to_call: the frame has run no instruction since the last graph break
     """
     record = graph_break("escaping-object", last.outcome.text).record
     if not last.stopped_in_a_call:
