@@ -22,6 +22,7 @@ from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_interchange import Partition, StageGraph
+from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import partition
@@ -50,6 +51,8 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
             made = graph.ahead_of_time(graph_module, example_inputs, compilers, LateTable(), store)
         except (UnsupportedGraphError, *UNAVAILABLE) as error:
             return _in_eager(graph_module, example_inputs, error)
+        except StoppedAfterPass as stopped:
+            return _stopped(graph_module, stopped)
         if options.mode != "safe":
             return made
         return Trial(made, eager_backend(graph_module, ()), graph.number, log.on_choice)
@@ -71,6 +74,8 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
             return graph.ahead_of_time(graph_module, example_inputs, compilers, None)
         except UnsupportedGraphError as error:
             return _in_eager(graph_module, example_inputs, error)
+        except StoppedAfterPass as stopped:
+            return _stopped(graph_module, stopped)
 
     setattr(aot_eager, WANTS_FAKES, True)
     return aot_eager
@@ -89,6 +94,13 @@ def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: 
     text = str(reason).rstrip(".")
     warn_user(f"fxstack: {text}. The captured graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, example_inputs)
+
+
+def _stopped(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
+    warn_user(
+        f"fxstack: FXSTACK_STOP_AFTER ended the compilation after {stopped}. The graph runs in eager torch.", UserWarning
+    )
+    return eager_backend(graph_module, ())
 
 
 class LateTable(Mapping[Any, Callable[..., Any]]):
@@ -176,6 +188,8 @@ class Compilation:
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)
+        except StoppedAfterPass as stopped:
+            return _stopped(graph_module, stopped)
 
     def cut(self, joint: StageGraph) -> Partition:
         self.log.keep(self.number, joint)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from fxstack.debug.passes import AFTER, STOP_VARIABLE, is_pass
 from fxstack_interchange.user_warnings import warn_user
 
 DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
@@ -97,6 +98,7 @@ ARTEFACTS: Final = (
         "py",
         of_stages=True,
     ),
+    Artefact("passes", "Each pass: its seconds, and why it did nothing.", of_stages=True),
     Artefact(
         "summary", "A table at exit: functions, graphs, breaks, recompilations, seconds by stage, cache."
     ),
@@ -105,21 +107,29 @@ BY_NAME: Final = {artefact.name: artefact for artefact in ARTEFACTS}
 
 
 @cache
-def _named(text: str) -> frozenset[str]:
-    """Return the artefacts that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
+def _named(text: str) -> set[str]:
+    """Return the artefacts and passes that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
     names = {name.strip().lower() for name in text.split(",")} - {""}
-    unknown = sorted(names - BY_NAME.keys() - {ALL})
+    after = {name for name in names if AFTER in name and is_pass(*name.split(AFTER, 1))}
+    unknown = sorted(names - BY_NAME.keys() - {ALL} - after)
     if unknown:
         warn_user(
-            f"{DEBUG_VARIABLE}: unknown {', '.join(map(repr, unknown))}. Known are {', '.join(BY_NAME)}, and {ALL}.",
+            f"{DEBUG_VARIABLE}: unknown {', '.join(map(repr, unknown))}. Known are {', '.join(BY_NAME)}, {ALL}, and"
+            f" STAGE{AFTER}PASS ('fxstack passes' lists these).",
             UserWarning,
         )
-    return frozenset(BY_NAME) if ALL in names else frozenset(names & BY_NAME.keys())
+    return after | (BY_NAME.keys() if ALL in names else names & BY_NAME.keys())
 
 
 def printed(name: str) -> bool:
     """Return whether ``FXSTACK_DEBUG`` asks for an artefact now; programs may change the variable."""
     return name in _named(os.environ.get(DEBUG_VARIABLE, ""))
+
+
+def printed_after(stage: str, name: str) -> bool:
+    """Return whether ``FXSTACK_DEBUG`` asks for the state after a pass, as ``stage:after=name``."""
+    text = os.environ.get(DEBUG_VARIABLE, "")
+    return AFTER in text and f"{stage}{AFTER}{name}" in _named(text)
 
 
 def folder() -> str:
@@ -161,4 +171,5 @@ def wanted(name: str) -> bool:
 
 def any_of_stages() -> bool:
     """Return whether anything shows an artefact that programs from the disk cache do not have."""
-    return any(wanted(artefact.name) for artefact in ARTEFACTS if artefact.of_stages)
+    shown = any(wanted(artefact.name) for artefact in ARTEFACTS if artefact.of_stages)
+    return shown or AFTER in os.environ.get(DEBUG_VARIABLE, "") or bool(os.environ.get(STOP_VARIABLE))

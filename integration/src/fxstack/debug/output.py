@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.artefacts import BY_NAME, folder, printed, torch_loggers
+from fxstack.debug.artefacts import BY_NAME, folder, printed, printed_after, torch_loggers
+from fxstack_interchange.passes import PassDone
 from fxstack_interchange.user_warnings import warn_user
 
 _NUMBERS: Final = itertools.count(1)
@@ -40,6 +41,27 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> No
             )
     for log in loggers:
         log.debug("%s\n%s", title, body)
+
+
+def show_pass(done: PassDone, place: str) -> None:
+    """Show a pass: on stderr if ``FXSTACK_DEBUG`` names it, and as a file of its own in the folder."""
+    emit("passes", place, lambda: _pass_line(done), done.stage)
+    to_stderr, into = printed_after(done.stage, done.name), folder()
+    if not (to_stderr or into):
+        return
+    title = f"{done.stage} after {done.name} of {place}"
+    body = done.text().rstrip("\n")
+    with _LOCK:
+        if to_stderr:
+            sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
+        if into:
+            note = f": nothing to do, {done.why}" if done.why else ""
+            _write(into, f"{_slug(place)}_pass_{done.stage}_{done.name}.txt", f"{title}{note}", body)
+
+
+def _pass_line(done: PassDone) -> str:
+    note = f" nothing to do: {done.why}" if done.why else ""
+    return f"{done.name} {done.seconds * 1e3:.2f} ms{note}"
 
 
 def _slug(place: str) -> str:

@@ -26,8 +26,10 @@ def start() -> None:
             writer.write(folder, body)
 
     trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
-    LISTENERS.extend((DebugListener(), summary, trace))
+    debug = DebugListener()
+    LISTENERS.extend((debug, summary, trace))
     observe(trace)
+    observe(debug)  # last: it may end the stage
     atexit.register(finish, summary, trace, writer)
 
 

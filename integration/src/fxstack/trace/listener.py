@@ -113,6 +113,11 @@ class TraceListener(Listener):
         if self._wanted():
             self._write(records.Spent(captured.number, captured.place, time.stage, time.seconds))
 
+    def on_stage(self, stage: str, text: Callable[[], str]) -> None:
+        """Keep the text in front of the first pass, to tell what that pass changes."""
+        if self._wanted():
+            self._texts[threading.get_ident(), stage] = text()
+
     def on_pass(self, done: PassDone) -> None:
         """Record a pass, with what it changed in the text of the stage's state."""
         if not self._wanted():

@@ -32,6 +32,7 @@ from fxstack_capture.api import (
 )
 from fxstack_capture.comptime import ComptimeContext, ComptimeVar, comptime
 from fxstack_capture.driver.errors import ComptimeError, RecompileError
+from fxstack_capture.driver.optimized_module import OptimizedModule
 from fxstack_capture.driver.reports.uncompiled import Uncompiled
 from fxstack_capture.guards.filtering import (
     keep_portable_guards_unsafe,
@@ -50,7 +51,6 @@ from fxstack_capture.marking import (
     substitute_in_graph,
 )
 from fxstack_capture.numpy_side.wrapping import wrap_numpy
-from fxstack_capture.optimized_module import OptimizedModule
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.marks import (
     mark_dynamic,

@@ -37,12 +37,12 @@ from fxstack_capture.driver.frame_policy.compiled_autograd import around, is_bac
 from fxstack_capture.driver.frame_policy.disabling import what_is_disabled
 from fxstack_capture.driver.frame_policy.fullgraph import first_frame_of, runs_later
 from fxstack_capture.driver.frame_policy.policy import is_foreign, is_module_call
+from fxstack_capture.driver.optimized_module import OptimizedModule, wrap
 from fxstack_capture.driver.reports.explanation import Explanation
 from fxstack_capture.driver.reports.records import FrameRecord, Observer
 from fxstack_capture.driver.reports.uncompiled import FirstCall
 from fxstack_capture.driver.whole_graph import Captured, capture_whole
 from fxstack_capture.numpy_side.wrapping import ours
-from fxstack_capture.optimized_module import OptimizedModule, wrap
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError
 from fxstack_capture.shapes.profile import ShapeProfile

@@ -90,8 +90,6 @@ class GraphBreak(BaseException):
         """Whether graphs cannot hold an argument of a call, which says nothing about the body of the function."""
         self.until: Guard | None = None
         """The frame, with everything that it calls, runs in plain Python as long as this guard holds."""
-        self.is_error = False
-        """Whether the program declared a graph break at this place an error (``error_on_graph_break``)."""
         self.whole: object = None
         """The frame of a function that must run in plain Python as a whole.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter  # the program may replace the function of the module
 from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 State = TypeVar("State")
@@ -97,12 +97,12 @@ def run_passes(
         if isinstance(observer, StageObserver):
             observer.on_stage(stage, _text(text, state))
     for step in passes:
-        start = time.perf_counter()
+        start = perf_counter()
         after = step.run(state)
         why = after.why if isinstance(after, NothingToDo) else None
         state = state if isinstance(after, NothingToDo) else after
         if _OBSERVERS:
-            _tell(PassDone(stage, step.name, time.perf_counter() - start, why, _text(text, state)))
+            _tell(PassDone(stage, step.name, perf_counter() - start, why, _text(text, state)))
     return state
 
 

@@ -389,12 +389,12 @@ def test_importing_loads_no_incumbent_and_none_of_its_frames_compile():
 
 
 def test_defects_of_tracing_are_loud_and_harmless(monkeypatch):
-    from fxstack_capture.driver import tracing
+    from fxstack_capture.driver.attempts import attempt
 
     def broken(*args):
         raise AttributeError("defect")
 
-    monkeypatch.setattr(tracing, "draft_return", broken)
+    monkeypatch.setattr(attempt, "draft_return", broken)
     with pytest.warns(TracingWarning, match="AttributeError: defect; it runs in plain Python"):
         assert torch.equal(fx.optimize()(lambda x: x * 2)(X), X * 2)
     with warnings.catch_warnings():

@@ -7,8 +7,8 @@ from types import FunctionType
 import torch
 from same import difference
 
-from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.driver.backend import eager
+from fxstack_capture.driver.calling import real_frame
 from fxstack_capture.driver.compiler import FrameCompiler
 from fxstack_capture.driver.states import CodeState
 from fxstack_capture.emit.resume import Resumptions

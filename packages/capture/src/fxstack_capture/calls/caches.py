@@ -103,7 +103,7 @@ def _missed(calls: Calls, entry: _Entry) -> Any:
         function = calls.objects.load_attr(entry.fn, "__wrapped__")
         value = calls.call(function, entry.args, entry.kwargs)
     except GraphBreak as reason:
-        if reason.until is not None or reason.error is not None or reason.is_error:
+        if reason.until is not None or reason.error is not None:
             raise
         raise _postponed(calls.trace, entry) from reason
     if not _is_lasting(calls, value):

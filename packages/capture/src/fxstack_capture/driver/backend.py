@@ -28,6 +28,7 @@ from fxstack_capture.torch_compat import (
 from fxstack_capture.torch_side.global_state import state
 from fxstack_capture.torch_side.subclasses.suspended_modes import without_classes, without_modes
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.torch_errors import found
 
 Backend = Callable[[Any, list[Any]], Callable[..., Any]]
@@ -118,12 +119,14 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Compile a captured graph. The result runs with the frame hook off.
 
-    Raises BackendError, or GraphBreak if the backend declines the graph.
+    Raises BackendError, GraphBreak if the backend declines the graph, or StoppedAfterPass.
     """
     before = state.present()
     try:
         with _inputs_for(backend, captured, frame) as example_inputs:
             made = backend(captured.graph_module, example_inputs)
+    except StoppedAfterPass:
+        raise
     except (SkipFrame, *found("SkipFrame")) as reason:
         raise graph_break("skipped-by-backend", str(reason)) from None
     except _DECLINING as error:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
-from fxstack_capture.driver.attempt import real_frame
 from fxstack_capture.guards.accesses import RealFrame
 
 
@@ -33,3 +32,10 @@ def frame_of_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     bound.apply_defaults()
     cells = function.__closure__ or ()
     return real_frame(function, function.__code__, dict(bound.arguments), cells)
+
+
+def real_frame(
+    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
+) -> RealFrame:
+    """The data that the frame hook passes about a frame, as a record."""
+    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

@@ -21,8 +21,11 @@ from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.calls.rules.torch.modules import first_lazy, while_lazy
 from fxstack_capture.driver import deferred_compilation as deferred
 from fxstack_capture.driver.alternate_backends import Alternates
-from fxstack_capture.driver.attempt import real_frame
+from fxstack_capture.driver.attempts.outcomes import PlainPython, PlainUntil, Traced
+from fxstack_capture.driver.attempts.steps import write
+from fxstack_capture.driver.attempts.tracing import FrameTracing
 from fxstack_capture.driver.backend import Backend, compile_graph
+from fxstack_capture.driver.calling import real_frame
 from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import (
     BackendError,
@@ -51,7 +54,15 @@ from fxstack_capture.driver.frame_policy.policy import (
 )
 from fxstack_capture.driver.frame_policy.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.profitability import Trials
-from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
+from fxstack_capture.driver.replacement import (
+    GUARDING,
+    WRITING,
+    Replacement,
+    Written,
+    gets_tensors,
+    has_tensors,
+    run,
+)
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     LOG,
@@ -65,16 +76,11 @@ from fxstack_capture.driver.reports.recompiling import (
 from fxstack_capture.driver.reports.records import FrameRecord, Observer, Tally, Verdict, place_of
 from fxstack_capture.driver.reports.uncompiled import Reasons
 from fxstack_capture.driver.states import CodeState, CodeStates
-from fxstack_capture.driver.tracing import FrameTracing
 from fxstack_capture.emit.endings.raising import raising_frame
-from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
 from fxstack_capture.emit.frame import Emitted
 from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
-from fxstack_capture.guards.explain import first_failure
-from fxstack_capture.guards.filtering import filtered
 from fxstack_capture.guards.records import Guard
-from fxstack_capture.guards.tree import compile_guards
 from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContractError
 from fxstack_capture.shapes.symbolic.guards import is_demand_of_unbacked
@@ -84,6 +90,7 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.compiled_autograd import without_compiled_autograd
+from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.torch_settings import warn_of_ignored
 
 # Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
@@ -291,61 +298,53 @@ class FrameCompiler:
 
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         warn_of_ignored(self._named(code))
+        try:
+            return self._compiled(frame, code, state, again)
+        except StoppedAfterPass as stopped:
+            self._record(code, Verdict.PLAIN, why=str(stopped) or "an observer of passes has stopped it")
+            return native.SKIP
+
+    def _compiled(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         started = perf_counter()
         try:
-            written = self._write(frame, code, state)
-        except (Unsupported, ComptimeError, ShapeContractError):
+            outcome = self._write(frame, code, state)
+        except (Unsupported, ComptimeError, ShapeContractError, StoppedAfterPass):
             raise
-        except (CannotRebuildError, CannotResumeError) as reason:
-            return self._not_traced(code, state, str(reason), graph_break("escaping-object", str(reason)))
-        except GraphBreak as reason:
-            if reason.until is not None:
-                lazy = reason.record.reason.id == "plain-python"
-                return self._postpone(frame, code, reason.until, reason.record.message, lazy=lazy)
-            return self._not_traced(code, state, reason.record.message, reason)
-        except RecursionError:
-            deep = graph_break("inline-limit", "objects that hold each other very deeply")
-            return self._not_traced(code, state, deep.record.message, deep)
         except Exception as error:
             return self._failed(code, error)
+        if isinstance(outcome, PlainUntil):
+            lazy = outcome.record.reason.id == "plain-python"
+            return self._postpone(frame, code, outcome.until, outcome.text, lazy=lazy)
+        if isinstance(outcome, PlainPython):
+            return self._not_traced(code, state, outcome)
         if self.observer is not None:
             self.observer.on_trace(perf_counter() - started)
-        return self._install(frame, code, state, written, again)
+        return self._install(frame, code, state, outcome, again)
 
     def _meet(self, frame: RealFrame, code: CodeType, state: CodeState) -> Any:
         """Run the first call under ``eager_then_compile`` in plain Python, and record its sizes."""
         state.met = True
-        with suppress(Exception, GraphBreak):  # the next call is compiled and raises the same error
+        with suppress(Exception):  # the next call is compiled and raises the same error
             self._write(frame, code, state)
         return native.RUN
 
     def look(self, frame: RealFrame, code: CodeType) -> None:
         """Trace a frame and record the result. This compiles and installs nothing."""
-        try:
-            written = self._write(frame, code, CodeState())
-        except (CannotRebuildError, CannotResumeError) as reason:
-            self._record(code, Verdict.PLAIN, why=str(reason))
-            return
-        draft = written.draft
-        if draft is None:
-            self._note(code, written, Emitted(code), None)
-            return
-        graph = None if draft.captured is None else draft.captured.graph_module
-        self._note(code, written, draft.complete(graph), None)
+        outcome = self._write(frame, code, CodeState())
+        if isinstance(outcome, Written):
+            draft, captured = outcome.draft, outcome.captured
+            graph = None if captured is None else captured.graph_module
+            emitted = Emitted(code) if draft is None else draft.complete(graph)
+            self._note(code, outcome, emitted, None)
+        else:
+            self._record(code, Verdict.PLAIN, why=outcome.text)
 
     # --- tracing ---------------------------------------------------------------------------------
 
-    def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Written:
-        tracing = FrameTracing(
-            self.options,
-            self.programs,
-            self.resumptions,
-            self.contract,
-            self.owner is not None,
-            self._polyfilled,
-            partial(self._report, code),
-        )
-        return tracing.write(frame, code, state)
+    def _write(self, frame: RealFrame, code: CodeType, state: CodeState) -> Traced:
+        shared = self.options, self.programs, self.resumptions, self.contract, self._polyfilled
+        report = partial(self._report, code)
+        return write(FrameTracing(frame, code, state, *shared, self.owner is not None, report))
 
     def _report(self, code: CodeType, record: BreakRecord, *, is_error: bool) -> None:
         self.tally.breaks += 1
@@ -361,20 +360,15 @@ class FrameCompiler:
     def _install(
         self, frame: RealFrame, code: CodeType, state: CodeState, written: Written, again: Recompilation
     ) -> Any:
-        draft, demanded = written.draft, written.guards
-        whole = self.options.fullgraph
+        draft, options = written.draft, self.options
+        whole = options.fullgraph
         wanted = whole or written.graph_break or self._follows_a_graph(code)
         if draft is not None and not (wanted or has_tensors(draft)):
             return self._plain(code, state, "no torch operation was captured")
-        written = replace(written, guards=self._kept(frame, demanded))
-        try:
-            inputs = draft.inputs if draft is not None else None
-            taken = inputs.sources if inputs is not None else ()
-            tree = compile_guards(written.guards, code, taken)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            return self._failed(code, error)
-        with put_back():
-            failure = first_failure(tree, frame.function, frame.arguments)
+        made = run(GUARDING, Replacement(frame, code, written, options, written.guards))
+        if made.error is not None:
+            return self._failed(code, made.error)
+        failure = made.failure
         if failure is not None and (is_demand_of_unbacked(failure.guard) or state.may_have_changed()):
             self._record(code, Verdict.PLAIN, why=failure.message)
             return self._forbidden(code, self._named(code), failure.message)
@@ -383,40 +377,40 @@ class FrameCompiler:
         if draft is not None and draft.has_effects and deferred.is_under_checkpoint():
             self.reasons.add(self._named(code), "a checkpoint around it repeats its side effects")
             return deferred.plain_under_checkpoint(self.owner, code, state, code.replace())
-        graph = None
         where = place_of(self._named(code))
         if draft is not None and draft.captured is not None:
             self._tell("on_captured", where, draft.captured)
             try:
-                graph = compile_graph(self.backend, draft.captured, where, self.options, frame)
+                graph = compile_graph(self.backend, draft.captured, where, options, frame)
             except BackendError as error:
-                if self.options.suppress_errors and not whole:
+                if options.suppress_errors and not whole:
                     return self._suppressed(code, error)
                 if whole or not self._replaced.explain(error):
                     raise
                 self._record(code, Verdict.PLAIN, why=str(error))
                 return native.RUN
             except GraphBreak as reason:
-                return self._not_traced(code, state, reason.record.message, reason)
-            # The backend may have added guards on symbolic sizes.
-            late = self._kept(frame, late_guards(draft.captured, demanded))
-            if late:
-                written = replace(written, guards=(*written.guards, *late))
-                tree = compile_guards(written.guards, code, taken)
-        if draft is None:
-            told = self._unconfirmed(code, written.error)
-            emitted = raising_frame(frame, code, self._never_trace, told)
-            self._note(code, written, emitted, again)
-            state.entries += 1
-            return told.entered(native.Entry(self.owner, tree, emitted.code))
-        emitted = draft.complete(graph)
-        self._note(code, written, emitted, again)
+                return self._not_traced(code, state, PlainPython(reason.record, reason.record.message))
+            made = replace(made, graph=graph)
+        made = run(WRITING, made)
         state.entries += 1
-        entry = native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
+        return self._entry(made, again)
+
+    def _entry(self, made: Replacement, again: Recompilation) -> Any:
+        """Return the entry of a frame whose replacement code is complete."""
+        code, draft, emitted = made.code, made.written.draft, made.emitted
+        written = replace(made.written, guards=made.guards)
+        if draft is None or emitted is None:
+            told = self._unconfirmed(code, written.error)
+            emitted = raising_frame(made.frame, code, self._never_trace, told)
+            self._note(code, written, emitted, again)
+            return told.entered(native.Entry(self.owner, made.tree, emitted.code))
+        self._note(code, written, emitted, again)
+        entry = native.Entry(self.owner, made.tree, emitted.code, emitted.inputs is not None)
         if has_tensors(draft):
             self.tally.graphs += 1
             self.states.of(self.resumptions.user_of(code)).computes = True
-            entry.region = _REGION + where
+            entry.region = _REGION + place_of(self._named(code))
         return entry
 
     def _follows_a_graph(self, code: CodeType) -> bool:
@@ -432,16 +426,13 @@ class FrameCompiler:
         note = partial(self._record, code, Verdict.PLAIN)
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
-    def _kept(self, frame: RealFrame, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
-        return filtered(guards, self.options.guard_filter_fn, frame)
-
     def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
         raised = written.raised is not None
         self._record(
             code,
             Verdict.RAISES if raised else Verdict.COMPILED,
             why=written.error,
-            captured=None if written.draft is None else written.draft.captured,
+            captured=written.captured,
             guards=written.guards,
             graph_break=written.graph_break,
             emitted=emitted,
@@ -453,11 +444,11 @@ class FrameCompiler:
         state.without_operations += 1
         return native.SKIP if state.without_operations > _PATIENCE else native.RUN
 
-    def _not_traced(self, code: CodeType, state: CodeState, why: str, reason: GraphBreak) -> Any:
-        if self.options.fullgraph or reason.is_error:
-            raise unsupported(reason.record)
-        self._mistakes.warn_if_mistake(self._named(code), reason.record)
-        return self._plain(code, state, why)
+    def _not_traced(self, code: CodeType, state: CodeState, plain: PlainPython) -> Any:
+        if self.options.fullgraph:
+            raise unsupported(plain.record)
+        self._mistakes.warn_if_mistake(self._named(code), plain.record)
+        return self._plain(code, state, plain.why)
 
     def _limit_reached(self, again: Recompilation, exceeded: str) -> bool:
         raises = self.options.fail_on_recompile_limit or self.options.fullgraph

@@ -1,17 +1,29 @@
-"""The draft of a frame's replacement code, with the data from the trace."""
+"""The replacement code of a frame: what the trace has written, and the passes that make code of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from types import CodeType
+from typing import Any, Final
 
 import torch
 
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import shown
-from fxstack_capture.emit.frame import Draft, computes_numbers_only
+from fxstack_capture.driver.reports.signature import signature_of
+from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only
 from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.guards.explain import GuardFailure, first_failure, guard_text
+from fxstack_capture.guards.filtering import filtered
 from fxstack_capture.guards.records import Guard
+from fxstack_capture.guards.tree import compile_guards
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
 from fxstack_capture.trace.records import CapturedCode
+from fxstack_interchange import show
+from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +32,7 @@ class Written:
 
     draft: Draft | None
     guards: tuple[Guard, ...]
-    graph_break: BreakRecord | None
+    graph_break: BreakRecord | None = None
     raised: BaseException | None = None
 
     @property
@@ -28,12 +40,142 @@ class Written:
         """The exception with which the trace ended, as text."""
         return "" if self.raised is None else shown(self.raised)
 
+    @property
+    def captured(self) -> CapturedCode | None:
+        return None if self.draft is None else self.draft.captured
 
-def late_guards(captured: CapturedCode, known: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """Guards on symbolic sizes that the backend added to the guards of the trace."""
-    demands = tuple(captured.demands())
-    seen = {(guard.source, guard.check) for guard in known} if demands else set()
-    return tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
+    @property
+    def text(self) -> str:
+        """The graph as code, and the guards in words."""
+        parts = [] if self.captured is None else [show(signature_of(self.captured))]
+        return "\n".join([*parts, *filter(None, [self.error]), *map(guard_text, self.guards)])
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """The replacement code of a frame while it is made."""
+
+    frame: RealFrame
+    code: CodeType
+    written: Written
+    options: CaptureOptions
+    guards: tuple[Guard, ...]
+    tree: Any = None
+    """The native tree of the guards."""
+    error: Exception | None = None
+    """Why there is no tree."""
+    failure: GuardFailure | None = None
+    """The guard that rejects the frame that it was made for."""
+    graph: Callable[..., Any] | None = None
+    """The compiled graph."""
+    emitted: Emitted | None = None
+
+    @property
+    def text(self) -> str:
+        """The guards in words, why there is no code, and the code if it is written."""
+        rejected = "" if self.failure is None else f"rejected: {self.failure.message}"
+        error = "" if self.error is None else f"not lowered: {self.error}"
+        code = "" if self.emitted is None else self.emitted.text
+        return "\n".join([*map(guard_text, self.guards), *filter(None, (error, rejected, code))])
+
+    def with_guards(self, guards: tuple[Guard, ...]) -> Replacement:
+        inputs = self.written.draft and self.written.draft.inputs
+        tree = compile_guards(guards, self.code, inputs.sources if inputs else ())
+        return replace(self, guards=guards, tree=tree)
+
+
+def filter_guards(made: Replacement) -> Replacement | NothingToDo:
+    """Drop the guards that the option ``guard_filter_fn`` does not want.
+
+    >>> keep = lambda guards: [guard.guard_type == "TENSOR_MATCH" for guard in guards]
+    >>> after("filter_guards", lambda x, n: x + n, torch.ones(3), 2, guard_filter_fn=keep)
+    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    """
+    wanted = made.options.guard_filter_fn
+    if wanted is None:
+        return NothingToDo("guard_filter_fn is not set")
+    return replace(made, guards=filtered(made.guards, wanted, made.frame))
+
+
+def lower_guards(made: Replacement) -> Replacement:
+    """Merge the guards along their sources into one native tree.
+
+    >>> after("lower_guards", lambda x, n: x + n[0] + n[1], torch.ones(3), [1, 2])
+    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    n must be of type list ...
+    n[0] must be 1 ...
+    n[1] must be 2 ...
+    """
+    try:
+        return made.with_guards(made.guards)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        return replace(made, error=error)
+
+
+def check_guards(made: Replacement) -> Replacement | NothingToDo:
+    """Check the guards on the frame that they were made for.
+
+    >>> after("check_guards", lambda x, n: x + n, torch.ones(3), 2)
+    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    n must be 2 ...
+    """
+    if made.tree is None:
+        return NothingToDo("there is no tree")
+    with put_back():
+        return replace(made, failure=first_failure(made.tree, made.frame.function, made.frame.arguments))
+
+
+def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
+    """Add guards on symbolic sizes that the backend has added to the guards of the trace.
+
+    >>> def backend(graph, inputs):
+    ...     print(int(inputs[1]))
+    ...     return graph
+    >>> after("add_late_guards", lambda x: x + 1, torch.ones(3), backend=backend, dynamic=True)
+    3
+    x must be a torch.Tensor of torch.float32 on cpu, sizes (*), strides (1), requires_grad=False ...
+    x.size(0) must satisfy x.size(0) >= 2
+    x.size(0) must satisfy Eq(x.size(0), 3)
+    """
+    captured = made.written.captured
+    demands = () if captured is None else tuple(captured.demands())
+    seen = {(guard.source, guard.check) for guard in made.written.guards} if demands else set()
+    found = tuple(Guard(*demand) for demand in demands if demand[:2] not in seen)
+    late = filtered(found, made.options.guard_filter_fn, made.frame)
+    return made.with_guards((*made.guards, *late)) if late else NothingToDo("the backend has added no guard")
+
+
+def assemble(made: Replacement) -> Replacement | NothingToDo:
+    """Write the bytecode that calls the compiled graph, and what runs before and after it.
+
+    >>> def program(x):
+    ...     return [x + 1]
+    >>> after("assemble", program)
+    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    ...
+    def program(x):
+    ...
+        return _list_...
+    """
+    if made.written.draft is None:
+        return NothingToDo("plain Python raises the exception")
+    return replace(made, emitted=made.written.draft.complete(made.graph))
+
+
+GUARDING: Final = (
+    Pass("filter_guards", filter_guards),
+    Pass("lower_guards", lower_guards),
+    Pass("check_guards", check_guards),
+)
+"""The passes before the backend compiles the graph."""
+
+WRITING: Final = Pass("add_late_guards", add_late_guards), Pass("assemble", assemble)
+"""The passes after the backend has compiled the graph."""
+
+
+def run(passes: tuple[Pass[Replacement], ...], made: Replacement) -> Replacement:
+    """Run passes that make replacement code."""
+    return run_passes("capture", passes, made, attrgetter("text"))
 
 
 def has_tensors(draft: Draft) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch.fx import GraphModule
 
 from fxstack_capture import native
-from fxstack_capture.breaks import GraphBreak, graph_break
-from fxstack_capture.driver.attempt import attempt, new_trace
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
+from fxstack_capture.driver.attempts.outcomes import Breaks
 from fxstack_capture.driver.calling import frame_of_call, function_of
 from fxstack_capture.driver.contracts import CallContract, names_of_forward
 from fxstack_capture.driver.errors import GuardError, unsupported
@@ -21,9 +23,10 @@ from fxstack_capture.driver.frame_policy.dynamo_settings import (
     with_fullgraph,
     with_settings,
 )
+from fxstack_capture.driver.replacement import Written
 from fxstack_capture.driver.reports.signature import signature_of
-from fxstack_capture.emit.errors import CannotRebuildError
-from fxstack_capture.emit.frame import Emitted, draft_return
+from fxstack_capture.emit.frame import Emitted
+from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.guards.tree import compile_guards
@@ -32,7 +35,6 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import ShapeContract, ShapeContractError, demand_general
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
-from fxstack_capture.trace.records import Raised, Returned
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange import StageGraph, show
 
@@ -105,20 +107,19 @@ def capture_whole(
         with_fullgraph(with_settings(with_environment(options))), program_table(), FrameHistory(), bound
     )
     trace.for_entry, trace.exporting = False, contract is not None
-    try:
-        with attempt(frame, trace) as done:
-            if isinstance(done.outcome, Raised):
-                raise done.outcome.exception
-            assert isinstance(done.outcome, Returned)
-            draft = draft_return(trace, frame, function.__code__, done.outcome.value)
-            trace.objects.close()
-            guards = tuple(trace.guards)
-    except GraphBreak as reason:
-        raise unsupported(reason.record) from None
-    except CannotRebuildError as reason:
-        detail = f"the call returns or stores {reason.what}"
-        raise unsupported(graph_break("unsupported-object", detail).record) from None
-    if draft.captured is None:
+    outcome = attempt(
+        frame, trace, partial(drafted, trace, frame, function.__code__, Resumptions(native.skip))
+    )
+    match outcome:
+        case Written(draft, guards, _, raised):
+            if raised is not None:
+                raise raised
+        case Breaks(record):
+            raise unsupported(record)
+        case _:
+            detail = f"the call returns or stores {outcome.text}"
+            raise unsupported(graph_break("unsupported-object", detail).record)
+    if draft is None or draft.captured is None:
         detail = "the call does no torch operation"
         raise unsupported(graph_break("tracing-error", detail).record)
     captured = draft.captured

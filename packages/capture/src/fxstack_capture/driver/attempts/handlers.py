@@ -13,14 +13,13 @@ from collections.abc import Callable
 
 import torch
 
-from fxstack_capture.breaks import GraphBreak
-from fxstack_capture.driver.attempt import attempt
+from fxstack_capture.driver.attempts.attempt import attempt
 from fxstack_capture.effects.diff import diff
 from fxstack_capture.effects.records import DictSet, Effect, Effects
 from fxstack_capture.emit.resolve import resolve
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.torch_side.recording.assumptions import Blocks
-from fxstack_capture.trace.records import Raised
+from fxstack_capture.trace.records import Raised, RootOutcome
 from fxstack_capture.trace.state import Trace
 
 
@@ -48,12 +47,7 @@ def _passes(number: int, kind: type[Exception], frame: RealFrame, trace: Trace) 
     """Whether an error of the call with this number leaves the frame, and the handlers only undo what was done."""
     trial = _Trial(number, kind("an operator refuses the data of its tensors"), frame, trace)
     trace.torch.assumptions.call_raises = trial.next_call
-    try:
-        with attempt(frame, trace) as done:
-            outcome = done.outcome
-            return isinstance(outcome, Raised) and trial.is_unchanged(outcome.exception)
-    except GraphBreak:
-        return False
+    return attempt(frame, trace, trial.passes) is True
 
 
 class _Trial:
@@ -73,6 +67,9 @@ class _Trial:
             return None
         self._effects, self._recorded = diff(self._trace.objects), self._count()
         return self._error
+
+    def passes(self, end: RootOutcome) -> bool:
+        return isinstance(end, Raised) and self.is_unchanged(end.exception)
 
     def is_unchanged(self, error: BaseException) -> bool:
         """Whether ``error`` is the error of the call as it was, and nothing has been done since the call."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
 
-from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.bytecode.program import ProgramTable
 from fxstack_capture.calls import native_run
 from fxstack_capture.calls.dispatch import CallDispatcher
+from fxstack_capture.driver.attempts.outcomes import UNWINDING, Ended, outcome_of
+from fxstack_capture.driver.replacement import Written
+from fxstack_capture.emit.endings.breaking import draft_stop
+from fxstack_capture.emit.frame import Draft, draft_return
+from fxstack_capture.emit.resume import Resumptions
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.records import GuardSet
 from fxstack_capture.interpreter.exceptions.errors import InterruptedTracing
@@ -25,22 +28,16 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.shapes.contract import Bound
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import FreeCell, Local
-from fxstack_capture.strictness import is_error
+from fxstack_capture.torch_side.recording.assumptions import RefusedError
 from fxstack_capture.torch_side.recording.tracer import TorchTracer
 from fxstack_capture.torch_side.subclasses.suspended_modes import no_modes_left, set_aside
-from fxstack_capture.trace.records import DeferredLocal, RootOutcome
+from fxstack_capture.trace.records import DeferredLocal, Raised, Returned, RootOutcome, Stopped
 from fxstack_capture.trace.state import Trace
 
 # Interpreting one call takes several Python frames, but little of the C stack.
 _EXTRA_RECURSION = 20_000
 
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """The result of an attempt. It is valid only inside of the ``with`` block of ``attempt``."""
-
-    trace: Trace
-    outcome: RootOutcome
+_Result = TypeVar("_Result")
 
 
 def new_trace(
@@ -59,26 +56,51 @@ def new_trace(
     return trace
 
 
-@contextmanager
-def attempt(frame: RealFrame, trace: Trace, stop_at: tuple[int, ...] | None = None) -> Iterator[Attempt]:
-    """Trace ``frame``. Torch's global state is restored at the end. Raises GraphBreak."""
-    root = _root_function(frame, trace)
+def attempt(
+    frame: RealFrame,
+    trace: Trace,
+    finish: Callable[[RootOutcome], _Result],
+    stop_at: tuple[int, ...] | None = None,
+) -> _Result | Ended:
+    """Trace ``frame``, and return what ``finish`` makes of the end of the trace, or why there is none.
+
+    ``finish`` is called while the trace exists. Torch's global state is restored at the end.
+    """
     arguments = {name: DeferredLocal(value, Local(name)) for name, value in frame.arguments.items()}
     try:
+        root = _root_function(frame, trace)
         with _room(), set_aside() as modes, no_modes_left():
             trace.torch.outer_modes = modes
             with trace.torch.session():
-                outcome = trace.interp.run_root(root, root.__code__, arguments, stop_at)
+                end = trace.interp.run_root(root, root.__code__, arguments, stop_at)
                 trace.objects.close()
-                yield Attempt(trace, outcome)
+                return finish(end)
     except InterruptedTracing:
         raise KeyboardInterrupt from None
-    except GraphBreak as reason:
-        reason.is_error = is_error(trace)
-        raise
+    except UNWINDING as reason:
+        return outcome_of(reason, trace)
     finally:
         arguments.clear()
         _take_apart(trace)
+
+
+def drafted(
+    trace: Trace, frame: RealFrame, code: CodeType, resumptions: Resumptions, end: RootOutcome
+) -> Written:
+    """Write the draft of the replacement of a frame whose trace has ended."""
+    draft: Draft | None = None
+    raised: BaseException | None = None
+    match end:
+        case Returned(value):
+            draft = draft_return(trace, frame, code, value)
+        case Stopped():
+            draft = draft_stop(trace, frame, code, end, resumptions)
+        case Raised():
+            raised = end.exception
+            if trace.torch.assumptions.passed is not None:
+                raise RefusedError  # only the assumed branch may raise this error
+    trace.objects.close()
+    return Written(draft, tuple(trace.guards), raised=raised)
 
 
 def _take_apart(trace: Trace) -> None:
@@ -118,10 +140,3 @@ def _room() -> Iterator[None]:
         sys.setrecursionlimit(limit)
         if collecting:
             gc.enable()
-
-
-def real_frame(
-    function: FunctionType, code: CodeType, arguments: dict[str, object], cells: tuple[CellType, ...]
-) -> RealFrame:
-    """The data that the frame hook passes about a frame, as a record."""
-    return RealFrame(function, arguments, dict(zip(code.co_freevars, cells, strict=True)))

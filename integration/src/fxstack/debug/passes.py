@@ -1,0 +1,91 @@
+"""The passes of all stages: their list, and what ``FXSTACK_DEBUG=STAGE:after=PASS`` and ``FXSTACK_STOP_AFTER`` name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from fxstack_interchange.passes import Pass
+from fxstack_interchange.user_warnings import warn_user
+
+STOP_VARIABLE: Final = "FXSTACK_STOP_AFTER"
+AFTER: Final = ":after="
+
+_MODULES: Final = (
+    "fxstack_capture.passes",
+    "fxstack_functionalize.passes",
+    "fxstack_partition.passes",
+    "fxstack_inductor.passes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """A pass of the pipeline: its stage and name, what it does, an example, and where its code is."""
+
+    package: str
+    stage: str
+    name: str
+    sentence: str
+    example: str
+    file: str
+    line: int
+
+
+@cache
+def all_passes() -> tuple[PassRecord, ...]:
+    """Return the passes of all stages, in the order in which stages and passes run."""
+    return tuple(_all())
+
+
+def _all() -> Iterator[PassRecord]:
+    for module in _MODULES:
+        for stage, passes in import_module(module).STAGES.items():
+            yield from (_record(module.partition(".")[0], stage, step) for step in passes)
+
+
+def _record(package: str, stage: str, step: Pass[object]) -> PassRecord:
+    run = inspect.unwrap(step.run)
+    example = inspect.cleandoc(run.__doc__ or "").partition("\n\n")[2]
+    source = inspect.getsourcefile(run) or ""
+    return PassRecord(
+        package, stage, step.name, step.sentence, example, source, inspect.getsourcelines(run)[1]
+    )
+
+
+def is_pass(stage: str, name: str) -> bool:
+    """Return whether there is a pass with this name, in ``stage`` or, if that is "", in any stage."""
+    return any(name == known.name and stage in ("", known.stage) for known in all_passes())
+
+
+def names_text() -> str:
+    """Return all passes as ``stage:name``, for messages."""
+    return ", ".join(f"{known.stage}:{known.name}" for known in all_passes())
+
+
+def stops_after(stage: str, name: str) -> bool:
+    """Return whether ``FXSTACK_STOP_AFTER`` names a pass, as ``name`` or ``stage:name``."""
+    asked = os.environ.get(STOP_VARIABLE, "")
+    return bool(asked) and _is_asked(asked, stage, name)
+
+
+@cache
+def _is_asked(asked: str, stage: str, name: str) -> bool:
+    _warn_of_unknown(asked)
+    of, _, named = asked.rpartition(":")
+    return named == name and of in ("", stage)
+
+
+@cache
+def _warn_of_unknown(asked: str) -> None:
+    of, _, named = asked.rpartition(":")
+    if not is_pass(of, named):
+        warn_user(
+            f"{STOP_VARIABLE}: there is no pass {asked!r}. Passes are {names_text()}; 'fxstack passes' describes them.",
+            UserWarning,
+        )

@@ -1,0 +1,148 @@
+"""How an attempt to trace a frame ends. ``outcome_of`` makes values of the exceptions that unwind the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fxstack_capture.breaks import BreakRecord, GraphBreak, graph_break
+from fxstack_capture.driver.replacement import Written
+from fxstack_capture.emit.errors import CannotRebuildError, CannotResumeError
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.strictness import is_error
+from fxstack_capture.torch_side.autograd.tensor_hooks import LaterHooks
+from fxstack_capture.torch_side.recording.assumptions import Blocks, HandledError, RefusedError
+from fxstack_capture.trace.state import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class NotTraced:
+    """No attempt has been made."""
+
+    text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AssumptionRefused:
+    """A check of the program was assumed to pass, and running the graph cannot be undone."""
+
+    text = "an assumed check may fail, and the graph cannot be retracted"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSees:
+    """A handler of the program may see an error of a graph that cannot be retracted; see ``HandledError``."""
+
+    calls: dict[Blocks, tuple[int, int]]
+    text = "a handler may see an error of the graph, which cannot be retracted"
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRebuild:
+    """Replacement code cannot make an object that leaves the graph; see ``CannotRebuildError``."""
+
+    text: str
+    made_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CannotResume:
+    """No resume function can continue the frame from its stop."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Breaks:
+    """The graph breaks."""
+
+    record: BreakRecord
+
+    @property
+    def text(self) -> str:
+        return self.record.message
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsLaterHooks(Breaks):
+    """The replacement code must register hooks on tensors after the graph has run; see ``LaterHooks``."""
+
+    numbers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class BreaksBelowC(Breaks):
+    """The graph breaks in a frame that C code called. No polyfill has taken the place of the C code so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreaksAt(Breaks):
+    """The graph breaks; see ``GraphBreak``."""
+
+    path: tuple[int, ...]
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Raises(Breaks):
+    """Compiled code is to raise an error in its caller; see ``GraphBreak.error``."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class PlainUntil(Breaks):
+    """The frame runs in plain Python, with all calls in it, as long as a guard holds."""
+
+    until: Guard
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPython(Breaks):
+    """The frame runs in plain Python."""
+
+    why: str
+
+    @property
+    def text(self) -> str:
+        return self.why
+
+
+Traced = Written | PlainUntil | PlainPython
+"""The outcomes after which no attempt follows. ``Raises`` is raised."""
+
+Ended = AssumptionRefused | HandlerSees | CannotRebuild | CannotResume | Breaks
+"""The outcomes of an attempt without a result."""
+
+Outcome = NotTraced | Ended | Written
+
+UNWINDING: Final = RecursionError, RefusedError, CannotRebuildError, CannotResumeError, GraphBreak
+"""The exceptions by which an attempt ends without a result."""
+
+
+def outcome_of(
+    reason: RecursionError | RefusedError | CannotRebuildError | CannotResumeError | GraphBreak, trace: Trace
+) -> Ended:
+    """Return the outcome of an attempt that an exception has ended."""
+    match reason:
+        case RecursionError():
+            deep = graph_break("inline-limit", "objects that hold each other very deeply").record
+            return PlainPython(deep, deep.message)
+        case HandledError():
+            return HandlerSees(reason.calls)
+        case RefusedError():
+            return AssumptionRefused()
+        case CannotRebuildError():
+            return CannotRebuild(reason.what, reason.made_at)
+        case CannotResumeError():
+            return CannotResume(str(reason))
+        case LaterHooks():
+            return NeedsLaterHooks(reason.record, reason.numbers)
+        case GraphBreak(error=Exception() as error):
+            return Raises(reason.record, error)
+        case GraphBreak(until=Guard() as until):
+            return PlainUntil(reason.record, until)
+        case GraphBreak(below_c_code=True) if not (trace.polyfills or trace.options.fullgraph):
+            return BreaksBelowC(reason.record)
+        case GraphBreak():
+            return BreaksAt(reason.record, reason.path, is_error(trace))

@@ -1,0 +1,98 @@
+"""Make attempts to trace one frame, each after a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from types import CodeType
+
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.bytecode.program import ProgramTable
+from fxstack_capture.driver.attempts.attempt import attempt, drafted, new_trace
+from fxstack_capture.driver.attempts.handlers import passing
+from fxstack_capture.driver.attempts.outcomes import Outcome
+from fxstack_capture.driver.contracts import CallContract, names_of_forward
+from fxstack_capture.driver.frame_policy.policy import is_module_call
+from fxstack_capture.driver.replacement import Written
+from fxstack_capture.driver.states import CodeState
+from fxstack_capture.emit.resume import Resumptions
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.options import CaptureOptions
+from fxstack_capture.shapes.chosen import choices_of
+from fxstack_capture.torch_side.recording.assumptions import Blocks
+from fxstack_capture.trace.state import Trace
+
+# The number of calls of a function that run in plain Python because the calls fill a cache.
+_PLAIN_CALLS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a frame is traced, as its earlier attempts have found."""
+
+    polyfills: bool
+    """Whether Python code takes the place of C code that calls the program, so that the graph can break there."""
+    assuming: bool = True
+    """Whether checks of the program may be assumed to pass."""
+    unseen: frozenset[Blocks] | None = None
+    """See ``AssumedTruths.unseen``."""
+    later: frozenset[int] = frozenset()
+    """The hooks on tensors that the replacement code registers after the graph has run."""
+    stop_at: tuple[int, ...] | None = None
+    """The break path at whose end the trace stops."""
+    graph_break: BreakRecord | None = None
+    """Why it stops there."""
+    is_error: bool = False
+    """Whether the program declared the last graph break an error."""
+    left: int = 12
+    """How many attempts may follow: to the end, to a break, to the creation of an object that cannot leave the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTracing:
+    """Traces a frame with given options. ``report`` is called for each graph break and may raise."""
+
+    frame: RealFrame
+    code: CodeType
+    state: CodeState
+    options: CaptureOptions
+    programs: ProgramTable
+    resumptions: Resumptions
+    contract: CallContract | None
+    polyfilled: set[int]
+    """Ids of the program's code objects in which a graph has broken below C code; the tracing adds to them."""
+    for_entry: bool
+    """Whether the replacement becomes an entry of the frame hook."""
+    report: Callable[..., None]
+
+    @property
+    def user(self) -> int:
+        """The id of the code object that the user wrote."""
+        return id(self.resumptions.user_of(self.code))
+
+    def attempt(self, plan: Plan) -> Outcome:
+        """Trace the frame once, and write the draft of its replacement."""
+        trace = self._new_trace(plan)
+        trace.torch.assumptions.unseen = plan.unseen
+        finish = partial(drafted, trace, self.frame, self.code, self.resumptions)
+        made = attempt(self.frame, trace, finish, plan.stop_at)
+        return replace(made, graph_break=plan.graph_break) if isinstance(made, Written) else made
+
+    def passing(self, plan: Plan, calls: dict[Blocks, tuple[int, int]]) -> frozenset[Blocks]:
+        """Return the blocks of the program that do not act on errors of these calls."""
+        return passing(calls, self.frame, partial(self._new_trace, plan))
+
+    def _new_trace(self, plan: Plan) -> Trace:
+        contract = None if self.contract is None else self.contract.bind(self.frame)
+        trace = new_trace(self.options, self.programs, self.state.history, contract)
+        trace.choices = choices_of(
+            self.options, lambda: names_of_forward(self.frame) if is_module_call(self.code) else {}
+        )
+        trace.for_entry = self.for_entry
+        trace.may_fall_back = trace.for_entry
+        trace.may_defer = trace.for_entry and self.state.plain_calls < _PLAIN_CALLS
+        trace.polyfills = plan.polyfills
+        trace.torch.assumptions.allowed = plan.assuming
+        trace.torch.assumptions.later_hooks = plan.later
+        return trace
