@@ -22,8 +22,8 @@ from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
 from fxstack_interchange import Partition, StageGraph
-from fxstack_interchange.passes import StoppedAfterPass
 from fxstack_interchange.collector import held_signals, paused_collector
+from fxstack_interchange.passes import StoppedAfterPass, working_on
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import partition
 
@@ -97,9 +97,7 @@ def _in_eager(graph_module: GraphModule, example_inputs: Sequence[Any], reason: 
 
 
 def _stopped(graph_module: GraphModule, stopped: StoppedAfterPass) -> Compiled:
-    warn_user(
-        f"fxstack: FXSTACK_STOP_AFTER ended the compilation after {stopped}. The graph runs in eager torch.", UserWarning
-    )
+    warn_user(f"fxstack: {stopped}. The graph runs in eager torch.", UserWarning)
     return eager_backend(graph_module, ())
 
 
@@ -184,7 +182,7 @@ class Compilation:
         The backward empties its list of arguments, so that saved tensors die after their last use.
         """
         try:
-            with held_signals(), paused_collector():
+            with held_signals(), paused_collector(), working_on(self.log.captured_of(self.number).place):
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)

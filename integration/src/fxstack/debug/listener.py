@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 from torch.fx import GraphModule
 
 from fxstack.debug.artefacts import any_of_stages
 from fxstack.debug.output import emit, show_pass
 from fxstack.debug.passes import stops_after
-from fxstack.log import NOT_CAPTURED, Captured, Compiled, Listener
+from fxstack.log import Captured, Compiled, Listener
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import guard_text
@@ -26,20 +24,16 @@ from fxstack_interchange.passes import PassDone, StoppedAfterPass
 class DebugListener(Listener):
     """Shows the artefacts and passes that are asked for, in the order in which they are made."""
 
-    def __init__(self) -> None:
-        self._current = threading.local()
-
     def wants_stages(self) -> bool:
         return any_of_stages()
 
     def on_pass(self, done: PassDone) -> None:
         """Show a pass. End the stage if ``FXSTACK_STOP_AFTER`` says so."""
-        show_pass(done, getattr(self._current, "place", NOT_CAPTURED.place))
+        show_pass(done)
         if stops_after(done.stage, done.name):
-            raise StoppedAfterPass(f"{done.stage}:{done.name}")
+            raise StoppedAfterPass(f"FXSTACK_STOP_AFTER ended the compilation after {done.stage}:{done.name}")
 
     def on_captured(self, captured: Captured, code: CapturedCode) -> None:
-        self._current.place = captured.place
         emit("graph", captured.place, lambda: _readable(code.graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:

@@ -43,9 +43,12 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> No
         log.debug("%s\n%s", title, body)
 
 
-def show_pass(done: PassDone, place: str) -> None:
+def show_pass(done: PassDone) -> None:
     """Show a pass: on stderr if ``FXSTACK_DEBUG`` names it, and as a file of its own in the folder."""
-    emit("passes", place, lambda: _pass_line(done), done.stage)
+    place = done.subject or "a function"
+    if printed("passes"):
+        note = f", nothing to do: {done.why}" if done.why else ""
+        sys.stderr.write(f"fxstack {done.stage}:{done.name} {done.seconds * 1e3:.2f} ms{note}  # {place}\n")
     to_stderr, into = printed_after(done.stage, done.name), folder()
     if not (to_stderr or into):
         return
@@ -57,11 +60,6 @@ def show_pass(done: PassDone, place: str) -> None:
         if into:
             note = f": nothing to do, {done.why}" if done.why else ""
             _write(into, f"{_slug(place)}_pass_{done.stage}_{done.name}.txt", f"{title}{note}", body)
-
-
-def _pass_line(done: PassDone) -> str:
-    note = f" nothing to do: {done.why}" if done.why else ""
-    return f"{done.name} {done.seconds * 1e3:.2f} ms{note}"
 
 
 def _slug(place: str) -> str:

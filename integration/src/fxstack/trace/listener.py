@@ -130,7 +130,7 @@ class TraceListener(Listener):
         changes = "" if before == after else "\n".join(_changes(before, after))
         self._write(
             records.PassRun(
-                captured.number, captured.place, done.stage, done.name, done.seconds, done.why or "", changes
+                captured.number, done.subject, done.stage, done.name, done.seconds, done.why or "", changes
             )
         )
 

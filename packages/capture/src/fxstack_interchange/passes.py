@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,11 +39,12 @@ class Pass(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class PassDone:
-    """One run of a pass. ``why`` is the reason if it did nothing.
+    """One run of a pass. ``why`` is the reason if it did nothing. ``subject``: what is compiled, see ``working_on``.
 
     ``text`` returns the state after the pass as code. Call it in ``on_pass``: a later pass may change the graph.
     """
 
+    subject: str
     stage: str
     name: str
     seconds: float
@@ -68,6 +70,18 @@ class StoppedAfterPass(Exception):  # noqa: N818 - no error: somebody has asked 
 
 
 _OBSERVERS: Final[list[PassObserver]] = []
+_CURRENT: Final = threading.local()
+
+
+@contextmanager
+def working_on(subject: str) -> Iterator[None]:
+    """Name what the passes in the context compile: a function, with its file and line. Contexts may be nested."""
+    before = getattr(_CURRENT, "subject", "")
+    _CURRENT.subject = subject
+    try:
+        yield
+    finally:
+        _CURRENT.subject = before
 
 
 @contextmanager
@@ -102,7 +116,8 @@ def run_passes(
         why = after.why if isinstance(after, NothingToDo) else None
         state = state if isinstance(after, NothingToDo) else after
         if _OBSERVERS:
-            _tell(PassDone(stage, step.name, perf_counter() - start, why, _text(text, state)))
+            seconds, subject = perf_counter() - start, getattr(_CURRENT, "subject", "")
+            _tell(PassDone(subject, stage, step.name, seconds, why, _text(text, state)))
     return state
 
 

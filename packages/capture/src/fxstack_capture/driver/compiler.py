@@ -90,7 +90,7 @@ from fxstack_capture.torch_side.subclasses.suspended_modes import put_back, set_
 from fxstack_capture.versions.instruction_sets import program_table
 from fxstack_interchange.collector import held_signals, paused_collector
 from fxstack_interchange.compiled_autograd import without_compiled_autograd
-from fxstack_interchange.passes import StoppedAfterPass
+from fxstack_interchange.passes import StoppedAfterPass, working_on
 from fxstack_interchange.torch_settings import warn_of_ignored
 
 # Tracing changes process-wide torch state (for example the default dtype), so one thread traces at a time.
@@ -299,7 +299,8 @@ class FrameCompiler:
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         warn_of_ignored(self._named(code))
         try:
-            return self._compiled(frame, code, state, again)
+            with working_on(place_of(self._named(code))):
+                return self._compiled(frame, code, state, again)
         except StoppedAfterPass as stopped:
             self._record(code, Verdict.PLAIN, why=str(stopped) or "an observer of passes has stopped it")
             return native.SKIP
