@@ -12,7 +12,7 @@ from torch import fx
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.types import NUMBERS
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
 from fxstack_capture.torch_side.recording.naming import placeholder_name
@@ -107,10 +107,14 @@ class GraphBuilder:
         if id(fake) in self.replaced:
             raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
-    def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
-        """Whether no operator other than ``Tensor.data`` has used the tensor."""
+    def is_read_without_history(self, fake: torch.Tensor) -> bool:
+        """Whether no operator other than ``Tensor.data`` has used the tensor for a result that requires grad."""
         node = self._nodes.get(id(fake))
-        return node is None or all(user.args[1:] == ("data",) for user in node.users)
+        return node is None or not any(
+            getattr(value, "requires_grad", False)
+            for user in node.users
+            for value in tree_leaves(user.meta.get("val"))
+        )
 
     # --- rolling back ----------------------------------------------------------------------------
 

@@ -229,6 +229,9 @@ class TracerProtocol(TorchSide, Protocol):
     def annotate(self, node: torch.fx.Node) -> None:
         """Add the location in the program to the metadata of a node."""
 
+    def replace_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Read ``data`` in place of the data of ``tensor`` from here on."""
+
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
 

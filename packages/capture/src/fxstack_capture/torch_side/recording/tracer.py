@@ -403,6 +403,16 @@ class TorchTracer:
         finish = inference.leaves_as(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
 
+    def replace_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Read ``data`` in place of the data of ``tensor`` from here on."""
+        becomes = self.record(parameters.with_data, (tensor, data), {}) if tensor.requires_grad else data
+        with self.unrecorded():
+            tensor.data = data
+        self.builder.alias(tensor, becomes)
+        for place, (fake, real, source) in enumerate(self._inputs):
+            if fake is tensor:
+                self._inputs[place] = self.faker.as_entered([fake])[0], real, source
+
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         return self.wrappers.construction_of(tensor)
 

@@ -192,7 +192,9 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if name == "data" and value is tensor:  # ``Module.to`` stores a parameter that needs no move
         return
     if name == "data":
-        _replace_data(tracer, tensor, value)
+        value = _replace_data(tracer, tensor, value)
+        if tracer.source_of(tensor) is None:
+            return
     elif name in HOOKS:
         hooks_of(tracer, tensor, name)  # breaks the graph for a result, whose hooks are not in the graph
     elif name != "grad":
@@ -207,23 +209,31 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
-def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:
-    """Set ``tensor.data = value`` after the graph has run.
+def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor:
+    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run.
 
-    The graph must not read the tensor after the assignment. Before the assignment only ``Tensor.data`` may
-    read the tensor, because a backward reads the new data of a leaf that an operator saved.
+    The graph reads the new data from here on, and gradients still go to the tensor. A backward reads the new
+    data of a leaf that an operator saved, so before the assignment only operators without history may read it.
+    If the graph cannot express the new tensor, the graph must not read the tensor after the assignment.
     """
-    source, replaced = tracer.source_of(tensor), tracer.builder.replaced
-    fits = isinstance(value, FakeTensor) and source is not None and id(value) not in replaced
-    if fits:
-        with tracer.unrecorded():
-            fits = all(getattr(value, fact) == getattr(tensor, fact) for fact in _KEPT_BY_DATA)
-    if not fits or id(tensor) in replaced or not tracer.builder.is_read_as_data_only(tensor):
+    builder, source = tracer.builder, tracer.source_of(tensor)
+    if not type(tensor) is type(value) is FakeTensor or id(value) in builder.replaced:
         raise graph_break("unsupported-object", "assignment to Tensor.data")
-    replaced.add(id(tensor))
+    with tracer.unrecorded():
+        kept = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
+        plain = not tensor.requires_grad
+        fits = kept[0] == kept[1] and (plain or (source is not None and tensor.dtype == value.dtype))
+        readable = plain or (tensor.is_leaf and tensor.shape == value.shape)
+    if not fits or not builder.is_read_without_history(tensor):
+        raise graph_break("unsupported-object", "assignment to Tensor.data")
+    data = _data(tracer, value)
+    if not readable or id(tensor) in builder.replaced or tracer.transforms.inside:
+        builder.replaced.add(id(tensor))
+    else:
+        tracer.replace_data(tensor, data)
+    return data
 
 
-_KEPT_BY_DATA = ("dtype", "device", "layout")
 _ALIASES = {"_grad": "grad"}
 
 
