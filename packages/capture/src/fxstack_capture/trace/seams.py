@@ -12,7 +12,7 @@ import torch
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
-from fxstack_capture.trace.parts import Arrays, AssumedTruths, TorchNames
+from fxstack_capture.trace.parts import Arrays, AssumedTruths, Storages, TorchNames
 from fxstack_capture.trace.records import (
     AttributeWrite,
     CapturedCode,
@@ -29,6 +29,10 @@ class TorchSide(Protocol):
     @property
     def arrays(self) -> Arrays:
         """NumPy arrays of the trace."""
+
+    @property
+    def storages(self) -> Storages:
+        """The storages of tensors that the program has asked for."""
 
     @property
     def names(self) -> TorchNames:
