@@ -260,7 +260,9 @@ def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
 def load_storage(objects: Objects, storage: torch.UntypedStorage, name: str) -> Any:
     """Load an attribute of a storage. A storage of the trace has the attributes of the real storage."""
     storages = objects.trace.torch.storages
-    return load(objects, storage, name) if storages.tensor_of(storage) is None else storages.load(storage, name)
+    return (
+        load(objects, storage, name) if storages.tensor_of(storage) is None else storages.load(storage, name)
+    )
 
 
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {

@@ -57,7 +57,7 @@ def has_hidden_history(tracer: TracerProtocol, tensor: torch.Tensor) -> bool:
 
 
 class _Dropped(torch.autograd.Function):
-    """The identity of ``tensor``, with a history that leads to ``leaf`` and drops the gradient."""
+    """The identity. The gradient goes to a leaf that no code holds."""
 
     @staticmethod
     def forward(ctx: object, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
@@ -75,16 +75,3 @@ def with_hidden_history(tensor: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True)
         return _Dropped.apply(tensor, leaf)
-
-
-class _WithData(_Dropped):
-    """As ``leaf`` after ``leaf.data = tensor``, if both have one shape: the gradient goes to ``leaf``."""
-
-    @staticmethod
-    def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
-        return None, gradients[0]
-
-
-def with_data(leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor over the memory of ``tensor`` whose gradient goes to ``leaf``."""
-    return _WithData.apply(tensor, leaf)

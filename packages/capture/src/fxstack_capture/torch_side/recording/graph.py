@@ -102,6 +102,12 @@ class GraphBuilder:
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
+    def read_from(self, fake: torch.Tensor, source: Source, value: torch.Tensor) -> None:
+        """Let the nodes so far read an input from another source, whose fake is ``value``."""
+        node = self._nodes.get(id(fake))
+        if node is not None and node.op == "placeholder" and node.users:
+            node.replace_all_uses_with(self.placeholder(source, value))
+
     def demand_present(self, fake: torch.Tensor) -> None:
         """Break the graph if the program reads data that is replaced only after the graph has run."""
         if id(fake) in self.replaced:

@@ -229,8 +229,8 @@ class TracerProtocol(TorchSide, Protocol):
     def annotate(self, node: torch.fx.Node) -> None:
         """Add the location in the program to the metadata of a node."""
 
-    def replace_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """Read ``data`` in place of the data of ``tensor`` from here on."""
+    def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
+        """Let ``entered`` be the fake of an input that the program has given other memory."""
 
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""

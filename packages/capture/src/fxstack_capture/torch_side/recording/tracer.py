@@ -213,6 +213,10 @@ class TorchTracer:
         """Return (fake, real tensor, source) of every input tensor."""
         return list(self._inputs)
 
+    def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
+        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        self._inputs = [(entered if fake is tensor else fake, *rest) for fake, *rest in self._inputs]
+
     def python_type(self, tensor: torch.Tensor) -> type:
         shown = shown_class(tensor)
         if shown is not None:
@@ -404,16 +408,6 @@ class TorchTracer:
             return tensor, parameters.with_hidden_history
         finish = inference.leaves_as(tensor) if self.regions.used else None
         return tensor, finish or self._finishes.get(id(tensor))
-
-    def replace_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """Read ``data`` in place of the data of ``tensor`` from here on."""
-        becomes = self.record(parameters.with_data, (tensor, data), {}) if tensor.requires_grad else data
-        with self.unrecorded():
-            tensor.data = data
-        self.builder.alias(tensor, becomes)
-        for place, (fake, real, source) in enumerate(self._inputs):
-            if fake is tensor:
-                self._inputs[place] = self.faker.as_entered([fake])[0], real, source
 
     def construction_of(self, tensor: torch.Tensor) -> Construction | None:
         return self.wrappers.construction_of(tensor)

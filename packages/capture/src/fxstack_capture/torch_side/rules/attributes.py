@@ -19,7 +19,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
 from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.autograd import assigned_data
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import (
@@ -192,9 +192,7 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if name == "data" and value is tensor:  # ``Module.to`` stores a parameter that needs no move
         return
     if name == "data":
-        value = _replace_data(tracer, tensor, value)
-        if tracer.source_of(tensor) is None:
-            return
+        value = assigned_data.replace(tracer, tensor, value)
     elif name in HOOKS:
         hooks_of(tracer, tensor, name)  # breaks the graph for a result, whose hooks are not in the graph
     elif name != "grad":
@@ -207,31 +205,6 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if is_wrapper(tensor):  # the ``__torch_dispatch__`` of the wrapper reads the attribute
         vars(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
-
-
-def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor:
-    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run.
-
-    The graph reads the new data from here on, and gradients still go to the tensor. A backward reads the new
-    data of a leaf that an operator saved, so before the assignment only operators without history may read it.
-    If the graph cannot express the new tensor, the graph must not read the tensor after the assignment.
-    """
-    builder, source = tracer.builder, tracer.source_of(tensor)
-    if not type(tensor) is type(value) is FakeTensor or id(value) in builder.replaced:
-        raise graph_break("unsupported-object", "assignment to Tensor.data")
-    with tracer.unrecorded():
-        kept = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
-        plain = not tensor.requires_grad
-        fits = kept[0] == kept[1] and (plain or (source is not None and tensor.dtype == value.dtype))
-        readable = plain or (tensor.is_leaf and tensor.shape == value.shape)
-    if not fits or not builder.is_read_without_history(tensor):
-        raise graph_break("unsupported-object", "assignment to Tensor.data")
-    data = _data(tracer, value)
-    if not readable or id(tensor) in builder.replaced or tracer.transforms.inside:
-        builder.replaced.add(id(tensor))
-    else:
-        tracer.replace_data(tensor, data)
-    return data
 
 
 _ALIASES = {"_grad": "grad"}
@@ -345,19 +318,12 @@ def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
         raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
 
 
-def _data(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
-    found = tracer.record(getattr, (tensor, "data"), {})
-    if found.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
-        raise graph_break("unsupported-call", "Tensor.data in inference mode")
-    return found
-
-
 _LOADERS: dict[str, Callable[[TracerProtocol, torch.Tensor], Any]] = {
     "__class__": _class,
     "grad": _grad,
     "_grad": _grad,
     "grad_fn": _grad_fn,
     "_grad_fn": _grad_fn,
-    "data": _data,
+    "data": assigned_data.load,
     **{name: partial(hooks_of, name=name) for name in HOOKS},
 }

@@ -95,12 +95,12 @@ class Storages:
 
 def size(storage: torch.UntypedStorage) -> int:
     """Stands for ``storage.nbytes()`` of a storage of the trace: the tracer has a rule for it."""
-    return storage.nbytes()
+    return int(storage.nbytes())
 
 
 def address(storage: torch.UntypedStorage) -> int:
     """Stands for ``storage.data_ptr()`` of a storage of the trace: the tracer has a rule for it."""
-    return storage.data_ptr()
+    return int(storage.data_ptr())
 
 
 def _method(
