@@ -125,7 +125,9 @@ class Sharing(nn.Module):
 def test_parts_of_unflattened_programs():
     model = Sharing()
     unflattened = torch.export.unflatten(torch.export.export(model, (X,)))
-    assert torch.allclose(optimize()(unflattened)(X), model(X))  # torch disables the preparation of the inputs
+    assert torch.allclose(
+        optimize()(unflattened)(X), model(X)
+    )  # torch disables the preparation of the inputs
     for name in ("inner", "inner.0", "shared"):
         part, own = unflattened.get_submodule(name), model.get_submodule(name)
         compiled = optimize(fullgraph=True)(lambda x, part=part: part(x) + part(x))

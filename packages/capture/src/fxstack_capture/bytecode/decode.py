@@ -17,7 +17,7 @@ from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
-from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
+from fxstack_interchange.tracebacks import TracebackStub
 from fxstack_capture.interpreter.handlers.deferred.append_only_lists import append_only
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling

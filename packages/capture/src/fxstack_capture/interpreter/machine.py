@@ -25,7 +25,7 @@ from fxstack_capture.interpreter.exceptions.errors import (
 )
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
-from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
+from fxstack_interchange.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping

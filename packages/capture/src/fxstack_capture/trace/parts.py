@@ -225,6 +225,9 @@ class Storages(Protocol):
     def address(self, storage: torch.UntypedStorage) -> Any:
         """Return the address of the memory: a number that differs in each call."""
 
+    def leave(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """Return ``tensor.untyped_storage()`` to the program. C code that reads the storage breaks the graph."""
+
     def load(self, storage: torch.UntypedStorage, name: str) -> Any:
         """Load an attribute of a storage of the trace."""
 

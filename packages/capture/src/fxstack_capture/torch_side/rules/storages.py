@@ -46,6 +46,11 @@ class Storages:
         with self._tracer.unrecorded():
             storage = tensor.untyped_storage()
         self._tensors.setdefault(storage._cdata, tensor)
+        return storage
+
+    def leave(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """Return ``tensor.untyped_storage()`` to the program. C code that reads the storage breaks the graph."""
+        storage = self.of(tensor)
         self._alive.append(storage)
         self._tracer.trace.objects.opaque.add(id(storage))
         return storage
@@ -127,7 +132,7 @@ def _pointer(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
 
 
 METHODS = {
-    "untyped_storage": _method(lambda tracer, tensor: tracer.storages.of(tensor)),
+    "untyped_storage": _method(lambda tracer, tensor: tracer.storages.leave(tensor)),
     "data_ptr": _method(_pointer),
 }
 FUNCTIONS = {

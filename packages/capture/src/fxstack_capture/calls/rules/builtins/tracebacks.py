@@ -10,7 +10,7 @@ from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
+from fxstack_interchange.tracebacks import is_stub
 from fxstack_capture.trace.state import Trace
 
 RULES = RuleTable()
