@@ -98,8 +98,9 @@ class Backwards:
         try:
             return ready(arguments, grads, sizes)
         except Exception as error:
-            found = located(error.__traceback__, stack_traces(self._graph().graph_module.graph))
-            raise error if found is None else error.with_traceback(found)
+            traces = stack_traces(self._graph().graph_module.graph)
+            error.__traceback__ = located(error.__traceback__, traces) or error.__traceback__
+            raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
         """Return the leading arguments of the whole backward that are needed; None for all."""
