@@ -215,32 +215,6 @@ class Arrays(Protocol):
     def refuse(self, what: str) -> NoReturn: ...
 
 
-class Storages(Protocol):
-    """Storages of tensors of the trace."""
-
-    @property
-    def asked(self) -> set[int]:
-        """The storages that the program may compare. Guards must hold which inputs share them."""
-
-    def address(self, storage: torch.UntypedStorage) -> Any:
-        """Return the address of the memory: a number that differs in each call."""
-
-    def leave(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return ``tensor.untyped_storage()`` to the program. C code that reads the storage breaks the graph."""
-
-    def load(self, storage: torch.UntypedStorage, name: str) -> Any:
-        """Load an attribute of a storage of the trace."""
-
-    def of(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return ``tensor.untyped_storage()``."""
-
-    def size(self, storage: torch.UntypedStorage) -> Any:
-        """Return the number of bytes."""
-
-    def tensor_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
-        """Return a tensor of the trace with this storage, or ``None``."""
-
-
 class TorchNames(Protocol):
     """Functions of torch that the trace assumes to be unchanged."""
 

@@ -12,7 +12,7 @@ import torch
 from fxstack_capture.shapes.geometry import Geometry
 from fxstack_capture.shapes.history import FrameHistory
 from fxstack_capture.sources import Source
-from fxstack_capture.trace.parts import Arrays, AssumedTruths, Storages, TorchNames
+from fxstack_capture.trace.parts import Arrays, AssumedTruths, TorchNames
 from fxstack_capture.trace.records import (
     AttributeWrite,
     CapturedCode,
@@ -31,8 +31,8 @@ class TorchSide(Protocol):
         """NumPy arrays of the trace."""
 
     @property
-    def storages(self) -> Storages:
-        """The storages of tensors that the program has asked for."""
+    def storages(self) -> Any:
+        """The storages that the program has asked for (``rules.storages.Storages``)."""
 
     @property
     def names(self) -> TorchNames:

@@ -1,6 +1,6 @@
 """Frames of tracebacks.
 
-Frames of interpreted code are stubs (``interpreter.exceptions.tracebacks``) without locals.
+Frames of interpreted code are stubs (``fxstack_interchange.tracebacks``) without locals.
 """
 
 from __future__ import annotations
