@@ -141,6 +141,46 @@ def region():
     return mark_compile_region(lambda v: v.sin())(X)
 
 
+FORMS = {
+    "branch": branch,
+    "loop": lambda v: doubled(v)[1],
+    "counted_loop": lambda v: while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, v * 2), (0, v))[1],
+    "other_sizes": lambda v: torch.cond(v.sum() > 0, lambda v: v[:2].clone(), lambda v: v.cos(), (v,)),
+    "writing_branch": lambda v: torch.cond(v.sum() > 0, lambda v: v.add_(1).clone(), torch.clone, (v * 1,)),
+    "batched_branch": lambda v: torch.vmap(branch)(v[:, None]),
+    "mapped": lambda v: map_over(lambda w: w.sin(), v[:, None]),
+}
+
+
+def traced(fn, mode):
+    return lambda v: (graph := make_fx(fn, tracing_mode=mode)(v)).code.count("higher_order") + graph(v)
+
+
+def gradient(fn):
+    def run(v):
+        v = v.clone().requires_grad_()
+        return torch.autograd.grad(fn(v).sum(), v)
+
+    return run
+
+
+UNDER = {
+    "functionalize": torch.func.functionalize,
+    "real": lambda fn: traced(fn, "real"),
+    "symbolic": lambda fn: traced(fn, "symbolic"),
+    "nested": lambda fn: traced(lambda v: make_fx(fn, tracing_mode="fake")(v)(v), "real"),
+    "functionalized_graph": lambda fn: traced(torch.func.functionalize(fn), "fake"),
+    "gradient": gradient,
+    "func_gradient": lambda fn: torch.func.grad(lambda v: fn(v).sum()),
+    "exported_by_dynamo": lambda fn: lambda v: torch._dynamo.export(fn, aten_graph=True)(v)[0](v),
+}
+PROGRAMS |= {
+    f"{form}.{under}": lambda fn=FORMS[form], under=UNDER[under]: under(fn)(X.clone())
+    for form in FORMS
+    for under in UNDER
+}
+
+
 def sampled(op):
     def run():
         torch.manual_seed(0)

@@ -86,6 +86,50 @@ def test_errors_have_the_lines_of_the_program(backend):
     assert torch.is_grad_enabled()
 
 
+class Refusing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return refuse(gradient, 6)
+
+
+class Accepted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.zeros(3, 3))
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.linalg.inv(ctx.saved_tensors[0])[0] * gradient
+
+
+def applies_refusing(x):
+    y = x.cos()
+    return Refusing.apply(y).sin()
+
+
+def applies_accepted(x):
+    return Accepted.apply(x) * 3
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+@pytest.mark.parametrize("fn", [applies_refusing, applies_accepted])
+def test_errors_of_a_backward_have_the_line_of_the_forward(fn, backend):
+    for _ in range(2):
+        out = fxstack.compile(fn, backend=backend)(X.clone().requires_grad_())
+        with pytest.raises((LookupError, RuntimeError)) as found:
+            out.sum().backward()
+        entries = traceback.extract_tb(found.value.__traceback__)
+        assert (fn.__name__, fn.__code__.co_firstlineno + (fn is applies_refusing) + 1) in [
+            (entry.name, entry.lineno) for entry in entries
+        ]
+        assert not any(entry.filename.startswith(("<eval_with_key>", "<fxstack B")) for entry in entries)
+
+
 def operator(name, real, fake, schema="(Tensor x) -> Tensor"):
     _LIBRARY.define(name + schema)
     _LIBRARY.impl(name, real, "CompositeExplicitAutograd")

@@ -44,6 +44,22 @@ def in_place_on_a_result_of_or(c):
 
 
 @program(graphs=1, breaks=0)
+def assigned_data_of_a_parameter(c):
+    @c
+    def f(p, x):
+        before = x.data.exp()
+        p.data = p.data * 0.5
+        x.data = p.data + before
+        return (p * p * x).sum() + p.sin().sum()
+
+    p = torch.nn.Parameter(vector())
+    f(p, vector()).backward()
+    x = vector()
+    f(p, x).backward()
+    return p, p.grad, x
+
+
+@program(graphs=1, breaks=0)
 def in_place_on_view_of_input(c):
     @c
     def f(x):

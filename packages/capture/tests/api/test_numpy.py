@@ -1,5 +1,6 @@
 """NumPy in compiled functions: what NumPy gives, to the class, dtype, layout and memory of every result."""
 
+import operator
 import warnings
 
 import numpy as np
@@ -339,6 +340,36 @@ def test_dtypes_of_arguments(dtype):
 )
 def test_arrays_without_a_tensor_are_handed_on(array):
     assert breaks_beside_plain(lambda x, a: (x + 1, a), lambda: (torch.ones(2), array)) == []
+
+
+def frozen():
+    array = np.arange(6.0).reshape(2, 3)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: a * 2,
+        lambda a: (a, a[0], a.T, a.copy(), a.reshape(-1)),
+        lambda a: torch.from_numpy(a) + 1,
+        lambda a: torch.from_numpy(a).add_(1),
+        lambda a: (torch.as_tensor(a) * 2, torch.tensor(a)),
+        lambda a: (a * 2 if a.flags.writeable else a * 3, a.flags.owndata),
+        lambda a: operator.setitem(a, 0, 1.0),
+        lambda a: np.add(a, 1, out=a),
+    ],
+)
+@pytest.mark.parametrize("make", [frozen, lambda: np.broadcast_to(np.arange(3.0), (2, 3))])
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_read_only_arguments(fn, make):
+    assert breaks_beside_plain(fn, lambda: (make(),)) == []
+
+
+def test_an_argument_may_become_read_only():
+    for make in (frozen, lambda: frozen().copy(), frozen):
+        assert breaks_beside_plain(lambda a: (a * 2, a[0]), lambda make=make: (make(),)) == []
 
 
 def test_layouts_and_sizes_of_arguments_may_change():

@@ -108,3 +108,29 @@ def test_layers_of_unflattened_programs():
     unflattened.layer._compiled_call_impl = compiled(unflattened.layer._call_impl)
     assert torch.allclose(unflattened(X), MODEL(X))
     assert len(graphs) == 1
+
+
+class Sharing(nn.Module):
+    """A layer inside of a layer, and a layer that is called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        self.shared = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.shared(self.inner(self.shared(x)))
+
+
+def test_parts_of_unflattened_programs():
+    model = Sharing()
+    unflattened = torch.export.unflatten(torch.export.export(model, (X,)))
+    assert torch.allclose(
+        optimize()(unflattened)(X), model(X)
+    )  # torch disables the preparation of the inputs
+    for name in ("inner", "inner.0", "shared"):
+        part, own = unflattened.get_submodule(name), model.get_submodule(name)
+        compiled = optimize(fullgraph=True)(lambda x, part=part: part(x) + part(x))
+        assert torch.allclose(compiled(X), 2 * own(X))
+        part.forward = optimize(fullgraph=True)(part.forward)
+    assert torch.allclose(unflattened(X), model(X))

@@ -107,7 +107,7 @@ BREAKS = {
     "nonzero": (lambda x: torch.nonzero(x), "data-dependent-size"),
     "mask_index": (lambda x: x[x > 0], "data-dependent-size"),
     "equal": (lambda x: torch.equal(x, x + 1), "data-dependent-value"),
-    "data_ptr": (lambda x: x.data_ptr(), "unsupported-call"),
+    "data_ptr": (lambda x: (x + 1).data_ptr(), "unsupported-call"),
     "repr": (lambda x: repr(x), "data-dependent-value"),
     "generator": (lambda x: x.clone().normal_(generator=torch.Generator()), "unsupported-call"),
     "resize_input": (lambda x: x.resize_(1), "unsupported-call"),

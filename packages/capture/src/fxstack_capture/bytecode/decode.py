@@ -17,11 +17,11 @@ from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
 from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
 from fxstack_capture.interpreter.binding import Signature
-from fxstack_capture.interpreter.exceptions.tracebacks import TracebackStub
 from fxstack_capture.interpreter.handlers.deferred.append_only_lists import append_only
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
 from fxstack_capture.standard_library import is_of_standard_library
+from fxstack_interchange.tracebacks import TracebackStub
 
 _RESUME = dis.opmap["RESUME"]
 _RESUME_AFTER_DELEGATION = 2

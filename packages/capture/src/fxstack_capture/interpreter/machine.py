@@ -25,7 +25,6 @@ from fxstack_capture.interpreter.exceptions.errors import (
 )
 from fxstack_capture.interpreter.exceptions.handled import HandledException
 from fxstack_capture.interpreter.exceptions.origins import demand_program
-from fxstack_capture.interpreter.exceptions.tracebacks import add_entry
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.interpreter.generators import TraceGenerator, unraisable
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import wrapping
@@ -35,6 +34,7 @@ from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
 from fxstack_capture.trace.state import Trace
+from fxstack_interchange.tracebacks import add_entry
 
 _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 """Flags of functions whose arguments go into a container or a generator."""

@@ -16,6 +16,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import Pair, pairs
+from fxstack_capture.sources import BuiltinAttr
 
 
 def _class(array: Array) -> type:
@@ -54,12 +55,22 @@ def _nbytes(array: Array) -> Any:
     return _size(array) * array.example.itemsize
 
 
+def _flags(array: Array) -> Any:
+    """Load the flags of an array from outside."""
+    objects = array.owner.tracer.trace.objects
+    source = objects.source_of(array)
+    if source is None:
+        raise graph_break("unsupported-object", "the flags of a new array")
+    return objects.enter(objects.original_of(array).flags, BuiltinAttr(source, "flags"))
+
+
 _LOADERS: dict[str, Callable[[Array], Any]] = {
     "__class__": _class,
     "shape": _shape,
     "size": _size,
     "strides": _strides,
     "nbytes": _nbytes,
+    "flags": _flags,
     **{name: _fact(name) for name in ("ndim", "dtype", "itemsize")},
     **{name: _part(name) for name in ("T", "real", "imag")},
 }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxstack_capture.breaks import graph_break
+from fxstack_capture.callers import plainly
 
 # Limits: the graph breaks for operations for which torch._numpy computes another value: division and powers
 # of integers by arrays, argsort, searchsorted, cbrt, histogram, unique, eigenvectors. The graph also breaks
@@ -31,7 +32,8 @@ def contents(array: np.ndarray[Any, Any]) -> None:
 def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return NumPy's result.
 
-    An exception breaks the graph, so that plain Python raises the exact exception.
+    An exception breaks the graph, so that plain Python raises the exact exception. A write to a read-only array
+    raises NumPy's exception here.
     """
     if getattr(fn, "__module__", None) == "numpy.linalg":
         args = tuple(_invertible(arg) for arg in args)
@@ -40,6 +42,8 @@ def rehearse(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             warnings.simplefilter("ignore")
             result = fn(*args, **kwargs)
     except Exception as error:
+        if isinstance(error, ValueError) and str(error).endswith("is read-only"):
+            return plainly(fn, args, kwargs)  # the error depends on no elements
         raise graph_break("unsupported-call", f"{name_of(fn)} ({error})") from error
     return result
 

@@ -46,9 +46,11 @@ class ArrayTracer:
 
     # --- from and to tensors ---------------------------------------------------------------------
 
-    def from_tensor(self, tensor: torch.Tensor) -> Array:
+    def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Array:
         """Return an array over the memory of a dense CPU tensor of the trace, whose dtype NumPy has."""
-        return Array(self, tnp.ndarray(tensor), self._example(tensor))
+        example = self._example(tensor)
+        example.flags.writeable = writeable
+        return Array(self, tnp.ndarray(tensor), example)
 
     def _example(self, tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         """Return an example array with the tensor's geometry.
@@ -79,8 +81,8 @@ class ArrayTracer:
         if isinstance(array.example, np.generic):
             name = type(array.example).__module__ + "." + type(array.example).__name__
             raise TypeError(f"expected np.ndarray (got {name})")
-        if array.copied_at is not None or not array.example.flags.writeable:
-            self.refuse("torch.from_numpy of an array that is read-only or backwards")
+        if array.copied_at is not None:
+            self.refuse("torch.from_numpy of an array that is backwards")
         return self.tracer.record(torch.Tensor.detach, (array.tensor,), _NOTHING)
 
     def refuse(self, what: str) -> NoReturn:

@@ -83,7 +83,7 @@ def traced_to_tensors(trace: Trace, args: tuple[Any, ...], _kwargs: dict[str, An
 
     def tensor(array: Array) -> torch.Tensor:
         if array.copied_at is not None:
-            trace.torch.arrays.refuse("a tensor over an array that is read-only or backwards")
+            trace.torch.arrays.refuse("a tensor over an array that is backwards")
         return array.tensor
 
     return _mapped(trace, Array, tensor, args[0])

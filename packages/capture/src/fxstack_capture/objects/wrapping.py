@@ -19,6 +19,7 @@ import random
 import re
 import threading
 import types
+import warnings
 import weakref
 from contextvars import ContextVar
 from typing import Any
@@ -230,14 +231,18 @@ _KNOWN_ZONES = (None, dt.UTC)
 
 
 def array(objects: Objects, obj: np.ndarray[Any, Any], source: Source) -> Any:
-    """Wrap a NumPy array as the tensor over its memory, if the array is writeable."""
-    if obj.dtype not in TORCH_OF or not obj.flags.writeable or min(obj.strides, default=0) < 0:
+    """Wrap a NumPy array as the tensor over its memory. NumPy's rules apply to a read-only array."""
+    if obj.dtype not in TORCH_OF or min(obj.strides, default=0) < 0:
         return deferred(objects, obj, source)
     objects.trace.guard(source, TypeIs(np.ndarray))
     writeable = BuiltinAttr(BuiltinAttr(source, "flags"), "writeable")
-    objects.trace.guard(writeable, Equals(True))
-    tensor = objects.trace.torch.enter_tensor(torch.from_numpy(obj), Converted(source, _FROM_NUMPY))
-    proxy = objects.trace.torch.arrays.from_tensor(tensor)
+    objects.trace.guard(writeable, Equals(obj.flags.writeable))
+    with warnings.catch_warnings():
+        # torch warns at the first read-only array of the process.
+        warnings.simplefilter("ignore")
+        real = torch.from_numpy(obj)
+    tensor = objects.trace.torch.enter_tensor(real, Converted(source, _FROM_NUMPY))
+    proxy = objects.trace.torch.arrays.from_tensor(tensor, writeable=obj.flags.writeable)
     return objects.registry.add(obj, proxy, source).proxy
 
 

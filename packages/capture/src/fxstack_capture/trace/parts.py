@@ -207,7 +207,7 @@ class Arrays(Protocol):
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a NumPy function, or apply an operator to arrays."""
 
-    def from_tensor(self, tensor: torch.Tensor) -> Any:
+    def from_tensor(self, tensor: torch.Tensor, *, writeable: bool = True) -> Any:
         """Return the array that shares the memory of ``tensor``, a dense CPU tensor with a NumPy dtype."""
 
     def iterate(self, array: Any) -> Iterator[Any]: ...

@@ -31,6 +31,10 @@ class TorchSide(Protocol):
         """NumPy arrays of the trace."""
 
     @property
+    def storages(self) -> Any:
+        """The storages that the program has asked for (``rules.storages.Storages``)."""
+
+    @property
     def names(self) -> TorchNames:
         """The torch functions that the trace assumes to be unchanged."""
 

@@ -288,6 +288,8 @@ def length(calls: Calls, value: Any) -> Any:
     """``len(value)``; a ``__len__`` written in Python may return a symbolic size."""
     if type(value) is Array:
         return calls.trace.torch.arrays.call(len, (value,), {})
+    if type(value) is torch.UntypedStorage and calls.trace.torch.storages.tensor_of(value) is not None:
+        return calls.trace.torch.storages.size(value)
     method = user_method(calls, value, "__len__")
     if method is None:
         return run(calls.trace, len, (value,), {})

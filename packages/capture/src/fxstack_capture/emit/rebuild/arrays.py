@@ -44,6 +44,14 @@ def scalar(rebuilder: RebuilderProtocol, obj: Scalar) -> ast.expr:
     return called(rebuilder, type(obj.example), rebuilder.expr(obj.item()))
 
 
+def storage(rebuilder: RebuilderProtocol, obj: torch.UntypedStorage) -> ast.expr:
+    """Rebuild the storage of a tensor."""
+    tensor = rebuilder.trace.torch.storages.tensor_of(obj)
+    if tensor is None:
+        raise CannotRebuildError("a storage")
+    return called(rebuilder, torch.Tensor.untyped_storage, rebuilder.expr(tensor), hint="storage")
+
+
 def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
     return rebuilder.constant(obj, type(obj).__name__)
 
@@ -51,5 +59,6 @@ def constant(rebuilder: RebuilderProtocol, obj: object) -> ast.expr:
 RULES: dict[type, Rule] = {
     Array: rebuild,
     Scalar: scalar,
+    torch.UntypedStorage: storage,
     **dict.fromkeys(CONSTANT_TYPES | {np.finfo, np.iinfo, np.ufunc, type(np.sum)}, constant),
 }

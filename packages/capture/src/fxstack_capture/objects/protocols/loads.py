@@ -257,6 +257,14 @@ def load_proxy(objects: Objects, proxy: object, name: str) -> Any:
     return objects.load_attr(objects.weak_proxies[id(proxy)], name)
 
 
+def load_storage(objects: Objects, storage: torch.UntypedStorage, name: str) -> Any:
+    """Load an attribute of a storage. A storage of the trace has the attributes of the real storage."""
+    storages = objects.trace.torch.storages
+    return (
+        load(objects, storage, name) if storages.tensor_of(storage) is None else storages.load(storage, name)
+    )
+
+
 LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.FunctionType: load_function,
     types.ModuleType: load_module,
@@ -269,6 +277,7 @@ LOADERS: dict[type, Callable[[Any, Any, str], Any]] = {
     types.BuiltinFunctionType: load_builtin,
     **dict.fromkeys(PLAIN_TYPES, load_symbolic),
     Scalar: load_scalar,
+    torch.UntypedStorage: load_storage,
     Array: lambda _objects, array, name: load_array(array, name),
     **dict.fromkeys(
         (

@@ -126,6 +126,8 @@ class Faker:
         before = (*sizes, *strides, offset)
         now = (*value.shape, *value.stride(), value.storage_offset())
         unmoved = len(now) == len(before) and all(map(_is_same_number, now, before))
+        storage, dtype = self._storages[real.untyped_storage()._cdata][1], real.dtype
+        unmoved = unmoved and storage._cdata == value.untyped_storage()._cdata and value.dtype == dtype
         if unmoved and value.requires_grad is real.requires_grad and is_leaf(value) is real.is_leaf:
             return value
         return earlier.fake(real, sizes, strides, offset)

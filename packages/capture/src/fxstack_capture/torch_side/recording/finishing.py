@@ -67,7 +67,9 @@ def _put_back_layouts(tracer: TracerProtocol, placeholders: Sequence[fx.Node]) -
     """Give the placeholders fakes with the layout of the inputs at the start of the graph."""
     # The trace works on one fake per input, and ``t_()`` may have changed the layout of the fake.
     values = [node.meta["val"] for node in placeholders]
-    for node, value in zip(placeholders, tracer.faker.as_entered(values), strict=True):
+    with tracer.unrecorded():
+        entered = tracer.faker.as_entered(values)
+    for node, value in zip(placeholders, entered, strict=True):
         if value is not node.meta["val"]:
             node.meta.update(val=value, example_value=value)
 
@@ -193,7 +195,7 @@ def guard_relations(tracer: TracerProtocol) -> None:
     for fake, real, source in inputs:
         if not is_wrapper(fake):  # the inner tensors of a wrapper are inputs, too
             groups.setdefault(fake.untyped_storage()._cdata, []).append((real, source))
-    written = tracer.mutated_storages & groups.keys()
+    written = (tracer.mutated_storages | tracer.storages.asked) & groups.keys()
     if not written:
         return
     for storage in sorted(written):

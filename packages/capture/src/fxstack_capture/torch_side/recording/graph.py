@@ -12,7 +12,7 @@ from torch import fx
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.numpy_side.types import NUMBERS
 from fxstack_capture.sources import Source
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_compat import FakeTensor, tree_leaves
 from fxstack_capture.torch_side.numbers.symbols import Symbols
 from fxstack_capture.torch_side.recording.constants import is_constant, is_plain
 from fxstack_capture.torch_side.recording.naming import placeholder_name
@@ -102,15 +102,25 @@ class GraphBuilder:
         self._alive.append(fake)
         self._nodes[id(fake)] = self.node_of(of)
 
+    def read_from(self, fake: torch.Tensor, source: Source, value: torch.Tensor) -> None:
+        """Let the nodes so far read an input from another source, whose fake is ``value``."""
+        node = self._nodes.get(id(fake))
+        if node is not None and node.op == "placeholder" and node.users:
+            node.replace_all_uses_with(self.placeholder(source, value))
+
     def demand_present(self, fake: torch.Tensor) -> None:
         """Break the graph if the program reads data that is replaced only after the graph has run."""
         if id(fake) in self.replaced:
             raise graph_break("unsupported-object", "a tensor whose data was replaced in this graph")
 
-    def is_read_as_data_only(self, fake: torch.Tensor) -> bool:
-        """Whether no operator other than ``Tensor.data`` has used the tensor."""
+    def is_read_without_history(self, fake: torch.Tensor) -> bool:
+        """Whether no operator other than ``Tensor.data`` has used the tensor for a result that requires grad."""
         node = self._nodes.get(id(fake))
-        return node is None or all(user.args[1:] == ("data",) for user in node.users)
+        return node is None or not any(
+            getattr(value, "requires_grad", False)
+            for user in node.users
+            for value in tree_leaves(user.meta.get("val"))
+        )
 
     # --- rolling back ----------------------------------------------------------------------------
 

@@ -229,6 +229,9 @@ class TracerProtocol(TorchSide, Protocol):
     def annotate(self, node: torch.fx.Node) -> None:
         """Add the location in the program to the metadata of a node."""
 
+    def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
+        """Let ``entered`` be the fake of an input that the program has given other memory."""
+
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
 

@@ -50,6 +50,7 @@ from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
 from fxstack_capture.torch_side.rules import table as rules
 from fxstack_capture.torch_side.rules.copying import Copies
+from fxstack_capture.torch_side.rules.storages import Storages
 from fxstack_capture.torch_side.subclasses import overrides
 from fxstack_capture.torch_side.subclasses.fake_classes import shown_class
 from fxstack_capture.torch_side.subclasses.suspended_modes import put_back
@@ -86,6 +87,7 @@ class TorchTracer:
         self.overriding: dict[Callable[..., Any], Callable[..., Any]] = {}
         """Replacements of functions, while a higher-order operator gives a function another meaning."""
         self.arrays = ArrayTracer(self)
+        self.storages = Storages(self)
         self.overrides = overrides.Overrides(self)
         self.outer_modes: Sequence[Any] = ()
         self.hooks = tensor_hooks.HooksInGraph(self)
@@ -210,6 +212,10 @@ class TorchTracer:
     def inputs(self) -> list[tuple[torch.Tensor, torch.Tensor, Source]]:
         """Return (fake, real tensor, source) of every input tensor."""
         return list(self._inputs)
+
+    def note_entered(self, tensor: torch.Tensor, entered: torch.Tensor) -> None:
+        """Let ``entered`` be the fake of an input that the program has given other memory."""
+        self._inputs = [(entered if fake is tensor else fake, *rest) for fake, *rest in self._inputs]
 
     def python_type(self, tensor: torch.Tensor) -> type:
         shown = shown_class(tensor)

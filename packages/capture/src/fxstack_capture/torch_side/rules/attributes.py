@@ -19,7 +19,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
 from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
-from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.autograd import assigned_data
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.torch_side.subclasses.fake_classes import (
@@ -192,7 +192,7 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if name == "data" and value is tensor:  # ``Module.to`` stores a parameter that needs no move
         return
     if name == "data":
-        _replace_data(tracer, tensor, value)
+        value = assigned_data.replace(tracer, tensor, value)
     elif name in HOOKS:
         hooks_of(tracer, tensor, name)  # breaks the graph for a result, whose hooks are not in the graph
     elif name != "grad":
@@ -207,23 +207,6 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
 
 
-def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:
-    """Set ``tensor.data = value`` after the graph has run.
-
-    The graph must not read the tensor after the assignment. Before the assignment only ``Tensor.data`` may
-    read the tensor, because a backward reads the new data of a leaf that an operator saved.
-    """
-    source, replaced = tracer.source_of(tensor), tracer.builder.replaced
-    fits = isinstance(value, FakeTensor) and source is not None and id(value) not in replaced
-    if fits:
-        with tracer.unrecorded():
-            fits = all(getattr(value, fact) == getattr(tensor, fact) for fact in _KEPT_BY_DATA)
-    if not fits or id(tensor) in replaced or not tracer.builder.is_read_as_data_only(tensor):
-        raise graph_break("unsupported-object", "assignment to Tensor.data")
-    replaced.add(id(tensor))
-
-
-_KEPT_BY_DATA = ("dtype", "device", "layout")
 _ALIASES = {"_grad": "grad"}
 
 
@@ -335,19 +318,12 @@ def _grad_fn(_tracer: TracerProtocol, tensor: torch.Tensor) -> None:
         raise graph_break("unsupported-object", "Tensor.grad_fn of a tensor that has history")
 
 
-def _data(tracer: TracerProtocol, tensor: torch.Tensor) -> Any:
-    found = tracer.record(getattr, (tensor, "data"), {})
-    if found.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
-        raise graph_break("unsupported-call", "Tensor.data in inference mode")
-    return found
-
-
 _LOADERS: dict[str, Callable[[TracerProtocol, torch.Tensor], Any]] = {
     "__class__": _class,
     "grad": _grad,
     "_grad": _grad,
     "grad_fn": _grad_fn,
     "_grad_fn": _grad_fn,
-    "data": _data,
+    "data": assigned_data.load,
     **{name: partial(hooks_of, name=name) for name in HOOKS},
 }

@@ -32,7 +32,7 @@ from fxstack_capture.torch_side.numbers import (
 )
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics
+from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics, storages
 from fxstack_capture.torch_side.subclasses import override_rules
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -294,11 +294,9 @@ _METHOD_RULES: dict[str, Rule] = {
             "__setstate__",
             "__dlpack__",
             "__array_wrap__",
-            "data_ptr",
             "const_data_ptr",
             "mutable_data_ptr",
             "storage",
-            "untyped_storage",
             "_typed_storage",
             "share_memory_",
             "is_shared",
@@ -313,6 +311,7 @@ _METHOD_RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("storage_offset", "as_strided", "as_strided_"), reads_offset),
     "is_set_to": is_set_to,
+    **storages.METHODS,
     **dict.fromkeys(("set_", "resize_", "resize_as_", "swap_tensors"), changes_input_metadata),
     **dict.fromkeys(("requires_grad_", "detach_"), changes_history),
     "__getitem__": symbolic_indices.read,
@@ -423,6 +422,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **flex.RULES,
     **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
     torch.Generator.manual_seed: generator_draws.seed,
+    **storages.FUNCTIONS,
     torch.as_strided: reads_offset,
     torch.batch_norm: running_statistics.batch_norm,
     operator.getitem: symbolic_indices.read,

@@ -19,6 +19,7 @@ from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.undefined_gradients import without
 from fxstack_interchange import InputKind, StageGraph
+from fxstack_interchange.located_errors import located, stack_traces
 
 Call = Callable[[list[Any]], Sequence[Any]]
 
@@ -94,7 +95,12 @@ class Backwards:
         Empties ``arguments`` (saved tensors and symbols).
         """
         ready = self._found.get(missing) or self._find(missing)
-        return ready(arguments, grads, sizes)
+        try:
+            return ready(arguments, grads, sizes)
+        except Exception as error:
+            traces = stack_traces(self._graph().graph_module.graph)
+            error.__traceback__ = located(error.__traceback__, traces) or error.__traceback__
+            raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
         """Return the leading arguments of the whole backward that are needed; None for all."""

@@ -1,6 +1,6 @@
 """Frames of tracebacks.
 
-Frames of interpreted code are stubs (``interpreter.exceptions.tracebacks``) without locals.
+Frames of interpreted code are stubs (``fxstack_interchange.tracebacks``) without locals.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
-from fxstack_capture.interpreter.exceptions.tracebacks import is_stub
 from fxstack_capture.trace.state import Trace
+from fxstack_interchange.tracebacks import is_stub
 
 RULES = RuleTable()
 

@@ -1,0 +1,77 @@
+"""``Tensor.data``, and ``tensor.data = other``.
+
+The replacement code assigns the data after the graph has run. In the graph the tensor stands for the other tensor
+from the assignment on, and its gradient still goes to the tensor. A backward must not see the new data where the
+graph has read the earlier data, so the nodes before the assignment read ``data`` of the input, a tensor of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fxstack_capture.breaks import graph_break
+from fxstack_capture.sources import BuiltinAttr
+from fxstack_capture.torch_compat import FakeTensor
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+
+# Limits: the graph breaks at an assignment to a tensor that requires grad and is made in the graph, and at a read
+# after an assignment that changes the shape of a tensor that requires grad.
+
+
+def load(tracer: TracerProtocol, tensor: torch.Tensor) -> torch.Tensor:
+    """Load ``tensor.data``."""
+    found: torch.Tensor = tracer.record(getattr, (tensor, "data"), {})
+    if found.is_inference() is not tensor.is_inference():  # fakes differ from real tensors here
+        raise graph_break("unsupported-call", "Tensor.data in inference mode")
+    return found
+
+
+def replace(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> torch.Tensor:
+    """Set ``tensor.data = value``. Return the tensor that the replacement code assigns after the graph has run."""
+    builder, source = tracer.builder, tracer.source_of(tensor)
+    known = type(tensor) is type(value) is FakeTensor and id(value) not in builder.replaced
+    if not known or not isinstance(value, torch.Tensor):
+        raise graph_break("unsupported-object", "assignment to Tensor.data")
+    with tracer.unrecorded():
+        plain = not tensor.requires_grad
+        kept = [(t.device, t.layout, t.is_inference()) for t in (tensor, value)]
+        fits = kept[0] == kept[1] and (plain or (source is not None and tensor.dtype == value.dtype))
+        readable = plain or (tensor.is_leaf and tensor.shape == value.shape)
+    # A backward reads the new data of a leaf that an operator saved.
+    if not fits or not builder.is_read_without_history(tensor):
+        raise graph_break("unsupported-object", "assignment to Tensor.data")
+    data = load(tracer, value)
+    if source is not None:
+        with tracer.unrecorded():
+            before = tracer.faker.as_entered([tensor])[0].detach()
+        builder.read_from(tensor, BuiltinAttr(source, "data"), before)
+    if readable and id(tensor) not in builder.replaced and not tracer.transforms.inside:
+        _stand_for(tracer, tensor, data)
+    else:
+        builder.replaced.add(id(tensor))
+    return data
+
+
+def _stand_for(tracer: TracerProtocol, tensor: torch.Tensor, data: torch.Tensor) -> None:
+    becomes = tracer.record(with_data, (tensor, data), {}) if tensor.requires_grad else data
+    with tracer.unrecorded():
+        tensor.data = data
+        tracer.note_entered(tensor, tracer.faker.as_entered([tensor])[0])
+    tracer.builder.alias(tensor, becomes)
+
+
+class _WithData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, leaf: torch.Tensor, data: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 - torch's signature
+        return data.data
+
+    @staticmethod
+    def backward(ctx: object, *gradients: object) -> Any:  # noqa: ARG004
+        return gradients[0], None
+
+
+def with_data(leaf: torch.Tensor, data: torch.Tensor) -> Any:
+    """Return a tensor over the memory of ``data`` whose gradient goes to ``leaf``."""
+    return _WithData.apply(leaf, data)
