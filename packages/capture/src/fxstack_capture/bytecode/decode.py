@@ -21,7 +21,7 @@ from fxstack_capture.interpreter.handlers.deferred.append_only_lists import appe
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
 from fxstack_capture.standard_library import is_of_standard_library
-from fxstack_interchange.tracebacks import TracebackStub
+from fxstack_interchange.locations.tracebacks import TracebackStub
 
 _RESUME = dis.opmap["RESUME"]
 _RESUME_AFTER_DELEGATION = 2

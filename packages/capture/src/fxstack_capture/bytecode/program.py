@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from fxstack_capture.interpreter.binding import Signature
-from fxstack_interchange.tracebacks import TracebackStub
+from fxstack_interchange.locations.tracebacks import TracebackStub
 
 Handler = Callable[[Any, Any], int | None]  # of an ``interpreter.frame.Frame`` and an operand
 """Executes one step; gives the index of the next step, None for the following one, ``LEAVE`` to

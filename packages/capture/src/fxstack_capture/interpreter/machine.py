@@ -34,7 +34,7 @@ from fxstack_capture.interpreter.root import RootRun
 from fxstack_capture.interpreter.stopping import Descent, leave
 from fxstack_capture.trace.records import DeferredLocal, Link, RootOutcome
 from fxstack_capture.trace.state import Trace
-from fxstack_interchange.tracebacks import add_entry
+from fxstack_interchange.locations.tracebacks import add_entry
 
 _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR
 """Flags of functions whose arguments go into a container or a generator."""

@@ -14,7 +14,7 @@ from torch import fx
 from fxstack_capture import native
 from fxstack_capture.emit.builder import Builder, call, load
 from fxstack_capture.emit.runtime import Continue
-from fxstack_interchange.located_errors import located, stack_traces
+from fxstack_interchange.locations.located_errors import located, stack_traces
 
 
 class Locating:

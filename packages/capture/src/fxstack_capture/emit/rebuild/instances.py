@@ -20,7 +20,7 @@ from fxstack_capture.emit.rebuild.protocol import RebuilderProtocol
 from fxstack_capture.guards import accesses
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import is_bare, slots
-from fxstack_interchange.tracebacks import is_stub
+from fxstack_interchange.locations.tracebacks import is_stub
 
 _mro_of = type.__dict__["__mro__"].__get__
 _dict_of = type.__dict__["__dict__"].__get__

@@ -19,7 +19,7 @@ from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.undefined_gradients import without
 from fxstack_interchange import InputKind, StageGraph
-from fxstack_interchange.located_errors import located, stack_traces
+from fxstack_interchange.locations.located_errors import located, stack_traces
 
 Call = Callable[[list[Any]], Sequence[Any]]
 

@@ -1,6 +1,6 @@
 """Frames of tracebacks.
 
-Frames of interpreted code are stubs (``fxstack_interchange.tracebacks``) without locals.
+Frames of interpreted code are stubs (``fxstack_interchange.locations.tracebacks``) without locals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Trace
-from fxstack_interchange.tracebacks import is_stub
+from fxstack_interchange.locations.tracebacks import is_stub
 
 RULES = RuleTable()
 

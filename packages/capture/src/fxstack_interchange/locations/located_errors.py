@@ -9,8 +9,8 @@ from types import CodeType, FrameType, TracebackType
 
 from torch import fx
 
+from fxstack_interchange.locations.tracebacks import TracebackStub, add_entry
 from fxstack_interchange.operators.origins import ORIGIN, SOURCE
-from fxstack_interchange.tracebacks import TracebackStub, add_entry
 
 
 def stack_traces(graph: fx.Graph) -> dict[str, str]:
