@@ -67,7 +67,7 @@ def test_each_artefact_is_printed_alone(monkeypatch, capfd, name):
 
 
 def test_every_artefact_has_a_test():
-    assert {*EXPECTED, "summary"} == set(NAMES)
+    assert {*EXPECTED, "summary", "passes"} == set(NAMES)
 
 
 def test_nothing_is_printed_by_default(monkeypatch, capfd):
@@ -87,7 +87,7 @@ def test_a_folder_gets_numbered_files(monkeypatch, tmp_path):
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == sorted(files, key=lambda name: int(name[:4]))
     kinds = {re.match(r"\d{4}_step_test_debug_\d+_([a-z]+)", name)[1] for name in files}
-    assert kinds == set(NAMES) - {"summary"}
+    assert kinds == {*NAMES, "pass"} - {"summary", "passes"}
 
 
 def test_a_folder_that_cannot_be_made_is_reported(monkeypatch, tmp_path):
@@ -198,3 +198,76 @@ def test_the_docs_list_every_artefact():
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(), flags=re.MULTILINE)
     made = [(a.name, a.sentence, ", ".join(f"`{n}`" for n in a.torch_names)) for a in ARTEFACTS]
     assert rows == made
+
+
+def test_passes_are_one_line_each(monkeypatch, capfd):
+    printed(monkeypatch, capfd, "")
+    monkeypatch.setenv("FXSTACK_DEBUG", "passes")
+    compiled_step()
+    lines = capfd.readouterr().err.splitlines()
+    for line in (
+        "joint:trace_backward",
+        "partition:cut_network",
+        "schedule:fuse_tensors",
+        "capture:assemble",
+    ):
+        assert any(
+            re.match(rf"fxstack {line} [\d.]+ ms.*# step \(.*test_debug.py:\d+\)", each) for each in lines
+        )
+    assert any("nothing to do: " in line for line in lines)
+
+
+def test_the_state_after_one_pass_is_printed(monkeypatch, capfd):
+    ((title, body),) = dict(printed(monkeypatch, capfd, "functionalize:after=find_aliases")).items()
+    assert re.match(r"functionalize after find_aliases of step \(.*test_debug\.py:\d+\)", title)
+    assert "aten." in body and "# output 0" in body
+
+
+def test_an_unknown_pass_is_reported(monkeypatch, capfd):
+    with pytest.warns(UserWarning, match=r"unknown 'joint:after=magic'.*STAGE:after=PASS"):
+        assert printed(monkeypatch, capfd, "joint:after=magic") == []
+
+
+def test_the_folder_has_a_file_for_each_pass(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path))
+    compiled_step()
+    ran = {re.search(r"_pass_(\w+)\.txt", path.name)[1] for path in tmp_path.glob("*_pass_*")}
+    expected = {
+        "capture_trace_to_break",
+        "functionalize_record_forward",
+        "joint_trace_backward",
+        "partition_extract_forward",
+        "lower_lower_operators",
+        "schedule_fuse_tensors",
+        "c_print_kernels",
+    }
+    assert expected <= ran
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "capture:assemble",
+        "functionalize:find_aliases",
+        "trace_backward",
+        "cut_network",
+        "fuse_tensors",
+        "c:print_host",
+    ],
+)
+def test_a_stage_ends_after_a_pass_and_the_rest_runs_in_eager(monkeypatch, name):
+    fxstack.reset()
+    monkeypatch.setenv("FXSTACK_STOP_AFTER", name)
+    x = torch.randn(3, 5, requires_grad=True)
+    with pytest.warns(UserWarning, match=f"FXSTACK_STOP_AFTER ended the compilation after .*{name}"):
+        result = fxstack.compile(step)(x)
+    (gradient,) = torch.autograd.grad(result.sin().sum(), x)
+    torch.testing.assert_close(result, step(x))
+    torch.testing.assert_close(gradient, torch.autograd.grad(step(x).sin().sum(), x)[0])
+
+
+def test_an_unknown_pass_to_stop_after_is_reported(monkeypatch):
+    fxstack.reset()
+    monkeypatch.setenv("FXSTACK_STOP_AFTER", "magic")
+    with pytest.warns(UserWarning, match=r"there is no pass 'magic'. Passes are capture:trace, "):
+        fxstack.compile(step)(torch.randn(3))

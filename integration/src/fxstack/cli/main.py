@@ -5,24 +5,20 @@ Exit status: 0 success, 1 a finding of ``doctor`` or an error of the program tha
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from fxstack.cli.doctor import findings
+from fxstack.cli.inspecting import add_commands
 from fxstack.cli.options import describe_options
+from fxstack.cli.output import Json, fail, print_json, print_table
 from fxstack.cli.run import run_program
 from fxstack.debug.artefacts import ARTEFACTS
 from fxstack_inductor.__main__ import main as manage_cache
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -46,9 +42,9 @@ def doctor(as_json: Json = False) -> None:
     """Check Python, torch, C compiler, OpenMP, caches, GPU and Triton; say how to mend what is wrong."""
     found = findings()
     if as_json:
-        sys.stdout.write(json.dumps([asdict(finding) for finding in found], indent=2) + "\n")
+        print_json([asdict(finding) for finding in found])
     else:
-        _table(
+        print_table(
             ("", "", ""), [("ok" if f.good else "PROBLEM", f.name, f"{f.text}{_fix(f.fix)}") for f in found]
         )
     raise typer.Exit(0 if all(finding.good for finding in found) else 1)
@@ -62,19 +58,21 @@ def options(
     """List what ``fxstack.compile(options={...})`` takes: stage, name, type, default, meaning."""
     found = [option for option in describe_options() if name in option.name]
     if not found:
-        Console(stderr=True).print(f"no option has {name!r} in its name; 'fxstack options' lists all")
-        raise typer.Exit(2)
+        raise fail(f"no option has {name!r} in its name; 'fxstack options' lists all")
     if as_json:
-        sys.stdout.write(json.dumps([asdict(option) for option in found], indent=2) + "\n")
+        print_json([asdict(option) for option in found])
     else:
         rows = [(o.stage, o.name, f"{o.type} = {o.default}", o.meaning) for o in found]
-        _table(("stage", "option", "type and default", "meaning"), rows)
+        print_table(("stage", "option", "type and default", "meaning"), rows)
 
 
 @app.command()
-def artefacts() -> None:
+def artefacts(as_json: Json = False) -> None:
     """List what ``FXSTACK_DEBUG`` and ``run --debug`` show."""
-    _table(("name", "what it shows"), [(artefact.name, artefact.sentence) for artefact in ARTEFACTS])
+    if as_json:
+        print_json([asdict(artefact) for artefact in ARTEFACTS])
+        return
+    print_table(("name", "what it shows"), [(artefact.name, artefact.sentence) for artefact in ARTEFACTS])
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -87,12 +85,7 @@ def _fix(fix: str) -> str:
     return f"\nfix: {fix}" if fix else ""
 
 
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    table = Table(*header, box=None, show_header=any(header), pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    # Where the output is no terminal, lines stay whole for grep.
-    Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)
+add_commands(app)
 
 
 def main() -> None:

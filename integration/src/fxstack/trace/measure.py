@@ -1,4 +1,4 @@
-"""Measure two calls of a compiled graph: the seconds of each step, and the memory."""
+"""Measure two calls of a compiled graph: the seconds of each step, and, except of a backward, the memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def measuring(
             steps = tuple(StepTime(name, seconds) for name, seconds in timed.seconds.items())
             tell(Measured(graph, role, spent, steps))
             return results
-        if number == MEMORY_CALL and not torch.autograd._profiler_enabled():
+        # A backward frees what it has got: the profiler warns of memory that it has not seen allocated.
+        if number == MEMORY_CALL and not boxed and not torch.autograd._profiler_enabled():
             return _watched(made, args, lambda moments: tell(MeasuredMemory(graph, role, moments)))
         return made(*args)
 

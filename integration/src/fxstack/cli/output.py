@@ -1,0 +1,34 @@
+"""How commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def print_json(content: Any) -> None:
+    """Print ``content`` as indented JSON."""
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in columns; ``header`` may be empty strings."""
+    table = Table(*header, box=None, show_header=any(header), pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    # Where the output is no terminal, lines stay whole for grep.
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)
+
+
+def fail(text: str) -> typer.Exit:
+    """Print an error to stderr and return the exception that ends the command with status 2."""
+    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(text)
+    return typer.Exit(2)
