@@ -36,7 +36,7 @@ class Plan:
     assuming: bool = True
     """Whether checks of the program may be assumed to pass."""
     unseen: frozenset[Blocks] | None = None
-    """See ``AssumedTruths.unseen``."""
+    """See ``Assumptions.unseen``."""
     later: frozenset[int] = frozenset()
     """The hooks on tensors that the replacement code registers after the graph has run."""
     stop_at: tuple[int, ...] | None = None
