@@ -42,7 +42,7 @@ def passes_of(stages):
 
 @pytest.mark.parametrize("partitioner", ["min_cut", "budget"])
 def test_a_training_step(partitioner, tmp_path, monkeypatch):
-    monkeypatch.setenv("FXSTACK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path))
     seen = watched(torch.randn(4, 8, requires_grad=True), partitioner=partitioner)
     if partitioner == "budget":  # its last pass runs the passes of extraction inside
         seen = [entry for entry in seen if entry[0] != "partition"]
@@ -51,7 +51,7 @@ def test_a_training_step(partitioner, tmp_path, monkeypatch):
 
 
 def test_a_graph_without_gradients(tmp_path, monkeypatch):
-    monkeypatch.setenv("FXSTACK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("FXSTACK_INDUCTOR_CACHE_DIR", str(tmp_path))
     seen = watched(torch.randn(4, 8))
     assert seen == passes_of(["functionalize", "inference", *CODE])
 
