@@ -83,8 +83,8 @@ def failures(passes: Iterable[Pass], namespace: Mapping[str, object]) -> list[st
 
 def _wrong(step: Pass, namespace: Mapping[str, object]) -> Iterable[str]:
     source = inspect.cleandoc(step.run.__doc__ or "")
-    if not step.sentence.endswith("."):
-        yield "no sentence"
+    if step.sentence.find(".") != len(step.sentence) - 1:
+        yield "the docstring does not begin with one sentence"
     test = doctest.DocTestParser().get_doctest(source, dict(namespace), step.name, step.name, 0)
     lines = sum((one.source + one.want).count("\n") for one in test.examples)
     if not FEWEST <= lines <= MOST:

@@ -49,7 +49,7 @@ FAULTS = {
         tests("functionalize"),
     ),
     "wrong value in partition: saved values that the forward changes later": Fault(
-        f"{PARTITION}/extraction/extract.py",
+        f"{PARTITION}/extraction/graphs.py",
         "if node in self._shielded and node not in self.shields:",
         "if False:",
         tests("partition"),

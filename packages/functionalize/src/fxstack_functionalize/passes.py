@@ -67,10 +67,10 @@ def record_forward(state: Tracing) -> Tracing:
 
     >>> example("record_forward", lambda x: x.mul_(2).relu())
     - x: ?,
-    + x: f32[3],
     - mul_ = x.mul_(2)
     - relu = mul_.relu()
     - return relu
+    + x: f32[3],
     + mul = aten.mul.Tensor(x, 2)
     + relu = aten.relu(mul)
     """
@@ -158,7 +158,7 @@ def group_outputs(state: Tracing) -> Tracing:
 
 
 def trace_backward(state: Tracing) -> Tracing:
-    """Record the gradients of all inputs in the same graph. Each differentiable output gets a tangent as input.
+    """Record the gradients in the same graph, with a tangent as input for each differentiable output.
 
     >>> example("trace_backward", lambda x: x.sin())
     + tangents_1: f32[3],
@@ -214,12 +214,12 @@ def add_signature(state: Tracing) -> Tracing:
     """Say what each input and output is, and keep the documented metadata only.
 
     >>> example("add_signature", lambda x: x.sin())
-    + # functional graph: 1 inputs, 1 operations, 1 outputs
     - x: f32[3],
+    + # functional graph: 1 inputs, 1 operations, 1 outputs
     + x: f32[3],  # user_input
     - sin,
-    + sin,  # user_output
     - # output 0: sin
+    + sin,  # user_output
     """
     return replace(
         state, stage_graph=with_signature(state.session, state.stage, state.slots, state.gradients)

@@ -165,7 +165,7 @@ class TritonPrinting:
 
 
 def narrow_indices(state: TritonPrinting) -> TritonPrinting | NothingToDo:
-    """Let kernels of symbolic sizes index with 32 bits. Each call checks that the sizes allow it.
+    """Let kernels of symbolic sizes index with 32 bits, if each call checks that its sizes allow this.
 
     >>> example("narrow_indices", lambda x: x * 2, dynamic=True)
     + # must fit into 32 bits: s0*s0

@@ -173,7 +173,7 @@ def order_forward(state: C) -> C:
 
 
 def extract_forward(state: C) -> C:
-    """Build the forward graph. It returns the saved values behind its results.
+    """Build the forward graph, which returns the saved values behind its results.
 
     >>> example("extract_forward", lambda x: x.sin().cos())
     + # forward graph: 1 inputs, 2 operations, 2 outputs
@@ -190,7 +190,7 @@ def extract_forward(state: C) -> C:
 
 
 def extract_backward(state: C) -> C:
-    """Build the backward graph. Its inputs are the saved values and the tangents.
+    """Build the backward graph, whose inputs are the saved values and the tangents.
 
     >>> example("extract_backward", lambda x: x.sin().cos())
     + # backward graph: 2 inputs, 6 operations, 1 outputs
