@@ -222,8 +222,9 @@ MEASURES = [
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
     # A ratchet: the aim is 81,048. Lower the limit whenever the number falls. 2026-11-28: raised from 96,000 for the
-    # checks of cache entries, graph files and signals, and for programs that were wrong.
-    Measure("lines", "lines of source", 99_500, None, lines),
+    # checks of cache entries, graph files and signals, and for programs that were wrong; then from 99,500 for numbers
+    # that the host program computes in C.
+    Measure("lines", "lines of source", 99_750, None, lines),
 ]
 
 
