@@ -168,7 +168,7 @@ FORMULAS = (
     lambda x, s: x * math.sqrt(0.999**s / (1 - 0.999**s)),
     lambda x, s: x * math.exp(-((s - 4.5) * (s - 4.5)) / 2) * math.log(s + 1 / s),
     lambda x, s: x * math.tanh((s + 0.1) - s) * math.cos(s * 0.1 * 10 - s),
-    lambda x, s: x * rectification(s),
+    lambda x, s: x * rectification(s + 5),
 )
 
 
