@@ -2,13 +2,18 @@
 
     python integration/benchmarks/each_call.py [--dry] [--markdown]
 
-Each program would compile in each call, if nothing limited that. After 200 calls, medians of interleaved rounds of calls,
-plain and compiled. "Compiled" is the number of traced frames in the 200 calls, "later" that of the timed calls.
+Each program would compile in each call, if nothing limited that. After 200 calls, medians of 200 more, in interleaved
+rounds of ten, plain and compiled: processor time of the thread, so that other work on the machine does not count.
+"Compiled" is the number of traced frames in the first 200 calls, "later" that of the timed calls; "alone": fxstack
+runs the program in plain Python, because that is faster.
+
+Programs of captum, and of jaxtyping with beartype, run if these libraries are installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import statistics
 import sys
@@ -26,7 +31,7 @@ from torch import nn
 
 import fxstack
 
-WARM_UP, ROUNDS, CALLS = 200, 15, 10
+WARM_UP, ROUNDS, CALLS = 200, 20, 10
 
 
 def net():
@@ -151,18 +156,75 @@ def optimizer_of(kind):
     return make
 
 
+def twenty_numbers():
+    """Twenty floats and integers that change in each call, in a graph of one small operator each."""
+    x, numbers = torch.randn(16), itertools.count(1)
+
+    def call(y, values):
+        for value in values:
+            y = y * (1 - 0.9**value) + value / 7
+        return y
+
+    return call, lambda: (x, [n + k if k % 2 else n / (k + 1) for n in [next(numbers)] for k in range(20)])
+
+
+def attribution_of(name):
+    """``attribute`` of captum on a small network, as a loop over a data set calls it."""
+
+    def make():
+        from captum import attr
+
+        model, x = net(), torch.randn(16, 64)
+        layers = (model, model[0]) if name.startswith("Layer") else (model,)
+        method = getattr(attr, name)(*layers)
+        return lambda: method.attribute(x, target=3), tuple
+
+    make.__name__ = f"captum {name}"
+    return make
+
+
+def checked_types():
+    """jaxtyping with beartype: in every second call an argument has another shape than annotated."""
+    from beartype import beartype
+    from jaxtyping import Float, jaxtyped
+
+    matrix = Float[torch.Tensor, "*shape"]
+
+    @jaxtyped(typechecker=beartype)
+    def scale(x: matrix, y: matrix):
+        return torch.tanh(x * 2 + y)
+
+    numbers, x = itertools.count(), torch.randn(16, 64)
+
+    def call():
+        try:
+            return scale(x, x[1:] if next(numbers) % 2 else x)
+        except Exception:
+            return x + 1
+
+    return call, tuple
+
+
+ATTRIBUTIONS = ("IntegratedGradients", "Saliency", "GuidedBackprop", "DeepLift", "LayerGradCam")
 PROGRAMS = (
-    *(module_hooks, gradients, closures, source_text, errors, unused_values, growing_list),
+    *(module_hooks, gradients, closures, source_text, errors, unused_values, growing_list, twenty_numbers),
     *map(optimizer_of, OPTIMIZERS),
+    *(map(attribution_of, ATTRIBUTIONS) if importlib.util.find_spec("captum") else ()),
+    *(
+        (checked_types,)
+        if importlib.util.find_spec("jaxtyping") and importlib.util.find_spec("beartype")
+        else ()
+    ),
 )
 
 
 def per_call(fn, arguments, calls: int) -> float:
     """Microseconds of a call."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        fn(*arguments())
-    return (time.perf_counter() - start) / calls * 1e6
+    given = [arguments() for _ in range(calls)]
+    start = time.thread_time_ns()
+    for args in given:
+        fn(*args)
+    return (time.thread_time_ns() - start) / calls / 1e3
 
 
 def main() -> None:
@@ -171,7 +233,7 @@ def main() -> None:
     options = parser.parse_args()
     warm_up, rounds = (3, 1) if options.dry else (WARM_UP, ROUNDS)
     warnings.simplefilter("ignore")
-    table = Table("program", "eager us", "fxstack us", "fxstack / eager", "compiled", "later")
+    table = Table("program", "eager us", "fxstack us", "fxstack / eager", "compiled", "later", "alone")
     for make in PROGRAMS:
         eager, arguments = make()
         compiled = fxstack.compile(make()[0])
@@ -182,7 +244,8 @@ def main() -> None:
         traced = tally.traced
         times = [[per_call(fn, arguments, CALLS) for fn in (eager, compiled)] for _ in range(rounds)]
         plain, ours = (statistics.median(column) for column in zip(*times, strict=True))
-        cells = f"{plain:.0f}", f"{ours:.0f}", f"{ours / plain:.2f}", traced, tally.traced - traced
+        cells = f"{plain:.1f}", f"{ours:.1f}", f"{ours / plain:.2f}", traced, tally.traced - traced
+        cells += ("yes" if compiled.plain_calls else "",)
         table.row(make.__name__, *cells)
 
 

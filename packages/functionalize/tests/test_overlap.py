@@ -150,3 +150,17 @@ def test_the_same_elements_by_other_strides_are_left_to_eager(name):
 @pytest.mark.parametrize("name", NO_PART)
 def test_the_same_elements_of_one_row(name):
     check(lambda x: (NO_PART[name](x), x)[1], lambda: (torch.arange(4.0).view(1, 4),))
+
+
+def test_a_call_whose_inputs_lie_otherwise_than_in_the_last_call():
+    def fn(x, y):
+        x.add_(1)
+        return y * 2
+
+    memory, plain = torch.arange(8.0), torch.arange(8.0)
+    run = compiled(fn, (memory[:4], memory[4:]))
+    for start in (4, 4, 2, 4, 0, 0, 4, 3):
+        assert torch.equal(
+            run(memory[:4], memory[start : start + 4]), fn(plain[:4], plain[start : start + 4])
+        )
+        assert torch.equal(memory, plain)

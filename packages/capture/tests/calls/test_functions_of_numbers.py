@@ -147,6 +147,13 @@ def test_texts_of_containers_show_numbers(name):
     assert backend.graphs
 
 
+def rectification(step, beta2=0.999):
+    """The factor of RAdam."""
+    most = 2 / (1 - beta2) - 1
+    length = most - 2 * step * beta2**step / (1 - beta2**step)
+    return math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+
+
 FORMULAS = (
     lambda x, s: x * (0.5 * (1 + math.cos(math.pi * s / 20))),
     lambda x, s: x * math.cos(math.pi * (s - 2) / (20 - 2)),
@@ -157,6 +164,11 @@ FORMULAS = (
     lambda x, s: x * math.sqrt(1 - 0.999**s) / (1 - 0.9**s),
     lambda x, s: (x * 1, 2 / (1 + math.exp(-10 * s / 100)) - 1, -math.exp(-(s + 0.5))),
     lambda x, s: x * math.sqrt(s * 10**17),
+    lambda x, s: x * math.sqrt((s + 1) * (s + 3) / (s * 2 + 1)),
+    lambda x, s: x * math.sqrt(0.999**s / (1 - 0.999**s)),
+    lambda x, s: x * math.exp(-((s - 4.5) * (s - 4.5)) / 2) * math.log(s + 1 / s),
+    lambda x, s: x * math.tanh((s + 0.1) - s) * math.cos(s * 0.1 * 10 - s),
+    lambda x, s: x * rectification(s + 5),
 )
 
 

@@ -91,7 +91,12 @@ def test_slow_pieces_are_left_alone_and_said_once():
 
 
 @pytest.mark.parametrize(
-    ("fn", "options"), [(whole, {}), (breaking, {"leave_unprofitable": False}), (whole, {"fullgraph": True})]
+    ("fn", "options"),
+    [
+        (whole, {"leave_unprofitable": False}),
+        (breaking, {"leave_unprofitable": False}),
+        (whole, {"fullgraph": True}),
+    ],
 )
 def test_what_is_never_tried(fn, options):
     backend = Backend()
@@ -99,10 +104,75 @@ def test_what_is_never_tried(fn, options):
     assert backend.calls >= CALLS
 
 
-def test_calls_that_a_backward_may_follow_are_not_judged():
+def changing(x, number):
+    return x * number + number / 7
+
+
+def test_a_whole_graph_that_is_slower_is_left_alone():
+    assert len(run(compiled_by(Backend(), whole), X)) == 1
+
+
+def test_a_whole_graph_of_long_calls_is_not_compared(nanoseconds):
+    nanoseconds["compiled"] = 2_000_000
+    compiled = compiled_by(Backend(), whole)
+    assert run(compiled, X) == [] and compiled.trial is None
+
+
+def test_changing_numbers_are_judged():
+    compiled = compiled_by(Backend(), changing)
+    assert sum(len(run(compiled, X, n + 0.5, calls=1)) for n in range(CALLS)) == 1
+
+
+def test_calls_with_several_entries_are_judged():
+    compiled = compiled_by(Backend(), changing)
+    kinds = [X, X.double(), X.long(), X.reshape(2, 3), X.bfloat16()]
+    assert sum(len(run(compiled, kinds[n % 5], 2, calls=1)) for n in range(2 * CALLS)) == 1
+
+
+def sometimes_raising(x, number):
+    if number % 2:
+        raise ValueError(number)
+    fx.graph_break()
+    return x.sin()
+
+
+def test_calls_of_which_every_second_raises_are_judged():
+    compiled = compiled_by(Backend(), sometimes_raising)
+    warned = []
+    for number in range(2 * CALLS):
+        if number % 2:
+            with pytest.raises(ValueError, match=r"^\d+$"):
+                compiled(X, number)
+        else:
+            warned += run(compiled, X, number, calls=1)
+    assert len(warned) == 1 and compiled.plain_calls
+
+
+def test_calls_whose_results_need_gradients_are_judged():
+    assert len(run(compiled_by(Backend(), breaking), X.clone().requires_grad_())) == 1
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_backward_through_a_result_keeps_a_callable_compiled(late):
     backend = Backend()
-    assert run(compiled_by(backend, breaking), X.clone().requires_grad_()) == []
-    assert backend.calls >= 2 * (CALLS - 8)
+    compiled, x = compiled_by(backend, breaking), X.clone().requires_grad_()
+    results = []
+    for _ in range(CALLS):
+        results.append(compiled(x))
+        if not late:
+            results[-1].sum().backward()
+    if late:
+        assert compiled.plain_calls
+        results[CALLS // 2].sum().backward()
+    assert compiled.trial is None and not compiled.plain_calls
+    calls = backend.calls
+    compiled(x)
+    assert backend.calls > calls
+
+
+def test_a_returned_leaf_may_get_a_gradient():
+    compiled, x = compiled_by(Backend(), nothing), X.clone().requires_grad_()
+    assert run(compiled, x) == [] and compiled.trial is None
 
 
 def test_deterministic_programs_are_not_judged():

@@ -13,7 +13,7 @@ from torch import nn
 import fxstack_capture as fx
 
 STEPS = 20
-BRANCHES = {"Soap": 3, "ScheduleFree": 1}
+BRANCHES = {"RAdam": 1, "Soap": 3, "ScheduleFree": 1}
 """Graphs for the other side of branches on the number of the step, and for the strides of a new basis."""
 
 

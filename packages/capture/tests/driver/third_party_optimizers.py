@@ -86,6 +86,26 @@ class Adan(Stepping):
         state["before"].copy_(grad)
 
 
+class RAdam(Stepping):
+    """Liu et al. 2020: the number of the step occurs several times under a root, from the sixth step on."""
+
+    zeros = ("mean", "square")
+
+    def update(self, group, state, p, grad):
+        (beta1, beta2), step = group["betas"], state["step"]
+        state["mean"].lerp_(grad, 1 - beta1)
+        state["square"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        most = 2 / (1 - beta2) - 1
+        length = most - 2 * step * beta2**step / (1 - beta2**step)
+        size = group["lr"] / (1 - beta1**step)
+        if length <= 5:
+            p.add_(state["mean"], alpha=-size)
+            return
+        factor = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length)
+        scale = (state["square"].sqrt() / math.sqrt(1 - beta2**step)).add_(group["eps"])
+        p.addcdiv_(state["mean"], scale, value=-size * math.sqrt(factor))
+
+
 class Soap(Stepping):
     """Vyas et al. 2024: Adam in the eigenbasis of Shampoo, whose basis changes in every fifth step."""
 
@@ -148,4 +168,4 @@ class Decaying(Stepping):
         p.add_(state["mean"], alpha=-group["rate"] / self.rates[1])
 
 
-OPTIMIZERS = (AdaBelief, Lamb, Adan, Soap, ScheduleFree, Decaying)
+OPTIMIZERS = (AdaBelief, Lamb, Adan, RAdam, Soap, ScheduleFree, Decaying)

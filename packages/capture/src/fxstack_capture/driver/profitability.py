@@ -1,24 +1,29 @@
 """Profitability: a callable whose compiled calls take longer than plain calls runs in plain Python.
 
 Graph breaks cost time: each piece between two breaks has guards and its own call, and a loop that breaks
-around a few small operators is slower compiled than interpreted. Only a measurement decides. When a callable
-with graph breaks, or without any graph, has stopped compiling, some of its calls are timed, compiled and
-plain in turn.
+around a few small operators is slower compiled than interpreted. A whole graph of a few operators can be slower,
+too, if it has many guards, or if several cache entries are checked before the entry of a call. Only a measurement
+decides. When a callable has stopped compiling, some of its calls are timed, compiled and plain in turn, in
+processor time of the thread. Calls that raise are timed like others.
 
-Callables with one whole graph are not timed, because their overhead is known and small. Calls whose results
-take part in a backward are not timed, because compilation may save time in the backward. No calls are timed
-once CUDA is in use, because calls return before the work is done.
+Callables with one whole graph whose calls are long are not timed, because the overhead of a call is small. If a
+backward runs through the result of a timed call, the callable stays compiled, because compilation may save time
+in the backward. No calls are timed once CUDA is in use, because calls return before the work is done.
 """
 
 from __future__ import annotations
 
 import statistics
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.autograd.graph import Node
 
 from fxstack_capture import torch_compat
 from fxstack_capture.driver.errors import TracingWarning
@@ -27,8 +32,8 @@ from fxstack_capture.driver.reports.records import FrameRecord, Tally, Verdict
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
 
-# Limits: calls whose results need gradients, single calls of long loops, and programs on CUDA are not
-# compared.
+# Limits: calls whose results hold tensors that need gradients in objects of unknown classes, single calls of long
+# loops, and programs on CUDA are not compared.
 
 # The results of ``begin``; see ``native``.
 _COMPILED, _TIME_COMPILED, _TIME_PLAIN = 0, 1, 2
@@ -55,6 +60,9 @@ _MOST_COMPILING_CALLS: Final = 32
 
 Each function that a call reaches has limits of its own, and a call may reach any number of functions.
 """
+
+_LONG: Final = 1_000_000
+"""Nanoseconds from which a compiled call of a whole graph is not compared: plain calls could take much longer."""
 
 _FIRST_REST, _LONGEST_REST = 1_000, 64_000
 """Plain calls before it is tried again: programs change what they pass. The number doubles."""
@@ -101,7 +109,7 @@ class Trial:
         self.stable_calls += 1
         if self.stable_calls <= _STABLE_CALLS:
             return _COMPILED
-        if not _can_be_timed() or (tally.graphs and not tally.breaks):
+        if not _can_be_timed():
             optimized.trial = None
             return _COMPILED
         turn = len(self.compiled) + len(self.plain)
@@ -112,9 +120,14 @@ class Trial:
         if self.traced != self.compiler.tally.traced:
             self._start_again()
             return
-        if torch.is_grad_enabled() and _may_need_gradients(result):
+        tally = self.compiler.tally
+        is_long = tally.graphs > 0 and not tally.breaks and not plain and nanoseconds > _LONG
+        nodes = list(_gradient_nodes(result)) if torch.is_grad_enabled() else []
+        if is_long or None in nodes:
             optimized.trial = None
             return
+        for node in filter(None, nodes):
+            node.register_prehook(partial(_keep_compiled, weakref.ref(optimized)))
         (self.plain if plain else self.compiled).append(nanoseconds)
         rounds, left = divmod(len(self.compiled) + len(self.plain), len(_PLAIN_ROUNDS))
         if left:
@@ -132,7 +145,9 @@ class Trial:
         self._tell(
             f"where its calls are faster: {_shown(interpreted)}, compiled {_shown(compiled)} (medians of"
             f" {len(interpreted)} calls each; {self._counts()}).",
-            "take the graph breaks out (explain() lists them), or compile what it calls between them",
+            "take the graph breaks out (explain() lists them), or compile what it calls between them"
+            if self.compiler.tally.breaks
+            else "compile a larger part of the program, whose calls do more work",
         )
 
     def _leave_compiling(self, optimized: Any) -> None:
@@ -214,8 +229,15 @@ def _can_be_timed() -> bool:
     return not (torch.cuda.is_initialized() or torch.are_deterministic_algorithms_enabled())
 
 
-def _may_need_gradients(result: object, depth: int = 0) -> bool:
-    """Whether a backward may go through a result.
+def _keep_compiled(optimized: weakref.ref[Any], _grads: object) -> None:
+    """Compile the calls of a callable again, and time no more calls: a backward runs through a result."""
+    found = optimized()
+    if found is not None:
+        found.trial, found.plain_calls = None, 0
+
+
+def _gradient_nodes(result: object, depth: int = 0) -> Iterator[Node | None]:
+    """Yield the nodes of autograd that a backward through ``result`` would begin with; None for an unknown node.
 
     Objects of unknown classes and deep objects may hold tensors.
 
@@ -223,11 +245,15 @@ def _may_need_gradients(result: object, depth: int = 0) -> bool:
     """
     if isinstance(result, torch.Tensor):
         with torch_compat.DisableTorchFunction():
-            return bool(result.requires_grad)
+            if result.requires_grad:
+                yield result.grad_fn
+        return
     members = next((m for kind, m in _MEMBERS.items() if isinstance(result, kind)), None)
-    if members is None or depth == _DEEPEST:
-        return type(result) not in _WITHOUT_TENSORS
-    return any(_may_need_gradients(member, depth + 1) for member in members(result))
+    if members is not None and depth < _DEEPEST:
+        for member in members(result):
+            yield from _gradient_nodes(member, depth + 1)
+    elif type(result) not in _WITHOUT_TENSORS:
+        yield None
 
 
 _MEMBERS: Final[dict[type, Any]] = {

@@ -144,7 +144,8 @@ class FrameWriter:
 
         graph = captured.graph_module.graph
         locating = Locating(self.builder, graph) if needed and self.trace.for_entry else None
-        restore = Restore(self.builder) if needed and changed_by(graph) else None
+        changed = changed_by(graph) if needed else ()
+        restore = Restore(self.builder, changed) if changed else None
         checks = () if fallback is None else fallback.checks
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]

@@ -93,6 +93,11 @@ is a Python function. Its frame takes the place of the first frame in tracebacks
     use_caches(...) -> bool       # find the memory layout of lru_cache wrappers, for the process; see
                                   # objects.cache_keys
 
+**Formulas**::
+
+    formula(program)              # a builtin function of one number, which runs the steps of ``program``: None
+                                  # (the number), (constant,), and (function, positions of earlier steps)
+
 **Intercept mode** is also a state of a thread. It is on while the call runs::
 
     intercept(callback, fn, args=(), kwargs=None, passthrough=None)
@@ -208,5 +213,6 @@ redirect = _function("redirect")
 use_redirect = _function("use_redirect")
 hooks = _function("hooks")
 use_hooks = _function("use_hooks")
+formula = _function("formula")
 storage_key = _function("storage_key")
 time_check = _function("time_check")

@@ -38,7 +38,7 @@ static int fill(PyObject *module) {
         if (PyModule_AddType(module, types[i]) < 0) return -1;
     PyMethodDef *methods[] = {entries_methods, scopes_methods,  finalizers_methods, upcoming_methods,
                               tree_methods,    tensor_methods, dict_states_methods, scan_methods,     cached_methods,
-                              values_methods};
+                              values_methods,  formulas_methods};
     PyObject *name = PyUnicode_FromString("fxstack_capture._native");
     for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
         if (PyModule_AddFunctions(module, methods[i]) < 0) return Py_DECREF(name), -1;

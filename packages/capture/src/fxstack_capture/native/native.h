@@ -105,6 +105,7 @@ static inline Group *find_group(CodeState *state, PyObject *owner) {
 HIDDEN int began_under_hooks(void); /* Whether the running Optimized call began under saved-tensor hooks. */
 extern HIDDEN PyMethodDef scopes_methods[];
 extern HIDDEN PyMethodDef finalizers_methods[];
+extern HIDDEN PyMethodDef formulas_methods[];
 extern HIDDEN PyMethodDef cached_methods[];
 extern HIDDEN PyMethodDef values_methods[];
 extern HIDDEN PyMethodDef upcoming_methods[];

@@ -329,11 +329,12 @@ static PyObject *compiled_call(PyObject *self, PyObject *const *args, size_t nar
 
 /* --- trials: timed calls, compiled and plain -------------------------------------------------------- */
 
-typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN } Manner;
+typedef enum { RUN_COMPILED, TIME_COMPILED, TIME_PLAIN, WATCH } Manner; /* WATCH: tell if the call returns. */
 
+/* The processor time of this thread: other work on the machine does not count. */
 static long long now_ns(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
@@ -365,10 +366,15 @@ static COLD PyObject *tried_call(PyObject *self, PyObject *const *args, size_t n
     if (manner == (Manner)-1) goto done;
     long long start = now_ns();
     result = (manner == TIME_PLAIN ? disabled_call : compiled_call)(self, args, nargsf, names);
-    if (result != NULL && manner != RUN_COMPILED) {
+    if (manner != RUN_COMPILED && (result != NULL || manner != WATCH)) {
+        long long took = now_ns() - start;
+        PyObject *type, *value, *traceback; /* The error of a call that has raised, which counts like any other call. */
+        PyErr_Fetch(&type, &value, &traceback);
         current->mode = MODE_OFF;
-        if (tell_trial(trial, self, manner, now_ns() - start, result) < 0) Py_CLEAR(result);
+        int told = tell_trial(trial, self, manner, took, result == NULL ? Py_None : result);
         *current_scope() = saved;
+        if (type != NULL) PyErr_Restore(type, value, traceback);
+        else if (told < 0) Py_CLEAR(result);
     }
 done:
     Py_DECREF(trial);

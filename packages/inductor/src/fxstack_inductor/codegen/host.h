@@ -29,6 +29,8 @@ typedef struct fx_object {
   X(char*, PyBytes_AsString, (fx_object*))                                                          \
   X(fx_object*, PyLong_FromLongLong, (long long))                                                   \
   X(long long, PyLong_AsLongLong, (fx_object*))                                                     \
+  X(fx_object*, PyFloat_FromDouble, (double))                                                       \
+  X(double, PyFloat_AsDouble, (fx_object*))                                                         \
   X(fx_object*, PyErr_Occurred, (void))                                                             \
   X(fx_object*, PyObject_Vectorcall, (fx_object*, fx_object* const*, uint64_t, fx_object*))           \
   X(int, PyType_IsSubtype, (fx_object*, fx_object*))                                                \
@@ -112,7 +114,7 @@ typedef struct {
 #define FX_MEMBER(result, name, arguments) result(*name) arguments;
   FX_FUNCTIONS(FX_MEMBER)
   int64_t offset; /* of the at::Tensor in its Python object */
-  fx_object *tensor, *parameter, *tensor_base, *type_error, *runtime_error;
+  fx_object *tensor, *parameter, *tensor_base, *number, *type_error, *runtime_error; /* `number` is float */
   fx_object *profiler, *profiler_flag, *yes; /* the namespace of torch.autograd.profiler, and a name in it */
 } fx_api;
 
@@ -290,4 +292,103 @@ static __attribute__((cold)) void fx_release(void** thread, fx_object** place) {
   if (unlocked) fx.PyEval_RestoreThread(*thread), *thread = 0;
   fx_set(place, 0);
   if (unlocked) *thread = fx.PyEval_SaveThread();
+}
+
+/* --- numbers that the host computes ------------------------------------------------------------------- */
+
+/* A number of Python: a float `value`, or an integer `whole` that `value` holds exactly. C computes with it only where it is
+   `known`: elsewhere Python does. `object` is its Python object, or 0 where there is none yet. */
+typedef struct {
+  double value;
+  int64_t whole;
+  int known, integer;
+  fx_object* object;
+} fx_number;
+
+static fx_number fx_read(fx_object* object) {
+  const int known = object->type == fx.number;
+  return (fx_number){known ? fx.PyFloat_AsDouble(object) : 0, 0, known, 0, object};
+}
+
+static fx_number fx_float(double value, int known) { return (fx_number){value, 0, known, 0, 0}; }
+
+static fx_number fx_integer(int64_t whole, int known) { return (fx_number){(double)whole, whole, known, 1, 0}; }
+
+/* A new reference to the object of a number. */
+static fx_object* fx_boxed(fx_number n) {
+  if (n.object) return fx_kept(n.object);
+  return n.integer ? fx.PyLong_FromLongLong(n.whole) : fx.PyFloat_FromDouble(n.value);
+}
+
+/* The object of a number, kept in `place`. */
+static fx_object* fx_held(fx_number* n, fx_object** place) {
+  if (!n->object) n->object = *place = fx_boxed(*n);
+  return n->object;
+}
+
+/* Compute `result` by a function of Python, which raises what the program's operation raises. */
+static __attribute__((cold)) int fx_number_by_python(void** thread, fx_object* function, const fx_number* operands,
+                                                     int64_t count, fx_object** place, fx_number* result) {
+  fx_object* arguments[count + 1];
+  int64_t given = 0, unlocked = *thread != 0;
+  if (unlocked) fx.PyEval_RestoreThread(*thread), *thread = 0;
+  while (given < count && (arguments[given] = fx_boxed(operands[given]))) given++;
+  int failed = given < count || fx_call(function, arguments, count, place, 1);
+  while (given) fx.Py_DecRef(arguments[--given]);
+  if (failed) return -1;
+  *result = fx_read(*place);
+  if (unlocked) *thread = fx.PyEval_SaveThread();
+  return 0;
+}
+
+/* The operations are those of CPython's floats, one by one. What may raise, or depends on the C library's error numbers, is
+   not known, so that Python computes it. Names of the C library, which compilers do not know under these names: they would
+   replace `pow(x, 2)` by a product. */
+#define FX_LIBRARY(name, count) extern double fx_library_##name count __asm__(FX_SYMBOL(name))
+#ifdef __APPLE__
+#define FX_SYMBOL(name) "_" #name
+#else
+#define FX_SYMBOL(name) #name
+#endif
+
+static int fx_normal(double x) { return __builtin_isnormal(x); }
+
+#define FX_BINARY(name, expression, condition)                                                      \
+  static fx_number fx_##name(fx_number a, fx_number b) {                                            \
+    const double x = a.value, y = b.value;                                                          \
+    return fx_float(expression, a.known && b.known && (condition));                                 \
+  }
+#define FX_UNARY(name, expression, condition)                                                       \
+  static fx_number fx_##name(fx_number a) {                                                         \
+    const double x = a.value;                                                                       \
+    return fx_float(expression, a.known && (condition));                                            \
+  }
+#define FX_FUNCTION(name, condition)                                                                \
+  FX_LIBRARY(name, (double));                                                                       \
+  static fx_number fx_##name(fx_number a) {                                                         \
+    const double x = a.value, made = a.known && (condition) ? fx_library_##name(x) : 0;             \
+    return fx_float(made, fx_normal(made));                                                         \
+  }
+
+FX_BINARY(add, x + y, 1)
+FX_BINARY(sub, x - y, 1)
+FX_BINARY(mul, x * y, 1)
+FX_BINARY(truediv, x / y, y != 0)
+FX_BINARY(max, y > x ? y : x, 1)
+FX_BINARY(min, y < x ? y : x, 1)
+FX_UNARY(neg, -x, 1)
+FX_UNARY(abs, __builtin_fabs(x), 1)
+FX_UNARY(sym_float, x, 1)
+FX_FUNCTION(sqrt, x >= 0)
+FX_FUNCTION(log, x > 0)
+FX_FUNCTION(exp, fx_normal(x))
+FX_FUNCTION(sin, fx_normal(x))
+FX_FUNCTION(cos, fx_normal(x))
+FX_FUNCTION(tanh, fx_normal(x))
+
+FX_LIBRARY(pow, (double, double));
+static fx_number fx_pow(fx_number a, fx_number b) {
+  const int usual = a.known && b.known && a.value > 0 && fx_normal(a.value) && (fx_normal(b.value) || b.value == 0);
+  const double made = usual ? fx_library_pow(a.value, b.value) : 0;
+  return fx_float(made, fx_normal(made));
 }

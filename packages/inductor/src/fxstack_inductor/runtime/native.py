@@ -62,7 +62,8 @@ def native_table() -> Table | Refused:
     missing = sorted(name for name in FUNCTIONS if not addresses[name] and not _optional(name))
     if missing:
         return Refused(f"this Python or torch has no {', '.join(missing)}")
-    objects = (torch.Tensor, torch.nn.Parameter, torch_compat.TensorBase, TypeError, RuntimeError, *PROFILER)
+    types = (torch.Tensor, torch.nn.Parameter, torch_compat.TensorBase, float)
+    objects = (*types, TypeError, RuntimeError, *PROFILER)
     words = [*(addresses[name] for name in FUNCTIONS), offset, *map(id, objects)]
     return Table((ctypes.c_int64 * len(words))(*words), offset)
 

@@ -15,7 +15,7 @@ from fxstack_capture.options import CaptureOptions
 from fxstack_capture.stance import Stance, current_stance
 from fxstack_interchange.user_warnings import warn_user
 
-_COMPILED, _WATCHED = 0, 1  # answers of ``begin``; see ``native``
+_COMPILED, _WATCHED = 0, 3  # answers of ``begin``; see ``native``
 _MOST = 5
 
 

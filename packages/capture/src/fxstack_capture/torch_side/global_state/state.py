@@ -7,7 +7,7 @@ returns the calls that the replacement code needs to make the remaining changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -131,16 +131,16 @@ State = list[tuple[Any, ...]]
 """One value for each of ``VARIABLES``."""
 
 
-def present() -> State:
-    """Return the present values of all ``VARIABLES``."""
-    return [variable.read() for variable in VARIABLES]
+def present(variables: Sequence[Variable] = VARIABLES) -> State:
+    """Return the present values of ``variables``."""
+    return [variable.read() for variable in variables]
 
 
-def difference(before: State, after: State) -> list[Redo]:
-    """Return the calls that change the state from ``before`` to ``after``."""
+def difference(before: State, after: State, variables: Sequence[Variable] = VARIABLES) -> list[Redo]:
+    """Return the calls that change the state of ``variables`` from ``before`` to ``after``."""
     return [
         variable.redo(value)
-        for variable, old, value in zip(VARIABLES, before, after, strict=True)
+        for variable, old, value in zip(variables, before, after, strict=True)
         if old != value
     ]
 
@@ -164,15 +164,18 @@ def in_graph(before: State, after: State) -> list[Redo]:
     ]
 
 
-def put_back(before: State) -> None:
-    """Restore the state ``before``."""
-    for write, args in difference(present(), before):
+def put_back(before: State, variables: Sequence[Variable] = VARIABLES) -> None:
+    """Restore the state ``before`` of ``variables``."""
+    for write, args in difference(present(variables), before, variables):
         write(*args)
 
 
-def changed_by(graph: fx.Graph) -> bool:
-    """Whether ``graph`` sets torch's state."""
-    return any(map(sets_state, graph.nodes))
+def changed_by(graph: fx.Graph) -> tuple[Variable, ...]:
+    """Return the state that ``graph`` sets."""
+    writers = {node.target for node in graph.nodes if sets_state(node)}
+    if not writers <= {variable.write for variable in VARIABLES}:
+        return VARIABLES  # other functions with several settings
+    return tuple(variable for variable in VARIABLES if variable.write in writers)
 
 
 def sets_state(node: fx.Node) -> bool:

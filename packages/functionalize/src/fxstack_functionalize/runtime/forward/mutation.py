@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.shell import Shell
@@ -38,15 +39,19 @@ def write_back(shell: Shell) -> WriteBack | None:
         and position not in quiet
         and (inputs[position].members is None or inputs[position].is_root)
     ]
-    rises = [(position, rise) for position, rise in rises if rise]
-    if not (copies or rises):
+    # The list of raised tensors has a tensor once for each rise. A copy can rise more often than eager.
+    raised = [position for position, rise in rises for _ in range(rise)]
+    lowered = [(position, rise) for position, rise in rises if rise < 0]
+    if not (copies or raised or lowered):
         return None
 
     def write(args: Sequence[Any], flat: Sequence[Any]) -> None:
         for number, position, visible in copies:
             with torch.set_grad_enabled(visible):
                 args[position].copy_(flat[number])
-        for position, rise in rises:
+        if raised:
+            increment_version([args[position] for position in raised])
+        for position, rise in lowered:
             raise_version(args[position], rise)
 
     return write

@@ -39,6 +39,8 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
     }
     if len(bytes_of) + len(groups) < 2 and not grouped and not relaid:
         return None
+    if not relaid and not leaves and not groups and None not in bytes_of.values():
+        return _by_addresses([(index, size or 0, index in changed) for index, size in bytes_of.items()])
     places = filler(shell.captured, [(group.offsets, group.length) for group in groups])
 
     def same_sharing(args: Sequence[Any]) -> bool:
@@ -57,6 +59,27 @@ def sharing_guard(shell: Shell) -> Callable[[Sequence[Any]], bool] | None:
             for group, (offsets, length) in zip(groups, places(args), strict=True)
         )
         return as_traced and not _collide(spans + [group.span(args) for group in groups])
+
+    return same_sharing
+
+
+def _by_addresses(inputs: Sequence[Span]) -> Callable[[Sequence[Any]], bool]:
+    """Return the check of inputs of fixed sizes (position, bytes, whether changed).
+
+    Only the addresses differ between calls, so the check runs if they differ from those of the last call.
+    """
+    (indices, *rest), last = zip(*inputs, strict=True), ()
+    data_ptr = torch.Tensor.data_ptr
+
+    def same_sharing(args: Sequence[Any]) -> bool:
+        nonlocal last
+        addresses = tuple([data_ptr(args[index]) for index in indices])
+        if addresses == last:
+            return True
+        if _collide([*zip(addresses, *rest, strict=True)]):
+            return False
+        last = addresses
+        return True
 
     return same_sharing
 

@@ -18,6 +18,7 @@ from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
+from fxstack_inductor.codegen.host.native_numbers import Numbers
 from fxstack_inductor.codegen.host.native_text import (
     CText,
     ascii_name,
@@ -58,9 +59,13 @@ class NativePrinter(CText):
     """C expressions of values as Python objects, by variable or by the text of a number."""
     addresses: dict[str, str] = field(default_factory=dict)
     views: dict[records.Strided, str] = field(default_factory=dict)
+    numbers: Numbers = field(init=False)
     block: str = ""
     undefined: str = ""
     calls_back: bool = False
+
+    def __post_init__(self) -> None:
+        self.numbers = Numbers(self)
 
     def program(self, before: str) -> HostProgram:
         """Return the program; ``before`` is the C text in front of the function."""
@@ -161,6 +166,8 @@ class NativePrinter(CText):
 
     def _object(self, name: str) -> str:
         """Return a value as a Python object, created now if there is none yet; the caller needs the lock."""
+        if name in self.numbers.variables and name not in self.objects:
+            return self.numbers.boxed(name)
         if name not in self.objects:
             place = self.objects[name] = self.new("o")
             self.own(name, place)
@@ -170,14 +177,11 @@ class NativePrinter(CText):
         return self.objects[name]
 
     def _number(self, value: Expr) -> str:
-        """Return a number as a Python object. Python computes it, as Python's integers cannot overflow."""
+        """Return a number as a Python object."""
         text, symbols = str(value), symbols_of((value,))
         if not symbols:
             return self._constant(value.as_int())
-        if text not in symbols and text not in self.objects:
-            place = self.objects[text] = self.new("o")
-            self.call_python(returning(symbols, f"{text}"), list(map(self._object, symbols)), place, 1)
-        return self._object(text)
+        return self._object(text if text in symbols else self.numbers.integer(value))
 
     def _constant(self, value: object) -> str:
         return self.bound(self.python.constant(value))
@@ -256,6 +260,8 @@ class NativePrinter(CText):
 
     def _call(self, record: records.Call) -> None:
         shim = shim_call(record)
+        if shim is None and self._compute(record):
+            return
         if shim is None:
             self._call_back(record, record.reads, record.sets)
             return
@@ -265,6 +271,14 @@ class NativePrinter(CText):
         self._call_shim(record, shim)
         for binding in record.bindings:
             self._bind(binding)
+
+    def _compute(self, record: records.Call) -> bool:
+        """Write a call that makes a number in C, if possible."""
+        lines = self.python.text_of(record)
+        address = self.numbers.tensor(record, lines, self.objects)
+        if address is not None:
+            self.addresses[record.results[0].name] = address
+        return address is not None or self.numbers.compute(record, lines, self.objects)
 
     def _call_shim(self, record: records.Call, shim: ShimCall) -> None:
         handles = [[self.tensor(value) for value in argument.tensors] for argument in shim.arguments]
@@ -316,6 +330,8 @@ class NativePrinter(CText):
     def _check(self, record: records.Check) -> None:
         """Copy a result that differs from the plan, or end the program."""
         layout = record.layout
+        if record.name in self.numbers.variables:
+            return
         shape, stride, dims = (
             ((), (), -1) if layout is None else (layout.shape, layout.stride, len(layout.shape))
         )
@@ -364,8 +380,8 @@ class NativePrinter(CText):
     def _result(self, value: object) -> str:
         """Return the C expression of a new reference to a result; its value is 0 on failure."""
         match value:
-            case records.Variable(name) if name in self.objects:
-                return f"fx_kept({self.objects[name]})"
+            case records.Variable(name) if name in self.objects or name in self.numbers.variables:
+                return f"fx_kept({self._object(name)})"
             case records.Variable() | records.Strided():
                 return f"fx.wrap_tensor({self.tensor(value)})"
             case Expr():

@@ -410,13 +410,16 @@ registry.add("addcdiv.default", _added("div"))
 
 
 @rule("lerp.Scalar")
-def lerp(ctx: Context, x: Node, y: Node, weight: float) -> Node:
+def lerp(ctx: Context, x: Node, y: Node, weight: float | HostScalar) -> Node:
     dtype = promote(x, y)
 
     def body(a: Body, b: Body) -> Body:
-        delta = call("sub", b, a)
-        if abs(weight) < 0.5:
-            return call("add", a, call("mul", like(a, weight), delta))
-        return call("sub", b, call("mul", delta, call("sub", like(a, 1), like(a, weight))))
+        delta, factor = call("sub", b, a), like(a, weight)
+        near = call("add", a, call("mul", factor, delta))
+        far = call("sub", b, call("mul", delta, call("sub", like(a, 1), factor)))
+        if isinstance(weight, HostScalar):
+            is_near = call("lt", call("abs", factor), like(a, 0.5), dtype=BOOL)
+            return call("where", is_near, near, far, dtype=a.dtype)
+        return near if abs(weight) < 0.5 else far
 
     return elementwise(ctx, (x, y), dtype, dtype, body)
