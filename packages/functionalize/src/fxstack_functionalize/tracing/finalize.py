@@ -48,7 +48,11 @@ class GradientSlot:
 
 
 def finish(
-    session: Session, stage: Stage, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
+    session: Session,
+    stage: Stage,
+    slots: Sequence[FlatSlot],
+    gradients: Sequence[GradientSlot],
+    unsaved: tuple[str, ...] = (),
 ) -> StageGraph:
     """Complete the session's graph and add its signature."""
     graph = session.tracer.graph
@@ -64,6 +68,7 @@ def finish(
         inputs=_input_specs(session, slots),
         outputs=_output_specs(session, slots, gradients),
         symbols=symbol_specs(session.captured),
+        unsaved=unsaved,
     )
     return StageGraph(module, signature)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
@@ -20,10 +21,10 @@ from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.random.nested_draws import draws_inside
-from fxstack_functionalize.sequential_backward import Runs
+from fxstack_functionalize.sequential_backward import Runs, saved_storages
 from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine, storage_key
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, finish
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
 from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError
@@ -31,7 +32,7 @@ from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
 from fxstack_functionalize.tracing.tracer import AtenTracer
-from fxstack_interchange import Stage, StageGraph
+from fxstack_interchange import InputKind, Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
 
 
@@ -175,9 +176,10 @@ def _trace_with(
                 raise RestartTraceError(lambda captured: replace(captured, equal_draws=True))
             check_inputs(info)
             info = _with_sequences(session, info, slots)
+            unsaved = _unsaved(session, info, slots)
             gradients = add_backward(session, info, slots)
             info = replace(info, cut=_cut(info, gradients))
-            stage_graph = finish(session, Stage.JOINT, slots, gradients)
+            stage_graph = finish(session, Stage.JOINT, slots, gradients, unsaved)
         else:
             if request.keep_mutations:
                 slots, info = copy_back_in_graph(session, slots, info)
@@ -231,6 +233,25 @@ def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]
     components = () if info.custom_views else runs.components(leaves, histories)
     sources = tuple(runs.sources(leaves).items())
     return replace(info, sequential=runs.atoms(), components=components, sources=sources)
+
+
+def _unsaved(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> tuple[str, ...]:
+    """Return the names of the inputs and outputs whose memory eager does not save for the backward.
+
+    Parameters rarely change before a backward, and a copy is large: they are no part of this.
+    """
+    saved = saved_storages((slots[place].value.grad_fn for place in info.differentiable), storage_key)
+    inputs = [
+        (traced.node, traced.argument)
+        for spec, traced in zip(session.captured.inputs, session.inputs, strict=True)
+        if spec.kind is not InputKind.PARAMETER
+    ]
+    outputs = [(slot.node, slot.value) for slot in slots if slot.mutated_input is None]
+    return tuple(
+        node.name
+        for node, value in (*inputs, *outputs)
+        if isinstance(node, Node) and isinstance(value, torch.Tensor) and storage_key(value) not in saved
+    )
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.joint.dissected import DissectedGraph
+from fxstack_partition.joint.dissected import DissectedGraph, alias_root
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
 from fxstack_partition.options import PartitionOptions
 
@@ -72,7 +72,7 @@ def analyze(joint: StageGraph) -> JointFacts:
         input_specs=input_specs,
         backward=in_backward,
         forward=in_forward,
-        mutated=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward),
+        copied=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward) | _unsaved(joint, nodes),
     )
 
 
@@ -144,6 +144,12 @@ def _forward_nodes(
             needed.add(node)
             needed.update(reads[node])
     return frozenset(needed)
+
+
+def _unsaved(joint: StageGraph, nodes: tuple[Node, ...]) -> frozenset[Node]:
+    """Return the inputs and outputs, or the bases of outputs, whose memory eager does not save."""
+    names = joint.signature.unsaved
+    return frozenset(alias_root(node) for node in nodes if node.name in names) if names else frozenset()
 
 
 def _mutated_inputs(
