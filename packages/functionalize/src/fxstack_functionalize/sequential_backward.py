@@ -20,6 +20,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange import InputKind, StageGraph
 
 Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
@@ -139,14 +140,14 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
 
 def _is_there(node: object, name: str) -> bool:
     try:
-        return bool(_tensors(getattr(node, name)))
+        return bool(_tensors(node, name))
     except RuntimeError:  # the saved tensor was changed in place afterwards
         return True
 
 
-def _tensors(value: object) -> list[torch.Tensor]:
-    values = value if isinstance(value, (tuple, list)) else (value,)
-    return [each for each in values if isinstance(each, torch.Tensor)]
+def _tensors(node: object, name: str) -> list[torch.Tensor]:
+    value = getattr(node, name)
+    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
 def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> frozenset[int]:
@@ -156,7 +157,7 @@ def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> 
     for node in _reached(dict(enumerate(roots)), defaultdict(int)):
         for name in _saved_names(node, names):
             with suppress(RuntimeError):  # the tensor was changed in place afterwards: its backward raises
-                found.update(map(key, _tensors(getattr(node, name))))
+                found.update(map(key, _tensors(node, name)))
     return frozenset(found)
 
 

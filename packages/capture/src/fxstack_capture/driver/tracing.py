@@ -44,6 +44,7 @@ class _How:
     """Whether Python code takes the place of C code that calls the program, so that the graph can break there."""
     assuming: bool = True
     """Whether checks of the program may be assumed to pass."""
+    ends_at_writes: bool = False
     unseen: frozenset[Blocks] | None = None
     """See ``AssumedTruths.unseen``."""
     later: frozenset[int] = frozenset()
@@ -125,9 +126,9 @@ class FrameTracing:
     def _again(
         self, how: _How, reason: RefusedError, frame: RealFrame, code: CodeType, state: CodeState
     ) -> _How:
-        """Return how the frame is traced again: without assumed checks, or with ends at handled calls."""
+        """Return how the frame is traced again: without assumed checks, or with ends at writes or handled calls."""
         if not isinstance(reason, HandledError):
-            return replace(how, assuming=False)
+            return replace(how, assuming=reason.several and not how.ends_at_writes, ends_at_writes=True)
         new = partial(self._new_trace, frame, code, state, how)
         return replace(how, unseen=passing(reason.calls, frame, new))
 
@@ -153,6 +154,7 @@ class FrameTracing:
         trace.may_defer = trace.for_entry and state.plain_calls < _PLAIN_CALLS
         trace.polyfills = how.polyfills
         trace.torch.assumptions.allowed = how.assuming
+        trace.torch.assumptions.ends_at_writes = how.ends_at_writes
         trace.torch.assumptions.later_hooks = how.later
         return trace
 

@@ -48,11 +48,7 @@ class GradientSlot:
 
 
 def finish(
-    session: Session,
-    stage: Stage,
-    slots: Sequence[FlatSlot],
-    gradients: Sequence[GradientSlot],
-    unsaved: tuple[str, ...] = (),
+    session: Session, stage: Stage, slots: Sequence[FlatSlot], gradients: Sequence[GradientSlot]
 ) -> StageGraph:
     """Complete the session's graph and add its signature."""
     graph = session.tracer.graph
@@ -68,7 +64,6 @@ def finish(
         inputs=_input_specs(session, slots),
         outputs=_output_specs(session, slots, gradients),
         symbols=symbol_specs(session.captured),
-        unsaved=unsaved,
     )
     return StageGraph(module, signature)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fxstack_functionalize import torch_compat
@@ -179,7 +178,8 @@ def _trace_with(
             unsaved = _unsaved(session, info, slots)
             gradients = add_backward(session, info, slots)
             info = replace(info, cut=_cut(info, gradients))
-            stage_graph = finish(session, Stage.JOINT, slots, gradients, unsaved)
+            stage_graph = finish(session, Stage.JOINT, slots, gradients)
+            stage_graph = replace(stage_graph, signature=replace(stage_graph.signature, unsaved=unsaved))
         else:
             if request.keep_mutations:
                 slots, info = copy_back_in_graph(session, slots, info)
@@ -241,17 +241,13 @@ def _unsaved(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> tu
     Parameters rarely change before a backward, and a copy is large: they are no part of this.
     """
     saved = saved_storages((slots[place].value.grad_fn for place in info.differentiable), storage_key)
-    inputs = [
-        (traced.node, traced.argument)
-        for spec, traced in zip(session.captured.inputs, session.inputs, strict=True)
-        if spec.kind is not InputKind.PARAMETER
+    inputs = zip(session.captured.inputs, session.inputs, strict=True)
+    values = [
+        (traced.node, traced.argument) for spec, traced in inputs if spec.kind is not InputKind.PARAMETER
     ]
-    outputs = [(slot.node, slot.value) for slot in slots if slot.mutated_input is None]
-    return tuple(
-        node.name
-        for node, value in (*inputs, *outputs)
-        if isinstance(node, Node) and isinstance(value, torch.Tensor) and storage_key(value) not in saved
-    )
+    values += [(slot.node, slot.value) for slot in slots if slot.mutated_input is None]
+    tensors = [(node, value) for node, value in values if isinstance(value, torch.Tensor)]
+    return tuple(str(node) for node, value in tensors if storage_key(value) not in saved)
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

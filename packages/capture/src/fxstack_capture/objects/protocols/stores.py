@@ -116,7 +116,7 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
     kind = type(raw)
     method = "__delete__" if value is ABSENT else "__set__"
     args = (raw, obj) if value is ABSENT else (raw, obj, value)
-    if kind is property:
+    if objects.classes.lookup(kind, method) is vars(property)[method]:  # also in subclasses
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
             getattr(raw, method)(*args[1:])  # raises the real AttributeError

@@ -378,6 +378,7 @@ class TorchTracer:
         self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
+        self.assumptions.note_written(storage)
         if self.wrappers.used and is_wrapper(tensor):
             self.wrappers.note_written(tensor)
         if storage in self.unwritable:

@@ -26,9 +26,8 @@ from fxstack_interchange import Partition
 # Limits: a backward that reads a parameter which eager does not save (w.half()) raises if it was changed.
 # After a change through .data the backward may read the value before or after the change, unlike eager.
 
-Owner = tuple[bool, int]
-"""An input (True, number) or a flat output (False, position)."""
-Owners = dict[Any, Owner]
+Owners = dict[Any, tuple[bool, int, bool]]
+"""Inputs (True, number) and flat outputs (False, position), and whether their memory changes."""
 
 
 class Saving(Enum):
@@ -90,24 +89,19 @@ def saved_tensors(
     inputs and outputs that eager does not save.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
-    owners = _owners(partition, info, names)
-    copied = {(True, index) for index in info.mutated}
-    copied |= {(True, index) for index, name in enumerate(names) if name in unsaved}
-    copied |= {(False, at) for at in range(info.output_count) if str(results[at]) in unsaved}
-    return tuple(_saved(f"flat[{at}]", results[at], info, owners, copied) for at in positions)
+    owners = _owners(partition, info, names, unsaved)
+    return tuple(_saved(f"flat[{position}]", results[position], info, owners) for position in positions)
 
 
-def _saved(
-    value: str, node: object, info: GraphInfo, owners: Owners, copied: Collection[Owner]
-) -> SavedTensor:
+def _saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
     own, *memory = _keys(node)
     found = next((owners[key] for key in (own, *memory) if key in owners), None)
     if found is None:
         return SavedTensor(value)
-    of_input, index = found
-    if found in copied:
+    of_input, index, changes = found
+    if changes:
         return SavedTensor(f"{value}.clone()")
     relaid = of_input and bool(info.inputs[index].relayouts)
     owner = f"{'args' if of_input else 'results'}[{index}]"
@@ -158,18 +152,19 @@ def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
-def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> Owners:
+def _owners(partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]) -> Owners:
     """Return the owner of each node and memory."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
     owners: Owners = {}
     for position in range(info.output_count):
         for key in _keys(results[position]):
-            owners.setdefault(key, (False, position))
+            owners.setdefault(key, (False, position, str(results[position]) in unsaved))
     number = {name: index for index, name in enumerate(names)}
     for node in graph.find_nodes(op="placeholder"):
         for key in _keys(node):
-            owners[key] = (True, number[node.name])
+            index = number[node.name]
+            owners[key] = (True, index, index in info.mutated or node.name in unsaved)
     return owners
 
 
