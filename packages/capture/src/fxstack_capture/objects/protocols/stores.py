@@ -168,7 +168,7 @@ def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
     if obj in objects.contexts:
         objects.contexts.store(raw, obj, value)
         return True
-    if objects.is_preexisting(obj) and not isinstance(obj, BaseException):
+    if objects.is_preexisting(obj):
         if _is_stored_already(objects, raw, obj, value):
             return True
         raise graph_break(
