@@ -116,9 +116,8 @@ class SymbolSpec:
 class GraphSignature:
     """The signature of one stage graph.
 
-    ``unsaved``: in a joint graph the names of the inputs and outputs whose memory eager does not save. The
-    program may change it before the backward, so a partition that saves it saves a copy. Files
-    do not have this field.
+    ``unsaved``: in a joint graph the inputs and outputs whose memory eager does not save. The program may
+    change it before the backward, so a partition saves a copy. Files do not have this field.
     """
 
     stage: Stage

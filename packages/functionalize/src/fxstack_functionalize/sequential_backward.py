@@ -125,7 +125,10 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
 
 def _saves(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
-    return any(_is_there(node, name) for name in _saved_names(node, names))
+    try:
+        return any(_tensors(node, name) for name in _saved_names(node, names))
+    except RuntimeError:  # the saved tensor was changed in place afterwards
+        return True
 
 
 def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
@@ -136,13 +139,6 @@ def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
         raw = [name for name in dir(node) if name.startswith(RAW)]
         names[kind] = [SAVED + name.removeprefix(RAW) for name in raw]
     return names[kind]
-
-
-def _is_there(node: object, name: str) -> bool:
-    try:
-        return bool(_tensors(node, name))
-    except RuntimeError:  # the saved tensor was changed in place afterwards
-        return True
 
 
 def _tensors(node: object, name: str) -> list[torch.Tensor]:

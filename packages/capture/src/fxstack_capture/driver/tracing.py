@@ -128,7 +128,9 @@ class FrameTracing:
     ) -> _How:
         """Return how the frame is traced again: without assumed checks, or with ends at writes or handled calls."""
         if not isinstance(reason, HandledError):
-            return replace(how, assuming=reason.several and not how.ends_at_writes, ends_at_writes=True)
+            return replace(
+                how, assuming=reason.args == (True,) and not how.ends_at_writes, ends_at_writes=True
+            )
         new = partial(self._new_trace, frame, code, state, how)
         return replace(how, unseen=passing(reason.calls, frame, new))
 

@@ -236,10 +236,7 @@ def _with_sequences(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]
 
 
 def _unsaved(session: Session, info: GraphInfo, slots: Sequence[FlatSlot]) -> tuple[str, ...]:
-    """Return the names of the inputs and outputs whose memory eager does not save for the backward.
-
-    Parameters rarely change before a backward, and a copy is large: they are no part of this.
-    """
+    """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
     saved = saved_storages((slots[place].value.grad_fn for place in info.differentiable), storage_key)
     inputs = zip(session.captured.inputs, session.inputs, strict=True)
     values = [

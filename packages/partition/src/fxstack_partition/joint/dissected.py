@@ -20,9 +20,8 @@ class DissectedGraph:
 
     ``backward``: nodes that must be in the backward, because they depend on a tangent, or draw random numbers
     after the backward has begun. ``forward``: nodes that must be in the forward. ``inputs``: the nodes that
-    each node reads. ``kinds`` has an entry for every node except the output. ``copied``: inputs that the
-    forward, or its caller afterwards, updates in place, and inputs and outputs that the program may update
-    before the backward. The backward gets copies.
+    each node reads. ``kinds`` has an entry for every node except the output. ``copied``: inputs and
+    outputs that the forward, its caller or the program may update before the backward, which gets copies.
     """
 
     graph: StageGraph

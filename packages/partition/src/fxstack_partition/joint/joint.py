@@ -55,6 +55,7 @@ def analyze(joint: StageGraph) -> JointFacts:
     position = {node: index for index, node in enumerate(nodes)}
     kinds = {node: kind_of(node) for node in nodes[:-1]}
     reads = {node: tuple(node.all_input_nodes) for node in nodes}
+    unsaved = {alias_root(node) for node in nodes if node.name in joint.signature.unsaved}
     in_backward = _backward_nodes(reads, tangents, kinds)
     in_forward = _forward_nodes(reads, [value for value, _ in forward], kinds, in_backward)
     return JointFacts(
@@ -72,7 +73,7 @@ def analyze(joint: StageGraph) -> JointFacts:
         input_specs=input_specs,
         backward=in_backward,
         forward=in_forward,
-        copied=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward) | _unsaved(joint, nodes),
+        copied=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward) | unsaved,
     )
 
 
@@ -144,12 +145,6 @@ def _forward_nodes(
             needed.add(node)
             needed.update(reads[node])
     return frozenset(needed)
-
-
-def _unsaved(joint: StageGraph, nodes: tuple[Node, ...]) -> frozenset[Node]:
-    """Return the inputs and outputs, or the bases of outputs, whose memory eager does not save."""
-    names = joint.signature.unsaved
-    return frozenset(alias_root(node) for node in nodes if node.name in names) if names else frozenset()
 
 
 def _mutated_inputs(

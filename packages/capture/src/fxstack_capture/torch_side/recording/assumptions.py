@@ -34,10 +34,10 @@ Blocks = tuple[tuple[int, int], ...]
 
 
 class RefusedError(Exception):
-    """The graph cannot fall back to eager. The frame must be traced again without assumptions."""
+    """The graph cannot fall back to eager. The frame must be traced again without assumptions.
 
-    several = False
-    """Whether there are several assumptions. Then the graph may end at its first write instead."""
+    ``args`` is (True,) if there are several assumptions. Then the graph may end at its first write instead.
+    """
 
 
 class HandledError(RefusedError):
@@ -150,9 +150,7 @@ class Assumptions:
     def demand_retractable(self) -> None:
         """Raise ``RefusedError`` if running the graph has effects that nothing can undo."""
         if self._tracer.state_delta() or not self.retractable:
-            reason = RefusedError()
-            reason.several = self.several
-            raise reason
+            raise RefusedError(self.several)
 
     @property
     def retractable(self) -> bool:

@@ -216,11 +216,9 @@ def _is_same_memory(tracer: TracerProtocol, tensor: torch.Tensor, value: object)
     if not isinstance(value, FakeTensor) or tensor.layout is not torch.strided:
         return value is tensor
     with tracer.unrecorded():
-        return (
-            value.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-            and all(getattr(value, fact) == getattr(tensor, fact) for fact in ("dtype", "shape"))
-            and all(ask(value) == ask(tensor) for ask in _PLACE)
-        )
+        ours, theirs = ([ask(each) for ask in _PLACE] for each in (tensor, value))
+        same = value.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+        return same and (tensor.dtype, tensor.shape, *ours) == (value.dtype, value.shape, *theirs)
 
 
 def _replace_data(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> None:

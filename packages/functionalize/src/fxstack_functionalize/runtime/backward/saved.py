@@ -27,7 +27,6 @@ from fxstack_interchange import Partition
 # After a change through .data the backward may read the value before or after the change, unlike eager.
 
 Owners = dict[Any, tuple[bool, int, bool]]
-"""Inputs (True, number) and flat outputs (False, position), and whether their memory changes."""
 
 
 class Saving(Enum):
@@ -153,7 +152,7 @@ KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
 def _owners(partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]) -> Owners:
-    """Return the owner of each node and memory."""
+    """Return the owner of each node and memory: whether an input, its place, whether its memory changes."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
     owners: Owners = {}

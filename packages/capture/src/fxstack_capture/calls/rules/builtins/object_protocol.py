@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import types
 from collections.abc import Callable
 from typing import Any
@@ -95,17 +94,3 @@ for _method in (object.__reduce_ex__, object.__reduce__, object.__getstate__):
 
 
 RULES.plain(object.__init__)
-
-
-def _exception_rule(init: Callable[..., Any]) -> None:
-    def rule(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if args and trace.objects.is_preexisting(args[0]):
-            raise graph_break("unsupported-object", f"{init.__qualname__} of an older exception")
-        return run(trace, init, args, kwargs)
-
-    RULES.add(init, rule)
-
-
-for _class in {cls for cls in vars(builtins).values() if isinstance(cls, type)}:
-    if issubclass(_class, BaseException) and "__init__" in vars(_class):
-        _exception_rule(vars(_class)["__init__"])
