@@ -132,10 +132,23 @@ def test_what_a_function_returns_is_checked():
         partition(case()[0], careless)
 
 
+@pytest.mark.parametrize("name", ["save_all", "min_cut", "budget"])
+def test_memory_that_eager_does_not_save_is_saved_as_a_copy(name):
+    joint = trace_joint(lambda x: (x + 1, (x + 1).double().cos()), rand(4, 4))
+    unsaved = ("arg0_1", joint.signature.outputs[0].name)
+    joint = replace(joint, signature=replace(joint.signature, unsaved=unsaved))
+    part = partition(joint, name)
+    check_partition(joint, part)
+    inputs = [rand(4, 4)]
+    first, second, *saved = part.forward.graph_module(*inputs)
+    known = {tensor.untyped_storage()._cdata for tensor in (*inputs, first, second)}
+    assert known.isdisjoint(value.untyped_storage()._cdata for value in saved)
+
+
 def test_an_updated_input_that_is_saved_without_a_copy():
     joint = mutating_joint()
     part = partition(joint)
     graph = part.forward.graph_module.graph
     copy = next(n for n in graph.nodes if n.target is torch.ops.aten.clone.default)
     copy.replace_all_uses_with(copy.all_input_nodes[0])
-    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved as it is, but the forward updates")
+    wrong(joint, part, "'arg0_1' breaks rule 'updated': is saved as it is, but its memory changes")

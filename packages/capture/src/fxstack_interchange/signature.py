@@ -114,12 +114,17 @@ class SymbolSpec:
 
 @dataclass(frozen=True, slots=True)
 class GraphSignature:
-    """The signature of one stage graph."""
+    """The signature of one stage graph.
+
+    ``unsaved``: in a joint graph the inputs and outputs whose memory eager does not save. The program may
+    change it before the backward, so a partition saves a copy. Files do not have this field.
+    """
 
     stage: Stage
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputSpec, ...]
     symbols: tuple[SymbolSpec, ...] = ()
+    unsaved: tuple[str, ...] = ()
 
     def inputs_of(self, kind: InputKind) -> tuple[InputSpec, ...]:
         return tuple(spec for spec in self.inputs if spec.kind is kind)

@@ -112,6 +112,25 @@ def test_what_cannot_be_taken_back_ends_the_graph(change):
     beside_plain(make, GOOD, BAD, GOOD, graphs=2, fullgraph=False)
 
 
+@pytest.mark.parametrize(("gradient", "graphs"), [(lambda: None, 1), (lambda: torch.zeros(2), 2)])
+def test_checks_before_a_backward_end_the_graph_at_most_once(gradient, graphs):
+    def make():
+        weight, start = torch.ones(2, requires_grad=True), gradient()
+
+        def f(x):
+            weight.grad = start
+            if x.isnan().any():
+                raise ValueError("nan")
+            if (x < 0).any():
+                raise ValueError("negative")
+            (weight * x).sum().backward()
+            return weight.grad + 1
+
+        return f
+
+    beside_plain(make, GOOD, BAD, GOOD, -GOOD, graphs=graphs, fullgraph=False)
+
+
 def test_a_branch_of_which_both_sides_go_on_ends_the_graph():
     def make():
         return lambda x: x + 1 if x.isnan().any() else x - 1

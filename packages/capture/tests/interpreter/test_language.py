@@ -227,6 +227,47 @@ def simple_class():
     return a.m(), a.p, A.c(), A.s(3), A.__doc__, A.__annotations__, A.__qualname__, names
 
 
+class Attribute(property):
+    """As in torch.distributions and SQLAlchemy: a property with further attributes."""
+
+    kind = "attribute"
+
+
+class Static(staticmethod):
+    pass
+
+
+class Class(classmethod):
+    pass
+
+
+def subclasses_of_descriptors():
+    class A:
+        def __init__(self, x):
+            self.x = x
+
+        p = Attribute(
+            lambda self: self.x + 1,
+            lambda self, v: setattr(self, "x", v * 2),
+            lambda self: vars(self).clear(),
+        )
+        q = Attribute()
+        s = Static(lambda v: v)
+        c = Class(lambda cls: cls.__name__)
+
+    a = A(1)
+    seen = [a.p, A.p.kind, a.s(3), A.c()]
+    a.p = 5
+    seen += [a.x, a.p]
+    del a.p
+    for read in (lambda: a.p, lambda: a.q, lambda: setattr(a, "q", 1)):
+        try:
+            read()
+        except AttributeError as error:
+            seen.append(str(error))
+    return seen
+
+
 def inheritance_and_super():
     class Base:
         def __init__(self, x):
@@ -405,6 +446,7 @@ def import_errors():
 
 CLASSES = [
     simple_class,
+    subclasses_of_descriptors,
     inheritance_and_super,
     class_cell_and_scope,
     metaclass,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+import torch.distributed._functional_collectives  # its results have attributes that tensors lack
 from recorder import new_trace
 
+from fxstack_capture import optimize
 from fxstack_capture.breaks import GraphBreak
 from fxstack_capture.sources import Local
 
@@ -90,7 +94,39 @@ def test_data_that_is_the_tensor_itself_changes_nothing():
     """``module.to(x.device)`` in a forward stores each parameter so."""
     trace, x = fake_of(torch.ones(2))
     trace.torch.store_attr(x, "data", x)
+    trace.torch.store_attr(x, "data", trace.torch.load_attr(x, "data"))
+    trace.torch.store_attr(x, "requires_grad", False)
     assert trace.torch.attribute_writes == []
+
+
+class ToDtype(torch.nn.Linear):
+    def forward(self, x):
+        return super(ToDtype, self.to(x.dtype)).forward(x)
+
+
+class Widened(torch.nn.Linear):
+    def forward(self, x):
+        return super(Widened, self.double()).forward(x.double())
+
+
+class Thawed(torch.nn.Linear):
+    def forward(self, x):
+        for parameter in self.requires_grad_().train().parameters():
+            parameter.requires_grad = True
+            parameter.data = parameter.data.to(x.dtype)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(("module", "graphs"), [(ToDtype, 1), (Thawed, 1), (Widened, None)])
+def test_conversions_of_modules_break_the_graph_only_if_they_change_parameters(module, graphs):
+    made, found = module(3, 2), []
+    made.weight.grad = torch.ones(2, 3)
+    compiled = optimize(lambda graph, _: found.append(graph) or graph, fullgraph=graphs == 1)(
+        copy.deepcopy(made)
+    )
+    for x in (torch.ones(4, 3), torch.ones(4, 3) * 2):
+        assert torch.equal(compiled(x), made(x))
+    assert graphs in (None, len(found))
 
 
 @pytest.mark.parametrize("name", ["_version", "_base", "__dict__", "__cuda_array_interface__"])

@@ -20,15 +20,16 @@ from fxstack_functionalize.hooks.passes import HOOKS
 from fxstack_functionalize.metadata.records import GraphInfo, OutputInfo, OutputSource
 from fxstack_functionalize.metadata.replay import AliasSource
 from fxstack_functionalize.random.nested_draws import draws_inside
-from fxstack_functionalize.sequential_backward import Runs
+from fxstack_functionalize.sequential_backward import Runs, saved_storages
 from fxstack_functionalize.torch_compat import TreeSpec, pytree
+from fxstack_functionalize.tracing.engine import storage_key
 from fxstack_functionalize.tracing.finalize import FlatSlot, GradientSlot, remove_dead_code, with_signature
 from fxstack_functionalize.tracing.functional import copy_back_in_graph
 from fxstack_functionalize.tracing.inputs import RestartTraceError, TraceRequest
 from fxstack_functionalize.tracing.interpret import CapturedRun
 from fxstack_functionalize.tracing.joint import add_backward
 from fxstack_functionalize.tracing.session import Session
-from fxstack_interchange import Stage, StageGraph
+from fxstack_interchange import InputKind, Stage, StageGraph
 from fxstack_interchange.passes import NothingToDo, Pass
 from fxstack_interchange.show import show, show_graph
 
@@ -49,6 +50,8 @@ class Tracing:
     graph_info: GraphInfo | None = None
     slots: tuple[FlatSlot, ...] = ()
     gradients: tuple[GradientSlot, ...] = ()
+    unsaved: tuple[str, ...] = ()
+    """See ``GraphSignature.unsaved``."""
     stage_graph: StageGraph | None = None
 
     @property
@@ -167,9 +170,10 @@ def trace_backward(state: Tracing) -> Tracing:
     - # gradient of x: from flat outputs 0
     + # gradient of x: mul
     """
+    unsaved = _unsaved(state)  # adding the backward frees the history
     slots, gradients = add_backward(state.session, state.info, state.slots)
     info = replace(state.info, cut=_cut(state.info, gradients))
-    return replace(state, graph_info=info, slots=slots, gradients=gradients)
+    return replace(state, graph_info=info, slots=slots, gradients=gradients, unsaved=unsaved)
 
 
 def write_back(state: Tracing) -> Tracing | NothingToDo:
@@ -221,9 +225,8 @@ def add_signature(state: Tracing) -> Tracing:
     - # output 0: sin
     + sin,  # user_output
     """
-    return replace(
-        state, stage_graph=with_signature(state.session, state.stage, state.slots, state.gradients)
-    )
+    made = with_signature(state.session, state.stage, state.slots, state.gradients)
+    return replace(state, stage_graph=replace(made, signature=replace(made.signature, unsaved=state.unsaved)))
 
 
 def text(state: Tracing) -> str:
@@ -290,6 +293,19 @@ def _strides(slot: FlatSlot) -> tuple[Any, ...] | None:
     if slot.mutated_input is not None or not isinstance(value, torch.Tensor):
         return None
     return tuple(value.stride()) if value.layout is torch.strided else None
+
+
+def _unsaved(state: Tracing) -> tuple[str, ...]:
+    """Return the names of the inputs, except parameters, and outputs whose memory eager does not save."""
+    session, slots = state.session, state.slots
+    saved = saved_storages((slots[place].value.grad_fn for place in state.info.differentiable), storage_key)
+    inputs = zip(session.captured.inputs, session.inputs, strict=True)
+    values = [
+        (traced.node, traced.argument) for spec, traced in inputs if spec.kind is not InputKind.PARAMETER
+    ]
+    values += [(slot.node, slot.value) for slot in slots if slot.mutated_input is None]
+    tensors = [(node, value) for node, value in values if isinstance(value, torch.Tensor)]
+    return tuple(str(node) for node, value in tensors if storage_key(value) not in saved)
 
 
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:

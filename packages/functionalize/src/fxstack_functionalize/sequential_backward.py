@@ -8,7 +8,9 @@ tensors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -18,6 +20,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.fx import Node
 
 from fxstack_functionalize import torch_compat
+from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange import InputKind, StageGraph
 
 Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
@@ -122,22 +125,36 @@ def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int
 
 def _saves(node: object, names: dict[type, list[str]]) -> bool:
     """Whether a node has saved a tensor. ``names`` caches the saved-tensor attributes of each node class."""
+    try:
+        return any(_tensors(node, name) for name in _saved_names(node, names))
+    except RuntimeError:  # the saved tensor was changed in place afterwards
+        return True
+
+
+def _saved_names(node: object, names: dict[type, list[str]]) -> list[str]:
     kind = type(node)
     if isinstance(node, torch_compat.FunctionBase):
-        return _is_there(node, "saved_tensors")
+        return ["saved_tensors"]
     if kind not in names or kind.__name__ == "CppFunction":
         raw = [name for name in dir(node) if name.startswith(RAW)]
         names[kind] = [SAVED + name.removeprefix(RAW) for name in raw]
-    return any(_is_there(node, name) for name in names[kind])
+    return names[kind]
 
 
-def _is_there(node: object, name: str) -> bool:
-    try:
-        value = getattr(node, name)
-    except RuntimeError:  # the saved tensor was changed in place afterwards
-        return True
-    values = value if isinstance(value, (tuple, list)) else (value,)
-    return any(isinstance(each, torch.Tensor) for each in values)
+def _tensors(node: object, name: str) -> list[torch.Tensor]:
+    value = getattr(node, name)
+    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
+def saved_storages(roots: Iterable[Any], key: Callable[[torch.Tensor], int]) -> frozenset[int]:
+    """Return the ``key`` of each tensor that a node behind ``roots`` has saved."""
+    names: dict[type, list[str]] = {}
+    found: set[int] = set()
+    for node in _reached(dict(enumerate(roots)), defaultdict(int)):
+        for name in _saved_names(node, names):
+            with suppress(RuntimeError):  # the tensor was changed in place afterwards: its backward raises
+                found.update(map(key, _tensors(node, name)))
+    return frozenset(found)
 
 
 def needs(backward: StageGraph, positions: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:

@@ -227,7 +227,10 @@ def _type_builtin(
     return _other(calls, fn, args, kwargs)
 
 
-def _descriptor_call(calls: CallDispatcher, fn: object, args: object, kwargs: object) -> Any:
+def _descriptor_call(calls: CallDispatcher, fn: Any, args: Any, kwargs: object) -> Any:
+    older = args and isinstance(args[0], BaseException) and calls.objects.is_preexisting(args[0])
+    if older and fn.__name__ == "__init__":
+        raise graph_break("unsupported-object", f"{fn.__qualname__} of an exception from outside")
     if policy.is_pure_method(fn):
         return methods_run(calls, fn, args, kwargs)
     return _other(calls, fn, args, kwargs)

@@ -21,7 +21,7 @@ from fxstack_capture.bytecode.exception_table import exception_regions
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import NOTHING
 
-# Limits: a check breaks the graph if the graph writes to its inputs, or if the graph runs on a GPU and
+# Limits: a check (of several: the write) breaks a graph that writes to its inputs, or that is on a GPU and
 # indexes tensors or draws random numbers. If a check fails, the frame runs twice: the graph, then plain
 # Python.
 

@@ -226,6 +226,7 @@ class AssumedTruths(Protocol):
     """Truth values of tensors that the trace assumes and the graph checks."""
 
     allowed: bool
+    ends_at_writes: bool
     unseen: frozenset[tuple[tuple[int, int], ...]] | None
     """If set, graphs end at calls that may raise for tensor data, unless one of these blocks is around the call."""
 

@@ -68,7 +68,7 @@ def plan_training(traced: Traced, partition: Partition) -> TrainingPlan:
         backward_results=len(backward.outputs),
         tensors=tensors,
         symbols=symbols,
-        saved=saved_tensors(partition, info, tensors, names),
+        saved=saved_tensors(partition, info, tensors, names, traced.stage_graph.signature.unsaved),
         examples=tuple(described(results[position].meta["val"]) for position in tensors),
         constant=_constant_tensors(traced),
         tangents=tuple(

@@ -15,7 +15,7 @@ from torch.fx import Node
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.extraction.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.cost import SizeModel
-from fxstack_partition.joint.dissected import DissectedGraph, storages
+from fxstack_partition.joint.dissected import DissectedGraph, alias_root, storages
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
 from fxstack_partition.joint.symbols import SizeOf, free_symbols, symbol_sources
 from fxstack_partition.options import PartitionOptions
@@ -39,8 +39,8 @@ class Compact:
     ``args`` and ``users``: numbers of nodes. ``args_backwards``: the arguments in reverse. ``made`` and
     ``of``: the storages that a node allocates and occupies. ``made_bytes``: the bytes that it allocates.
     ``touched``: non-empty storages that it makes or reads. ``sizes``: the bytes of each storage, under
-    ``options``. ``shields`` maps values that lie in inputs which the forward updates to the storages of
-    copies of these inputs. ``narrowed`` maps values that are saved in a smaller dtype to the storages of
+    ``options``. ``shields`` maps values that lie in memory which changes before the backward to the storages
+    of copies of this memory. ``narrowed`` maps values that are saved in a smaller dtype to the storages of
     their copies. ``states`` maps random nodes that may be drawn again to the storages of the generator's
     state.
     """
@@ -78,13 +78,13 @@ class Compact:
         return tuple([position[node] for node in nodes if isinstance(node, Node)])
 
     def _shields(self, sizes: list[int]) -> dict[int, int]:
-        """Add a storage for a copy of each input that the forward updates. Map values in the input to it."""
+        """Add a storage for a copy of what changes before the backward. Map values in it to the storage."""
         facts = self.facts
-        roots = copied_inputs(facts)
+        roots = copied_values(facts)
         first = len(sizes)
         sizes += [self.value_bytes(root.meta.get("val")) for root in roots]
         storage = {root: first + index for index, root in enumerate(roots)}
-        found = ((p, storage.get(facts.alias_root(n))) for p, n in enumerate(self.nodes) if roots)
+        found = ((p, storage.get(alias_root(n))) for p, n in enumerate(self.nodes) if roots)
         return {place: shield for place, shield in found if shield is not None}
 
     def _states(self) -> dict[int, int]:
@@ -126,7 +126,7 @@ class Compact:
         return found
 
     def handed_storages(self, places: Iterable[int]) -> set[int]:
-        """Return the storages in which the backward gets these values: copies for updated inputs."""
+        """Return the storages in which the backward gets these values: copies of memory that changes."""
         found: set[int] = set()
         for place in places:
             if place in self.narrowed:
@@ -226,12 +226,12 @@ class Compact:
         return bytes(is_symbolic_value(node.meta.get("val")) for node in self.nodes)
 
 
-def copied_inputs(facts: DissectedGraph) -> tuple[Node, ...]:
-    """Return the inputs that reach the backward as copies, because the forward updates them.
+def copied_values(facts: DissectedGraph) -> tuple[Node, ...]:
+    """Return the inputs and outputs that reach the backward as copies.
 
     Inputs that the backward itself updates are handed over without a copy.
     """
-    if not facts.mutated:
+    if not facts.copied:
         return ()
     updated = {
         arg
@@ -239,4 +239,4 @@ def copied_inputs(facts: DissectedGraph) -> tuple[Node, ...]:
         if facts.kinds[node] is OpKind.EFFECT
         for arg in written_arguments(node)
     }
-    return tuple(n for n in facts.nodes[:-1] if n in facts.mutated and n not in updated)
+    return tuple(n for n in facts.nodes[:-1] if n in facts.copied and n not in updated)

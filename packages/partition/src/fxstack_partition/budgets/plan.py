@@ -129,7 +129,7 @@ def complete_plan(graph: Compact, saved: Iterable[int], savable: Collection[Node
     """Plan a choice and use memory that is alive anyway: neither save nor recompute such values.
 
     The caller keeps the forward's results, so a result that would be recomputed is saved, if it is in
-    ``savable``. A view or an element of a recomputed value is not saved.
+    ``savable`` and is saved without a copy. A view or an element of a recomputed value is not saved.
     """
     plan = make_plan(graph, saved)
     alive = graph.storages_of(graph.results)
@@ -144,6 +144,7 @@ def complete_plan(graph: Compact, saved: Iterable[int], savable: Collection[Node
             for place in range(graph.count)
             if plan.needed[place] and graph.forward[place] and graph.made_bytes[place]
             if alive.issuperset(graph.made[place]) and graph.nodes[place] in savable
+            if place not in graph.shields
         ]
         if not again and not kept:
             return plan

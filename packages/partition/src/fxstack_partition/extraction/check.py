@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage, StageGraph
-from fxstack_partition.budgets.compact import copied_inputs
+from fxstack_partition.budgets.compact import copied_values
 from fxstack_partition.budgets.plan import PartitionError
 from fxstack_partition.extraction.forms import (
     computation,
@@ -139,15 +139,14 @@ def _saved(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _updated(case: Case) -> Iterator[tuple[str, str]]:
-    """A saved value that lies in an input that the forward updates is saved as a copy."""
-    given = case.part.forward.graph_module.graph.find_nodes(op="placeholder")
-    copied = copied_inputs(case.facts)
-    updated = {n for n, p in zip(given, case.facts.primals, strict=True) if p in copied}
+    """A saved value that lies in memory that changes before the backward is saved as a copy."""
+    names = {node.name for node in copied_values(case.facts)}
+    updated = {node for node in case.part.forward.graph_module.graph.nodes if node.name in names}
     specs = case.part.forward.signature.outputs
     pairs = zip(_outputs(case.part.forward), specs, strict=True)
     saved = [value for value, spec in pairs if spec.kind is OutputKind.SAVED]
     for node in lying_in(updated, saved):
-        yield (node.name, "is saved as it is, but the forward updates the input it lies in: save a copy")
+        yield (node.name, "is saved as it is, but its memory changes before the backward: save a copy")
 
 
 def _topology(case: Case) -> Iterator[tuple[str, str]]:

@@ -97,7 +97,7 @@ class _Forward:
             self.shield(node)
 
     def shield(self, node: Node) -> None:
-        """Copy a saved value that lies in an input that the forward updates."""
+        """Copy a saved value that lies in memory that changes before the backward."""
         if node in self._shielded and node not in self.shields:
             self.shields[node] = _shield(self.graph, self.env[node])
 

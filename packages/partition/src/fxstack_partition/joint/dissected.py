@@ -20,8 +20,8 @@ class DissectedGraph:
 
     ``backward``: nodes that must be in the backward, because they depend on a tangent, or draw random numbers
     after the backward has begun. ``forward``: nodes that must be in the forward. ``inputs``: the nodes that
-    each node reads. ``kinds`` has an entry for every node except the output. ``mutated``: inputs that the
-    forward, or its caller afterwards, updates in place.
+    each node reads. ``kinds`` has an entry for every node except the output. ``copied``: inputs and
+    outputs that the forward, its caller or the program may update before the backward, which gets copies.
     """
 
     graph: StageGraph
@@ -38,7 +38,7 @@ class DissectedGraph:
     input_specs: dict[Node, InputSpec]
     backward: frozenset[Node]
     forward: frozenset[Node]
-    mutated: frozenset[Node]
+    copied: frozenset[Node]
 
     @property
     def results(self) -> tuple[Node, ...]:
@@ -50,19 +50,20 @@ class DissectedGraph:
             if isinstance(value, Node) and spec.kind is not OutputKind.MUTATED_INPUT
         )
 
-    def alias_root(self, node: Node) -> Node:
-        """Return the node whose storage ``node`` shares, through any number of views."""
-        while is_view(node):
-            base = node.args[0]
-            if not isinstance(base, Node):
-                break
-            node = base
-        return node
-
     @cached_property
     def storages(self) -> StorageTable:
         """Return the memory of every node, with symbols at their hints. The step's inputs have size 0."""
         return storages(self, PartitionOptions())
+
+
+def alias_root(node: Node) -> Node:
+    """Return the node whose storage ``node`` shares, through any number of views."""
+    while is_view(node):
+        base = node.args[0]
+        if not isinstance(base, Node):
+            break
+        node = base
+    return node
 
 
 def storages(facts: DissectedGraph, options: PartitionOptions) -> StorageTable:

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
 from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.joint.dissected import DissectedGraph
+from fxstack_partition.joint.dissected import DissectedGraph, alias_root
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
 from fxstack_partition.options import PartitionOptions
 
@@ -55,6 +55,7 @@ def analyze(joint: StageGraph) -> JointFacts:
     position = {node: index for index, node in enumerate(nodes)}
     kinds = {node: kind_of(node) for node in nodes[:-1]}
     reads = {node: tuple(node.all_input_nodes) for node in nodes}
+    unsaved = {alias_root(node) for node in nodes if node.name in joint.signature.unsaved}
     in_backward = _backward_nodes(reads, tangents, kinds)
     in_forward = _forward_nodes(reads, [value for value, _ in forward], kinds, in_backward)
     return JointFacts(
@@ -72,7 +73,7 @@ def analyze(joint: StageGraph) -> JointFacts:
         input_specs=input_specs,
         backward=in_backward,
         forward=in_forward,
-        mutated=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward),
+        copied=_mutated_inputs(input_specs, nodes, forward, kinds, in_backward) | unsaved,
     )
 
 

@@ -18,6 +18,7 @@ from torch.fx import Graph, Node
 from fxstack_interchange import StageGraph
 from fxstack_interchange.modules import make_graph_module
 from fxstack_partition.extraction.copying import copy_node
+from fxstack_partition.joint.dissected import alias_root
 from fxstack_partition.joint.joint import JointFacts, analyze
 from fxstack_partition.joint.ops import OpKind, is_view, written_arguments
 from fxstack_partition.joint.structure import structure
@@ -80,7 +81,7 @@ def _last_readers(facts: JointFacts, nodes: Iterable[Node]) -> dict[int, Node]:
 def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Node]]:
     """Map the first of several equal nodes to the others, in order."""
     written = {
-        facts.alias_root(argument)
+        alias_root(argument)
         for node in facts.nodes[:-1]
         if facts.kinds[node] is OpKind.EFFECT
         for argument in written_arguments(node)
@@ -91,7 +92,7 @@ def _groups(facts: JointFacts, options: PartitionOptions) -> dict[Node, list[Nod
     for node in facts.nodes[:-1]:
         if node.op != "call_function" or facts.kinds[node] not in _MERGED:
             continue
-        if written and not written.isdisjoint(map(facts.alias_root, (node, *facts.inputs[node]))):
+        if written and not written.isdisjoint(map(alias_root, (node, *facts.inputs[node]))):
             continue
         first = numbers.first_like(node)
         if first is not node and node not in results:

@@ -21,6 +21,7 @@ from torch.fx import Node
 from fxstack_interchange import InputKind
 from fxstack_partition.extraction.narrow import narrow_dtype
 from fxstack_partition.joint.cost import SizeModel
+from fxstack_partition.joint.dissected import alias_root
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
 from fxstack_partition.optional import networkx
@@ -221,8 +222,8 @@ class Weights:
         if value is None or is_symbolic_value(value):
             return 1
         spec = self._facts.input_specs.get(node)
-        mutated = self._facts.mutated
-        is_copied = bool(mutated) and self._facts.alias_root(node) in mutated
+        copied = self._facts.copied
+        is_copied = bool(copied) and alias_root(node) in copied
         if spec is not None and not is_copied and spec.kind in self._static:
             return 1
         size = self._sizes.value_bytes(value)

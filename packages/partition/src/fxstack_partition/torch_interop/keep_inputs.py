@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxstack_partition.budgets.compact import copied_inputs
+from fxstack_partition.budgets.compact import copied_values
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import is_view
 
@@ -21,7 +21,7 @@ def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) 
     values: Sequence[object] = forward.graph.output_node().args[0]
     count = len(facts.forward_outputs)
     given = forward.graph.find_nodes(op="placeholder")
-    updated = {n for n, p in zip(given, facts.primals, strict=True) if p in copied_inputs(facts)}
+    updated = {n for n, p in zip(given, facts.primals, strict=True) if p in copied_values(facts)}
     copies = {node: _copy(forward.graph, node) for node in lying_in(updated, values[count:])}
     if not copies:
         return

@@ -24,8 +24,9 @@ class NotTraced:
 
 @dataclass(frozen=True, slots=True)
 class AssumptionRefused:
-    """A check of the program was assumed to pass, and running the graph cannot be undone."""
+    """Checks of the program (``several``: more than one) were assumed to pass, and the graph cannot be undone."""
 
+    several: bool
     text = "an assumed check may fail, and the graph cannot be retracted"
 
 
@@ -131,7 +132,7 @@ def outcome_of(
         case HandledError():
             return HandlerSees(reason.calls)
         case RefusedError():
-            return AssumptionRefused()
+            return AssumptionRefused(reason.args == (True,))
         case CannotRebuildError():
             return CannotRebuild(reason.what, reason.made_at)
         case CannotResumeError():

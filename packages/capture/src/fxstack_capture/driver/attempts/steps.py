@@ -111,7 +111,8 @@ def trace_without_assumptions(last: Attempt[AssumptionRefused]) -> Attempt[Outco
     trace_without_assumptions: [data-dependent-branch] a branch depends on the value of a tensor: ...
     trace_to_break: add_ = l_x.add_(1), sum_1 = l_x.sum(), gt = operator.gt(sum_1, 0)
     """
-    return last.again(replace(last.restarted, assuming=False))
+    ends_before = last.outcome.several and not last.plan.ends_at_writes
+    return last.again(replace(last.restarted, assuming=ends_before, ends_at_writes=True))
 
 
 def trace_to_handled_calls(last: Attempt[HandlerSees]) -> Attempt[Outcome]:

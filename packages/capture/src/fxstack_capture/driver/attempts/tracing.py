@@ -35,6 +35,8 @@ class Plan:
     """Whether Python code takes the place of C code that calls the program, so that the graph can break there."""
     assuming: bool = True
     """Whether checks of the program may be assumed to pass."""
+    ends_at_writes: bool = False
+    """See ``Assumptions.ends_at_writes``."""
     unseen: frozenset[Blocks] | None = None
     """See ``Assumptions.unseen``."""
     later: frozenset[int] = frozenset()
@@ -94,5 +96,6 @@ class FrameTracing:
         trace.may_defer = trace.for_entry and self.state.plain_calls < _PLAIN_CALLS
         trace.polyfills = plan.polyfills
         trace.torch.assumptions.allowed = plan.assuming
+        trace.torch.assumptions.ends_at_writes = plan.ends_at_writes
         trace.torch.assumptions.later_hooks = plan.later
         return trace

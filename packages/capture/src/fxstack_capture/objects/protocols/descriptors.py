@@ -234,6 +234,8 @@ _GETTERS: dict[type, Getter] = {
     types.ClassMethodDescriptorType: _get_native,
     types.BuiltinFunctionType: get_plain,
 }
+_INHERITED = {kind.__dict__["__get__"]: _GETTERS[kind] for kind in (property, staticmethod, classmethod)}
+"""The functions for subclasses, by the ``__get__`` that they inherit."""
 
 
 def getter_of(objects: Objects, raw: object) -> Getter:
@@ -244,7 +246,7 @@ def getter_of(objects: Objects, raw: object) -> Getter:
     get = objects.classes.lookup(kind, "__get__")
     if get is ABSENT:
         return get_plain
-    return _get_user if type(get) is types.FunctionType else _get_by_c
+    return _get_user if type(get) is types.FunctionType else _INHERITED.get(get, _get_by_c)
 
 
 def bind(objects: Objects, raw: object, obj: object, cls: type) -> Any:

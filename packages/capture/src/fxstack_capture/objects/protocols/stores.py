@@ -116,7 +116,7 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
     kind = type(raw)
     method = "__delete__" if value is ABSENT else "__set__"
     args = (raw, obj) if value is ABSENT else (raw, obj, value)
-    if kind is property:
+    if objects.classes.lookup(kind, method) is vars(property)[method]:  # also in subclasses
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
             getattr(raw, method)(*args[1:])  # raises the real AttributeError
@@ -168,7 +168,7 @@ def _store_getset(objects: Objects, raw: Any, obj: Any, value: Any) -> bool:
     if obj in objects.contexts:
         objects.contexts.store(raw, obj, value)
         return True
-    if objects.is_preexisting(obj) and not isinstance(obj, BaseException):
+    if objects.is_preexisting(obj):
         if _is_stored_already(objects, raw, obj, value):
             return True
         raise graph_break(

@@ -34,7 +34,10 @@ Blocks = tuple[tuple[int, int], ...]
 
 
 class RefusedError(Exception):
-    """The graph cannot fall back to eager. The frame must be traced again without assumptions."""
+    """The graph cannot fall back to eager. The frame must be traced again without assumptions.
+
+    ``args`` is (True,) if there are several assumptions. Then the graph may end at its first write instead.
+    """
 
 
 class HandledError(RefusedError):
@@ -69,6 +72,9 @@ class Assumptions:
         """Called at each call that a block is around. Returns an error that the call is to raise."""
         self._calls = 0
         self.passed: torch.Tensor | None = None
+        self.several = False
+        self.ends_at_writes = False
+        """Whether graphs with assumptions end at writes to their inputs."""
 
     @contextmanager
     def none_inside(self, *, nested: bool) -> Iterator[None]:
@@ -97,8 +103,17 @@ class Assumptions:
         fact = record(torch.Tensor.reshape, (value, ()), {})
         fact = record(torch.Tensor.bool if truth else torch.logical_not, (fact,), {})
         before = self.passed
+        self.several = before is not None
         self.passed = fact if before is None else record(torch.logical_and, (before, fact), {})
         return True
+
+    def note_written(self, storage: int) -> None:
+        """Note a write. Raise GraphBreak if the graph ends here."""
+        if self.ends_at_writes and self.passed is not None and storage in self._storages():
+            raise graph_break("unsupported-call", "an operator that changes an input after checks of tensors")
+
+    def _storages(self) -> set[int]:
+        return {fake.untyped_storage()._cdata for fake, _, _ in self._tracer.inputs()}
 
     def note_data_checks(self, name: str) -> None:
         """Note a recorded call that may raise for its data. Raise GraphBreak if graphs end at such calls."""
@@ -135,18 +150,16 @@ class Assumptions:
     def demand_retractable(self) -> None:
         """Raise ``RefusedError`` if running the graph has effects that nothing can undo."""
         if self._tracer.state_delta() or not self.retractable:
-            raise RefusedError
+            raise RefusedError(self.several)
 
     @property
     def retractable(self) -> bool:
         """Whether running the graph has no effects except on torch's state (``emit.endings.restore``)."""
         tracer = self._tracer
-        storages = {fake.untyped_storage()._cdata for fake, _, _ in tracer.inputs()}
         operators = tracer.mode.operators
         on_cpu = all(fake.device.type == "cpu" for fake, _, _ in tracer.inputs())
         leaves_traces = (
-            bool(tracer.mutated_storages & storages)
-            or tracer.differentiated
+            bool(tracer.mutated_storages & self._storages())
             or any(getattr(found, "namespace", "") not in _OWN for found in operators)
             or any(_is_the_programs(node.target) for node in tracer.builder.graph.nodes)
         )

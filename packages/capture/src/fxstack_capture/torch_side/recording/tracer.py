@@ -375,15 +375,15 @@ class TorchTracer:
         return self.notes.checkpoint(tag)
 
     def leave_checkpoint(self, values: object) -> None:
-        for value in tree_leaves(values):
-            if isinstance(value, FakeTensor):
-                self.notes.leave_checkpoint(self.builder.node_of(value))
+        for value in (leaf for leaf in tree_leaves(values) if isinstance(leaf, FakeTensor)):
+            self.notes.leave_checkpoint(self.builder.node_of(value))
 
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""
         self.counters.note_changed(tensor, added)
         storage = tensor.untyped_storage()._cdata
         self.mutated_storages.add(storage)
+        self.assumptions.note_written(storage)
         if self.wrappers.used and is_wrapper(tensor):
             self.wrappers.note_written(tensor)
         if storage in self.unwritable:

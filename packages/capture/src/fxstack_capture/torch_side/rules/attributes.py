@@ -19,6 +19,7 @@ from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, SlotUnset
 from fxstack_capture.objects.protocols.descriptors import plan_of
 from fxstack_capture.sources import BuiltinAttr, InstanceAttr, InstanceDict, SlotAttr
+from fxstack_capture.torch_compat import FakeTensor
 from fxstack_capture.torch_side.autograd import assigned_data
 from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
@@ -73,7 +74,7 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
         hook = _hook(tracer, cls)
         if hook is not None:
             return tracer.trace.calls.call(hook, (tensor, name), {})
-        if _is_collective_result(name):
+        if _may_be_collective_result(tracer, tensor, name):
             if name == "wait" and _has_waited(tracer, tensor):
                 return MethodType(_waited, tensor)
             reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
@@ -97,11 +98,14 @@ def _waited(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _is_collective_result(name: str) -> bool:
-    """Whether ``AsyncCollectiveTensor`` has the attribute."""
-    # The results of functional collectives are plain tensors while tracing.
+def _may_be_collective_result(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> bool:
+    """Whether the tensor may be an ``AsyncCollectiveTensor``, which has the attribute."""
+    # The results of functional collectives, and views of them, are plain tensors while tracing.
     functional = sys.modules.get("torch.distributed._functional_collectives")
-    return hasattr(getattr(functional, "AsyncCollectiveTensor", None), name)
+    if tracer.source_of(tensor) is not None or functional is None:
+        return False
+    ran = any(operator.namespace.startswith("_c10d_functional") for operator in tracer.mode.operators)
+    return ran and hasattr(functional.AsyncCollectiveTensor, name)
 
 
 def _has_user_class(tensor: torch.Tensor) -> bool:
@@ -186,10 +190,12 @@ def store(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object
 
 def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, value: object) -> None:
     name = _ALIASES.get(name, name)
+    if name == "requires_grad" and value is load(tracer, tensor, name):
+        return
     if name == "requires_grad" and tracer.source_of(tensor) is None:
         tracer.call(torch.Tensor.requires_grad_, (tensor, value), {})
         return
-    if name == "data" and value is tensor:  # ``Module.to`` stores a parameter that needs no move
+    if name == "data" and _is_same_memory(tracer, tensor, value):  # ``Module.to`` of what needs no move
         return
     if name == "data":
         value = assigned_data.replace(tracer, tensor, value)
@@ -205,6 +211,18 @@ def _store_plainly(tracer: TracerProtocol, tensor: torch.Tensor, name: str, valu
     if is_wrapper(tensor):  # the ``__torch_dispatch__`` of the wrapper reads the attribute
         vars(tensor)[name] = value
     tracer.attribute_writes.append(AttributeWrite(tensor, name, value))
+
+
+_PLACE = (torch.Tensor.stride, torch.Tensor.storage_offset, torch.Tensor.is_conj, torch.Tensor.is_neg)
+
+
+def _is_same_memory(tracer: TracerProtocol, tensor: torch.Tensor, value: object) -> bool:
+    if not isinstance(value, FakeTensor) or tensor.layout is not torch.strided:
+        return value is tensor
+    with tracer.unrecorded():
+        ours, theirs = ([ask(each) for ask in _PLACE] for each in (tensor, value))
+        same = value.untyped_storage()._cdata == tensor.untyped_storage()._cdata
+        return same and (tensor.dtype, tensor.shape, *ours) == (value.dtype, value.shape, *theirs)
 
 
 _ALIASES = {"_grad": "grad"}

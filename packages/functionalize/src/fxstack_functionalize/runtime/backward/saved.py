@@ -2,14 +2,14 @@
 
 Autograd saves a saved tensor that is an input or output of the graph; for a view of one, it saves this input
 or output as well. So an in-place change before the backward raises as in eager, instead of giving a wrong
-gradient. An input that the graph itself changes is cloned before the new value is written. No other code can
-see the remaining saved tensors: they are in a plain list, which the backward empties at its start. The
-generator state for recomputed random numbers is no activation: hooks do not see it.
+gradient. An input that the graph itself changes, and an input or output that eager does not save, is saved
+as a copy. No other code can see the remaining saved tensors: they are in a plain list, which the backward
+empties at its start. The generator state for recomputed random numbers is no activation: hooks do not see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -23,9 +23,10 @@ from fxstack_functionalize.random.rng import is_generator_state
 from fxstack_functionalize.runtime.source import Source
 from fxstack_interchange import Partition
 
-# Limits: a backward that recomputes from an input which eager does not save ((z * 2 + 1).square()) raises if
-# that input was changed. After a change through .data it may read the value before or after the change,
-# unlike eager.
+# Limits: a backward that reads a parameter which eager does not save (w.half()) raises if it was changed.
+# After a change through .data the backward may read the value before or after the change, unlike eager.
+
+Owners = dict[Any, tuple[bool, int, bool]]
 
 
 class Saving(Enum):
@@ -79,26 +80,27 @@ class KeptTensor:
 
 
 def saved_tensors(
-    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str]
+    partition: Partition, info: GraphInfo, positions: range, names: Sequence[str], unsaved: Collection[str]
 ) -> tuple[SavedTensor, ...]:
     """Return the saved tensors, which are the forward's results at ``positions``.
 
-    ``names``: the forward's input names in the order of the call's arguments.
+    ``names``: the forward's input names in the order of the call's arguments. ``unsaved``: the names of
+    inputs and outputs that eager does not save.
     """
     results: Any = partition.forward.graph_module.graph.output_node().args[0]
-    owners = _owners(partition, info, names)
+    owners = _owners(partition, info, names, unsaved)
     return tuple(_saved(f"flat[{position}]", results[position], info, owners) for position in positions)
 
 
-def _saved(value: str, node: object, info: GraphInfo, owners: dict[Any, tuple[bool, int]]) -> SavedTensor:
+def _saved(value: str, node: object, info: GraphInfo, owners: Owners) -> SavedTensor:
     if is_generator_state(node):
         return SavedTensor(value, is_state=True)
     own, *memory = _keys(node)
     found = next((owners[key] for key in (own, *memory) if key in owners), None)
     if found is None:
         return SavedTensor(value)
-    of_input, index = found
-    if of_input and index in info.mutated:
+    of_input, index, changes = found
+    if changes:
         return SavedTensor(f"{value}.clone()")
     relaid = of_input and bool(info.inputs[index].relayouts)
     owner = f"{'args' if of_input else 'results'}[{index}]"
@@ -149,18 +151,19 @@ def add_unsaving(source: Source, plan: Sequence[KeptTensor]) -> list[str]:
 KEEPS_GRAPH = torch_compat.get_current_graph_task_keep_graph
 
 
-def _owners(partition: Partition, info: GraphInfo, names: Sequence[str]) -> dict[Any, tuple[bool, int]]:
-    """Return the owner of each node and memory: an input (True, number) or flat output (False, position)."""
+def _owners(partition: Partition, info: GraphInfo, names: Sequence[str], unsaved: Collection[str]) -> Owners:
+    """Return the owner of each node and memory: whether an input, its place, whether its memory changes."""
     graph = partition.forward.graph_module.graph
     results: Any = graph.output_node().args[0]
-    owners: dict[Any, tuple[bool, int]] = {}
+    owners: Owners = {}
     for position in range(info.output_count):
         for key in _keys(results[position]):
-            owners.setdefault(key, (False, position))
+            owners.setdefault(key, (False, position, str(results[position]) in unsaved))
     number = {name: index for index, name in enumerate(names)}
     for node in graph.find_nodes(op="placeholder"):
         for key in _keys(node):
-            owners[key] = (True, number[node.name])
+            index = number[node.name]
+            owners[key] = (True, index, index in info.mutated or node.name in unsaved)
     return owners
 
 
