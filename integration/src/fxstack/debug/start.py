@@ -8,6 +8,7 @@ import sys
 
 from fxstack.debug.artefacts import printed, report_folder, trace_folders
 from fxstack.debug.listener import DebugListener
+from fxstack.debug.progress import Progress
 from fxstack.debug.summary import Summary
 from fxstack.log import LISTENERS
 from fxstack.trace.listener import TraceListener
@@ -27,7 +28,9 @@ def start() -> None:
 
     trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
     debug = DebugListener()
-    LISTENERS.extend((debug, summary, trace))
+    progress = Progress()
+    LISTENERS.extend((progress, debug, summary, trace))
+    observe(progress)
     observe(trace)
     observe(debug)  # last: it may end the stage
     atexit.register(finish, summary, trace, writer)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fxstack_interchange.show import short_repr
+
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class _Record:
+    """Base of all records."""
+
+    __slots__ = ()
+    __repr__ = short_repr
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Started(_Record):
     """A process began to record. ``rank`` is that of a distributed job, or -1. ``started``: seconds of Unix time."""
 
     version: int
@@ -22,8 +31,8 @@ class Started:
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+@dataclass(frozen=True, slots=True, repr=False)
+class Guard(_Record):
     """A condition on the program's state under which an entry runs, in words.
 
     ``needed_by``: the user's line, as ``file:line in function``. ``nanoseconds``: estimated time of one check.
@@ -34,8 +43,8 @@ class Guard:
     nanoseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+@dataclass(frozen=True, slots=True, repr=False)
+class Frame(_Record):
     """Capture has looked at a frame. ``graph`` is 0 if no operation was captured.
 
     ``verdict``: ``compiled``, ``plain`` (``why`` says why) or ``raises``. ``resumed``: the frame is the rest of a frame
@@ -54,8 +63,8 @@ class Frame:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+@dataclass(frozen=True, slots=True, repr=False)
+class Line(_Record):
     """A line of a stack: the file, the line and the function."""
 
     file: str
@@ -63,8 +72,8 @@ class Line:
     function: str
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
+@dataclass(frozen=True, slots=True, repr=False)
+class Break(_Record):
     """A graph break: its reason (an id, see the error pages), why it ends the graph, how to avoid it, and where."""
 
     reason: str
@@ -74,8 +83,8 @@ class Break:
     stack: tuple[Line, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FailedGuard:
+@dataclass(frozen=True, slots=True, repr=False)
+class FailedGuard(_Record):
     """Why an entry did not fit: what the guard demanded of ``source``, what it found, the line that needed the guard."""
 
     source: str
@@ -84,16 +93,16 @@ class FailedGuard:
     needed_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recompilation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Recompilation(_Record):
     """A function was compiled again. ``failures`` has one failed guard for each entry."""
 
     place: str
     failures: tuple[FailedGuard, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+@dataclass(frozen=True, slots=True, repr=False)
+class Operation(_Record):
     """A node of a graph. ``layout``: dtype and shape as text. ``bytes``: 0 if the value is no tensor.
 
     ``stack``: the program's lines, outermost first, without those of torch.
@@ -106,8 +115,8 @@ class Operation:
     stack: tuple[Line, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphInput:
+@dataclass(frozen=True, slots=True, repr=False)
+class GraphInput(_Record):
     """An input of a graph: its role, and where the caller finds it (for a parameter its path in the module)."""
 
     name: str
@@ -116,8 +125,8 @@ class GraphInput:
     layout: str
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+@dataclass(frozen=True, slots=True, repr=False)
+class Symbol(_Record):
     """A symbolic size: the value at capture, its inclusive range, and where it comes from. -1: none, or no bound."""
 
     name: str
@@ -127,8 +136,8 @@ class Symbol:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+@dataclass(frozen=True, slots=True, repr=False)
+class Source(_Record):
     """The source text of a function, from its first line."""
 
     file: str
@@ -136,8 +145,8 @@ class Source:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+@dataclass(frozen=True, slots=True, repr=False)
+class Graph(_Record):
     """A graph as a stage has made it: ``captured``, ``functional``, ``joint``, ``forward`` or ``backward``.
 
     ``sources``: of a captured graph the functions of the program that it computes, called ones included.
@@ -153,8 +162,8 @@ class Graph:
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PassRun:
+@dataclass(frozen=True, slots=True, repr=False)
+class PassRun(_Record):
     """A pass has run. ``why``: why it did nothing, or "". ``changes``: what it changed, as a unified diff."""
 
     graph: int
@@ -166,8 +175,8 @@ class PassRun:
     changes: str
 
 
-@dataclass(frozen=True, slots=True)
-class SavedValue:
+@dataclass(frozen=True, slots=True, repr=False)
+class SavedValue(_Record):
     """A value that the forward keeps for the backward, the rule that decided, and the line that computes it."""
 
     name: str
@@ -176,8 +185,8 @@ class SavedValue:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecomputedValue:
+@dataclass(frozen=True, slots=True, repr=False)
+class RecomputedValue(_Record):
     """A value that the backward computes again: the chain of nodes from a saved value, and the cost."""
 
     name: str
@@ -187,8 +196,8 @@ class RecomputedValue:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+@dataclass(frozen=True, slots=True, repr=False)
+class Alternative(_Record):
     """What another partitioner would do with the same joint graph: bytes, arithmetic operations, seconds."""
 
     partitioner: str
@@ -198,8 +207,8 @@ class Alternative:
     step_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+@dataclass(frozen=True, slots=True, repr=False)
+class Moment(_Record):
     """One step of a memory timeline, and the bytes alive while it runs."""
 
     stage: str
@@ -207,8 +216,8 @@ class Moment:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+@dataclass(frozen=True, slots=True, repr=False)
+class Cut(_Record):
     """The partition of a joint graph. ``timeline``: the predicted memory of a training step, operator by operator."""
 
     graph: int
@@ -218,8 +227,8 @@ class Cut:
     timeline: tuple[Moment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Alternatives:
+@dataclass(frozen=True, slots=True, repr=False)
+class Alternatives(_Record):
     """What other partitioners would do with the joint graph of ``graph``."""
 
     graph: int
@@ -227,8 +236,8 @@ class Alternatives:
     rows: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+@dataclass(frozen=True, slots=True, repr=False)
+class Buffer(_Record):
     """A buffer of a kernel."""
 
     name: str
@@ -236,8 +245,8 @@ class Buffer:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+@dataclass(frozen=True, slots=True, repr=False)
+class Step(_Record):
     """A kernel, or a call of ATen (``kernel`` is False), in order of execution.
 
     ``origins``: the operators that it computes. ``stacks``: their stacks, each once. ``predicted``: seconds by the roofline
@@ -256,8 +265,8 @@ class Step:
     bound: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFusion:
+@dataclass(frozen=True, slots=True, repr=False)
+class RefusedFusion(_Record):
     """Two operators that are not in one kernel, with the rule that forbids it."""
 
     first: str
@@ -265,8 +274,8 @@ class RefusedFusion:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+@dataclass(frozen=True, slots=True, repr=False)
+class Program(_Record):
     """The compiled code of a graph; ``role`` is ``forward``, ``backward`` or ``inference``.
 
     ``kernels``: C or Triton. ``host``: the program that runs them. ``arena_bytes``: memory that is kept between calls.
@@ -285,16 +294,16 @@ class Program:
     bandwidth: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+@dataclass(frozen=True, slots=True, repr=False)
+class StepTime(_Record):
     """The measured seconds of a step of a program."""
 
     name: str
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+@dataclass(frozen=True, slots=True, repr=False)
+class Measured(_Record):
     """One call of a program with a clock around each step. ``seconds``: the whole call."""
 
     graph: int
@@ -303,16 +312,16 @@ class Measured:
     steps: tuple[StepTime, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+@dataclass(frozen=True, slots=True, repr=False)
+class Allocated(_Record):
     """The bytes that torch has allocated in a call and not freed, ``seconds`` after its begin."""
 
     seconds: float
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredMemory:
+@dataclass(frozen=True, slots=True, repr=False)
+class MeasuredMemory(_Record):
     """One call of a program, with each change of its allocated memory. The arena of earlier calls is not counted."""
 
     graph: int
@@ -320,16 +329,16 @@ class MeasuredMemory:
     moments: tuple[Allocated, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+@dataclass(frozen=True, slots=True, repr=False)
+class Looked(_Record):
     """A program was looked up in the cache on disk."""
 
     graph: int
     found: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+@dataclass(frozen=True, slots=True, repr=False)
+class Spent(_Record):
     """A stage has worked for ``seconds`` on a graph."""
 
     graph: int
@@ -338,8 +347,8 @@ class Spent:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ended(_Record):
     """The process ended in order. ``seconds``: since ``Started``. ``peak_bytes``: the peak of its memory."""
 
     seconds: float
@@ -364,8 +373,8 @@ Body = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass(frozen=True, slots=True, repr=False)
+class Event(_Record):
     """One line of a record: seconds since the start of the process's record, the thread, and what happened."""
 
     time: float

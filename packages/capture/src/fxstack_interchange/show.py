@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -26,6 +28,28 @@ _DTYPES = {
     torch.complex64: "c64",
     torch.complex128: "c128",
 }
+
+
+MOST_LINES: Final = 25
+"""The most lines that ``str`` and ``repr`` of a public object have."""
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_SHORT.maxlevel = 2
+
+
+def first_lines(text: str) -> str:
+    """Return ``text``, or its beginning with the number of lines that are left out."""
+    lines = text.splitlines()
+    if len(lines) <= MOST_LINES:
+        return text
+    kept = lines[: MOST_LINES - 1]
+    return "\n".join([*kept, f"... {len(lines) - len(kept)} more lines; .details() has all"])
+
+
+def short_repr(record: Any) -> str:
+    """Return the text of a dataclass in one line, with long values abbreviated; for ``__repr__``."""
+    shown = (f"{each.name}={_SHORT.repr(getattr(record, each.name))}" for each in fields(record) if each.repr)
+    return f"{type(record).__name__}({', '.join(shown)})"
 
 
 def show(graph: StageGraph) -> str:

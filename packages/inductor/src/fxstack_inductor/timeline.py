@@ -16,9 +16,10 @@ from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
 from fxstack_inductor.schedule.plan import Plan, Step
 from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_interchange.show import short_repr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MemoryTimeline:
     """``arena`` is the size of the block that is kept between calls.
 
@@ -30,6 +31,8 @@ class MemoryTimeline:
     arena: int
     steps: tuple[tuple[str, int], ...]
     released: Mapping[str, int]
+
+    __repr__ = short_repr
 
 
 def memory_timeline(plan: Plan, symbols: Mapping[str, int]) -> MemoryTimeline:

@@ -8,6 +8,7 @@ from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import Computed, Extern, ExternCall, Node
 from fxstack_inductor.lower.program import HostCall, Mutation, Program
 from fxstack_inductor.schedule.fusion.loop_matching import Refusal
+from fxstack_interchange.show import short_repr
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class KernelStep:
 Step = KernelStep | ExternCall | HostCall
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The schedule of a graph: its steps in order, and the fusions that were refused."""
 
@@ -31,3 +32,5 @@ class Plan:
     refusals: tuple[tuple[str, str, Refusal], ...]
     copies: tuple[Mutation, ...]
     """Mutations that no kernel performs; the host copies them."""
+
+    __repr__ = short_repr

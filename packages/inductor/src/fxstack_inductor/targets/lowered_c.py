@@ -13,6 +13,7 @@ from fxstack_inductor.codegen.host.python_host import host_program
 from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.plan import Plan
+from fxstack_interchange.show import short_repr
 
 
 def kernels_of(c: str) -> str:
@@ -20,7 +21,7 @@ def kernels_of(c: str) -> str:
     return "".join(c.split(PART)[1:]).strip("\n")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Lowered:
     """A lowered graph: the schedule, the kernels in C and the host program."""
 
@@ -31,6 +32,8 @@ class Lowered:
     graph: GraphModule
     """The graph before lowering."""
     options: InductorOptions
+
+    __repr__ = short_repr
 
     @property
     def text(self) -> str:

@@ -32,12 +32,13 @@ from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
 from fxstack_inductor.schedule.printer import show_plan
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
+from fxstack_interchange.show import short_repr
 
 if TYPE_CHECKING:  # its import of torch's operation counts takes 100 ms
     from fxstack_inductor.cost.model import Cost
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoweredTriton:
     """A lowered graph: the schedule, the Triton module and the host program."""
 
@@ -51,6 +52,8 @@ class LoweredTriton:
     """Whether the program takes one list, which it empties."""
     limits: tuple[Expr, ...] = ()
     """Expressions of sizes that must fit into 32 bits in each call."""
+
+    __repr__ = short_repr
 
     def predict(self, target: str = "") -> tuple[Cost, ...]:
         """Return predicted times of launches and calls on ``target`` (``cuda:sm_90``, ``cuda:H200``).

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, StageGraph
+from fxstack_interchange.show import short_repr
 from fxstack_partition.budgets.runtime import StageMemory
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.storage import StorageTable
@@ -68,12 +69,14 @@ class Moment:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Timeline:
     """A simulated training step. ``saved_bytes``: the bytes kept for the backward beyond the inputs."""
 
     moments: tuple[Moment, ...]
     saved_bytes: int
+
+    __repr__ = short_repr
 
     @property
     def peak(self) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, InputSpec, OutputKind, OutputSpec, Stage, StageGraph
+from fxstack_interchange.show import short_repr
 from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.joint.dissected import DissectedGraph, alias_root
 from fxstack_partition.joint.ops import OpKind, base_name, kind_of, written_arguments
@@ -22,9 +23,11 @@ class JointGraphError(ValueError):
     """The graph is not a joint graph. The message names the broken rule."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JointFacts(DissectedGraph):
     """A dissected joint graph with its compact form, computed at the first read."""
+
+    __repr__ = short_repr
 
     @cached_property
     def compact(self) -> Compact:

@@ -9,6 +9,7 @@ from typing import Any
 from torch.fx import Node
 
 from fxstack_interchange import OutputKind, Partition, user_line
+from fxstack_interchange.show import first_lines
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
@@ -64,7 +65,8 @@ class Explanation:
             lines += [f"{'':18}{again.line}"] if again.line else []
         return "\n".join(lines)
 
-    __str__ = details
+    def __str__(self) -> str:
+        return first_lines(self.details())
 
 
 def explain(partition: Partition, options: PartitionOptions = _DEFAULTS) -> Explanation:

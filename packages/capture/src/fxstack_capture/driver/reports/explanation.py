@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 from fxstack_capture.guards.records import Guard
+from fxstack_interchange.show import first_lines
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """All frames that the compiler traced in one call, in order. ``repr`` fits on a screen, ``str`` has all."""
+    """All frames that the compiler traced in one call, in order. ``repr`` and ``str`` fit on a screen."""
 
     frames: tuple[FrameRecord, ...]
 
@@ -77,7 +79,17 @@ class Explanation:
         """Return graphs, graph breaks and replacement code of all frames."""
         return "\n".join([self._head(), *(_frame(frame) for frame in self.frames)])
 
-    __str__ = details
+    def __str__(self) -> str:
+        return first_lines(self.details())
+
+    def _repr_html_(self) -> str:
+        """Return the explanation for a notebook: one part for each frame, which opens."""
+        frames = (_frame(frame).partition("\n") for frame in self.frames)
+        parts = (
+            f"<details><summary>{escape(head)}</summary><pre>{escape(body)}</pre></details>"
+            for head, _, body in frames
+        )
+        return f"<p>{escape(self._head())}</p>{''.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""One line on the terminal while something compiles for more than half a second.
+
+On by default where stderr is a terminal; ``FXSTACK_PROGRESS=0`` turns it off, ``FXSTACK_PROGRESS=1`` on anywhere. The line
+is removed when the compilation ends, and before a listener of ``FXSTACK_DEBUG`` prints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from time import monotonic
+from typing import Final, TextIO
+
+from fxstack.log import Captured, Compiled, Listener, StageTime
+from fxstack_capture.driver.reports.records import FrameRecord
+from fxstack_interchange.passes import PassDone
+
+VARIABLE: Final = "FXSTACK_PROGRESS"
+PATIENCE: Final = 0.5
+"""Seconds of a compilation without a line."""
+_ERASE: Final = "\r\x1b[K"
+_WIDTH: Final = 100
+
+
+def is_shown(stream: TextIO) -> bool:
+    """Return whether the environment asks for a line on ``stream``."""
+    asked = os.environ.get(VARIABLE, "")
+    return asked != "0" if asked else stream.isatty()
+
+
+class Progress(Listener):
+    """Writes the line. A compilation begins with its first event, and ends when capture has its frame.
+
+    Several threads may compile: the line shows the newest event of any of them.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        self._graphs = 0
+        self._stored = ""
+        self._drawn = False
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr if self._stream is None else self._stream
+
+    def on_pass(self, done: PassDone) -> None:
+        self._draw(done.subject, f"{done.stage}: {done.name}")
+
+    def on_captured(self, captured: Captured, _code: object) -> None:
+        self._graphs += 1
+        self._draw(captured.place, "captured")
+
+    def on_stored(self, captured: Captured, *, found: bool) -> None:
+        self._stored = ", from the cache on disk" if found else ""
+        self._draw(captured.place, "cache")
+
+    def on_compiled(
+        self, captured: Captured, role: str, _graph_module: object, _made: Compiled
+    ) -> Compiled | None:
+        self._draw(captured.place, f"compiled {role}")
+        if role == "backward":
+            self._end()  # a backward that is compiled late belongs to no frame
+        return None
+
+    def on_time(self, captured: Captured, time: StageTime) -> None:
+        self._draw(captured.place, time.stage)
+
+    def on_frame(self, _record: FrameRecord) -> None:
+        self._end()
+
+    def _draw(self, place: str, what: str) -> None:
+        if not is_shown(self.stream):
+            return
+        with self._lock:
+            now = monotonic()
+            self._began = now if self._began is None else self._began
+            if now - self._began < PATIENCE:
+                return
+            where = re.sub(r"\S*/", "", place)  # folders would fill the line
+            seconds, graph = now - self._began, max(self._graphs, 1)
+            text = f"fxstack: compiling {where}: graph {graph}, {what}{self._stored}, {seconds:.0f} s"
+            self.stream.write(f"{_ERASE}{text[:_WIDTH]}")
+            self.stream.flush()
+            self._drawn = True
+
+    def _end(self) -> None:
+        with self._lock:
+            self._began, self._stored = None, ""
+            if self._drawn:
+                self.stream.write(_ERASE)
+                self.stream.flush()
+                self._drawn = False

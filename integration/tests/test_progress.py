@@ -1,0 +1,56 @@
+"""One line on a terminal while something compiles for long; nothing elsewhere."""
+
+import io
+
+import pytest
+import torch
+
+import fxstack
+from fxstack.debug import progress
+from fxstack.debug.progress import Progress
+from fxstack.log import LISTENERS
+from fxstack_interchange.passes import observed
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(monkeypatch, stream, patience=0.0, **environment):
+    """Return what a compilation writes to ``stream``."""
+    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.delenv("FXSTACK_PROGRESS", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    listener = Progress(stream)
+    LISTENERS.append(listener)
+    fxstack.reset()
+    try:
+        with observed(listener):
+            fxstack.compile(lambda x: x.sin().exp())(torch.randn(3, requires_grad=True)).sum().backward()
+    finally:
+        LISTENERS.remove(listener)
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_a_line_that_is_removed(monkeypatch):
+    text = shown(monkeypatch, Terminal())
+    lines = text.split("\r\x1b[K")
+    assert any("compiling <lambda> (" in line and "graph 1, joint: trace_backward" in line for line in lines)
+    assert text.endswith("\r\x1b[K")
+    assert "\n" not in text
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("stream", "patience", "environment"),
+    [(io.StringIO, 0.0, {}), (Terminal, 0.0, {"FXSTACK_PROGRESS": "0"}), (Terminal, 1e9, {})],
+    ids=["no terminal", "turned off", "short compilation"],
+)
+def test_otherwise_nothing_is_written(monkeypatch, stream, patience, environment):
+    assert shown(monkeypatch, stream(), patience, **environment) == ""
+
+
+def test_the_line_can_be_turned_on_anywhere(monkeypatch):
+    assert "compiling" in shown(monkeypatch, io.StringIO(), FXSTACK_PROGRESS="1")
