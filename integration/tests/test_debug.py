@@ -1,5 +1,6 @@
 """``FXSTACK_DEBUG``, ``FXSTACK_DEBUG_DIR`` and ``TORCH_LOGS`` show what was compiled, where and why."""
 
+import inspect
 import logging
 import os
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._logging._internal import log_registry
 
 import fxstack
 from fxstack.debug.artefacts import ARTEFACTS
@@ -139,13 +141,24 @@ def torch_logs():
     torch._logging.set_logs()
 
 
-TORCH_NAMES = [(torch_name, a.name) for a in ARTEFACTS for torch_name in a.torch_names[:1]]
+TORCH_NAMES = [(torch_name, a.name) for a in ARTEFACTS for torch_name in a.torch_names]
 
 
-@pytest.mark.parametrize(("torch_name", "name"), TORCH_NAMES)
+SETTABLE = inspect.signature(torch._logging.set_logs).parameters
+
+
+@pytest.mark.parametrize(("torch_name", "name"), [named for named in TORCH_NAMES if named[0] in SETTABLE])
 def test_torchs_logs_show_the_artefacts(torch_logs, torch_name, name):
     records = torch_logs(**{torch_name: True})
     assert any(source.endswith(f"__{torch_name}") and text.startswith(f"{name} ") for source, text in records)
+
+
+def test_every_name_of_torchs_logs_has_an_artefact_or_a_reason():
+    rows = re.findall(r"^\| (`[`\w, ]+`) \| [A-Z`].*\. \|$", DOCS.read_text(), flags=re.MULTILINE)
+    explained = re.findall(r"`(\w+)`", " ".join(row for row in rows if row.strip("`") not in NAMES))
+    shown = {torch_name for torch_name, _ in TORCH_NAMES}
+    assert shown.isdisjoint(explained)
+    assert log_registry.artifact_names - shown - set(explained) == set()
 
 
 def test_torchs_level_shows_the_verdicts(torch_logs):

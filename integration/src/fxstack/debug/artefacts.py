@@ -44,15 +44,18 @@ ARTEFACTS: Final = (
         ("recompiles", "recompiles_verbose"),
     ),
     Artefact(
-        "guards", "The guards of each entry, and the line that needed each guard.", _DYNAMO, ("guards",)
+        "guards",
+        "The guards of each entry, and the line that needed each guard.",
+        _DYNAMO,
+        ("guards", "verbose_guards"),
     ),
-    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode",), "py"),
+    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode", "side_effects"), "py"),
     Artefact("resume", "The code that replaces the rest of a frame, after a graph break.", suffix="py"),
     Artefact(
         "graph",
         "The graph that capture gives to the backend.",
         _DYNAMO,
-        ("graph_code", "graph", "graph_code_verbose"),
+        ("graph_code", "graph", "graph_code_verbose", "graph_sizes", "pre_grad_graphs"),
         "py",
     ),
     Artefact(
@@ -62,7 +65,7 @@ ARTEFACTS: Final = (
         "partition",
         "The forward and the backward graph, or the graph without gradients.",
         _AOT,
-        ("aot_graphs",),
+        ("aot_graphs", "aot_graphs_effects", "post_grad_graphs"),
         "py",
         of_stages=True,
     ),
@@ -77,7 +80,7 @@ ARTEFACTS: Final = (
         "schedule",
         "The steps of the host program in order, and which fusions were refused.",
         _INDUCTOR,
-        ("schedule", "fusion"),
+        ("schedule", "fusion", "compute_dependencies"),
         of_stages=True,
     ),
     Artefact(
