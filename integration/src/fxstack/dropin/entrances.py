@@ -18,6 +18,7 @@ from fxstack import api, backends
 from fxstack.dropin import entries
 from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
+from fxstack.torch_interop import counters
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
@@ -173,6 +174,7 @@ def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
     entries.forget()
+    counters.reset()
     compiled_autograd = sys.modules.get(MODULE)
     if compiled_autograd is not None:
         vars(compiled_autograd)["reset"]()

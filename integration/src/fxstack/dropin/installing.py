@@ -16,7 +16,7 @@ from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
 from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
-from fxstack.torch_interop.counters import TorchCounters
+from fxstack.torch_interop.counters import RECORDS, UTILS
 from fxstack_interchange import torch_errors
 from fxstack_startup import AfterImport, Change
 
@@ -30,7 +30,9 @@ class _Installation:
         self._originals: list[tuple[ModuleType, str, object]] = []
         self._made: dict[str, tuple[object, object]] = {}
         changes = {name: self._changer(name) for name in _REPLACEMENTS}
-        self._after_import = AfterImport({**changes, torch_errors.MODULE: _derive_errors})
+        self._after_import = AfterImport(
+            {**changes, torch_errors.MODULE: _derive_errors, UTILS: RECORDS.hand_over}
+        )
 
     def start(self) -> None:
         self._after_import.start()
@@ -92,7 +94,6 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""
 
 _INSTALLED: list[_Installation] = []
-_COUNTERS = TorchCounters()
 
 
 def install() -> None:
@@ -104,14 +105,14 @@ def install() -> None:
         made = _Installation()
         made.start()
         _INSTALLED.append(made)
-        LISTENERS.append(_COUNTERS)
+        LISTENERS.append(RECORDS)
 
 
 def uninstall() -> None:
     """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
     if _INSTALLED:
         _INSTALLED.pop().undo()
-        LISTENERS.remove(_COUNTERS)
+        LISTENERS.remove(RECORDS)
 
 
 def is_installed() -> bool:

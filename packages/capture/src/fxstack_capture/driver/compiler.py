@@ -52,11 +52,11 @@ from fxstack_capture.driver.frame_policy.policy import (
 from fxstack_capture.driver.frame_policy.replaced_functions import ReplacedFunctions
 from fxstack_capture.driver.profitability import Trials
 from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
+from fxstack_capture.driver.reports.compilation import compilation
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     LOG,
     Recompilation,
-    callbacks_of_torch,
     exceeded_limit,
     fitting_entry,
     limit_reached,
@@ -242,7 +242,7 @@ class FrameCompiler:
                 return native.SKIP
             if again.failures:
                 self._announce(again)
-            with callbacks_of_torch(again):
+            with compilation(self.observer, self._named(code), state):
                 made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the

@@ -6,8 +6,6 @@ The failed guard of each entry is available as data, in the log, and in an error
 from __future__ import annotations
 
 import logging
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, Final
@@ -53,18 +51,6 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
         f"{reasons or '  it has not been compiled yet'}\n"
         "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
     )
-
-
-def callbacks_of_torch(again: Recompilation) -> AbstractContextManager[object]:
-    """Call the functions that the program gave to torch's ``on_compile_start`` and ``on_compile_end``."""
-    module = sys.modules.get("torch._dynamo.callback")
-    if module is None:
-        return nullcontext()
-    compile_id = f"{again.name}/{len(again.failures)}"
-    callbacks: AbstractContextManager[object] = module.callback_handler.install_callbacks(
-        module.CallbackTrigger.DYNAMO, compile_id
-    )
-    return callbacks
 
 
 def fitting_entry(
