@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from fxstack.debug.artefacts import any_of_stages
 from fxstack.debug.output import emit
 from fxstack.log import Listener
+from fxstack.torch_interop.structured_trace import readable
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import guard_text
@@ -28,7 +29,7 @@ class DebugListener(Listener):
         return any_of_stages()
 
     def on_captured(self, place: str, graph_module: GraphModule) -> None:
-        emit("graph", place, lambda: _readable(graph_module))
+        emit("graph", place, lambda: readable(graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
         place = record.place
@@ -53,7 +54,7 @@ class DebugListener(Listener):
 
     def on_compiled(self, place: str, role: str, graph_module: GraphModule, made: Callable[..., Any]) -> None:
         if role == "inference":
-            emit("partition", place, lambda: _readable(graph_module), role)
+            emit("partition", place, lambda: readable(graph_module), role)
         lowered = getattr(made, "lowered", None)
         if not isinstance(lowered, Lowered | LoweredTriton):
             return  # ATen runs the graph; a warning has said why
@@ -62,7 +63,3 @@ class DebugListener(Listener):
         emit("schedule", place, lambda: show_plan(lowered.plan), role)
         emit("kernels", place, lambda: lowered.kernels or "no kernel", role)
         emit("host", place, lambda: lowered.host, role)
-
-
-def _readable(graph_module: GraphModule) -> str:
-    return str(graph_module.print_readable(print_output=False, include_stride=True, include_device=True))

@@ -11,12 +11,13 @@ from fxstack.debug.listener import DebugListener
 from fxstack.debug.output import REPORTED
 from fxstack.debug.summary import Summary
 from fxstack.log import LISTENERS
+from fxstack.torch_interop.structured_trace import StructuredTrace
 
 
 def start() -> None:
     """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it."""
     summary = Summary()
-    LISTENERS.extend((DebugListener(), summary))
+    LISTENERS.extend((DebugListener(), summary, StructuredTrace()))
     atexit.register(finish, summary)
 
 
