@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
+from fxstack.dropin.cache_entries import cache_entries
 from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import RECORDS, UTILS
@@ -89,7 +90,10 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
     "torch._dynamo.decorators": {"run": _by(entrances.run)},
-    "torch._dynamo.eval_frame": _COMPILING,
+    "torch._dynamo.eval_frame": {
+        **_COMPILING,
+        "_debug_get_cache_entry_list": lambda original: partial(cache_entries, original),
+    },
 }
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""
 

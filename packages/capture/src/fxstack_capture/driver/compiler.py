@@ -53,6 +53,7 @@ from fxstack_capture.driver.frame_policy.replaced_functions import ReplacedFunct
 from fxstack_capture.driver.profitability import Trials
 from fxstack_capture.driver.replacement import Written, gets_tensors, has_tensors, late_guards
 from fxstack_capture.driver.reports.compilation import compilation
+from fxstack_capture.driver.reports.convert_frame import through_hooks
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     LOG,
@@ -409,7 +410,7 @@ class FrameCompiler:
             self._note(code, written, emitted, again)
             state.entries += 1
             return told.entered(native.Entry(self.owner, tree, emitted.code))
-        emitted = draft.complete(graph)
+        emitted = through_hooks(draft.complete(graph), code, frame)
         self._note(code, written, emitted, again)
         state.entries += 1
         entry = native.Entry(self.owner, tree, emitted.code, emitted.inputs is not None)
@@ -436,10 +437,9 @@ class FrameCompiler:
         return filtered(guards, self.options.guard_filter_fn, frame)
 
     def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
-        raised = written.raised is not None
         self._record(
             code,
-            Verdict.RAISES if raised else Verdict.COMPILED,
+            Verdict.COMPILED if written.raised is None else Verdict.RAISES,
             why=written.error,
             captured=None if written.draft is None else written.draft.captured,
             guards=written.guards,
