@@ -41,6 +41,45 @@ def test_without_the_dropin_there_are_entries_of_torch_only():
     assert eval_frame._debug_get_cache_entry_list((lambda: 0).__code__) == []
 
 
+def test_comptime_of_torch_runs_while_tracing(installed, capsys):
+    from torch._dynamo.comptime import comptime
+
+    def fn(x, n):
+        y = x.sin() + n
+        comptime.print_graph()
+        comptime.print_locals()
+        comptime.print_guards()
+        comptime.print_bt()
+        comptime.print(y)
+        comptime(
+            lambda ctx: print("seen", ctx.get_local("n").as_python_constant(), ctx.get_local("y").as_fake())
+        )
+        return y * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(torch.ones(3), 2), (torch.ones(3).sin() + 2) * 2)
+    out = capsys.readouterr().out
+    for text in ("l_x.sin()", "n = 2\n", "x must be a torch.Tensor", "<locals>.fn\n", "seen 2 FakeTensor"):
+        assert out.count(text) == 1, text
+    comptime.print(7)
+    assert capsys.readouterr().out == "7\n"
+
+
+def test_guard_fail_fn_hears_why_entries_do_not_fit(installed):
+    def fn(x):
+        return x * 3
+
+    heard = []
+    compiled = torch._dynamo.optimize("eager", guard_fail_fn=heard.append, dynamic=False)(fn)
+    for size in (2, 2, 3):
+        compiled(torch.ones(size))
+    (failed,) = heard
+    assert failed.orig_code is fn.__code__
+    assert "sizes is (3) (was (2))" in failed.reason
+
+
 DEPYF = """
 import sys
 import torch

@@ -18,6 +18,7 @@ from fxstack.dropin.cache_entries import cache_entries
 from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
 from fxstack.torch_interop.counters import RECORDS, UTILS
+from fxstack_capture import comptime
 from fxstack_interchange import torch_errors
 from fxstack_startup import AfterImport, Change
 
@@ -89,6 +90,7 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "load_cache_artifacts": replacing(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
+    "torch._dynamo.comptime": {"comptime": _by(comptime)},
     "torch._dynamo.decorators": {"run": _by(entrances.run)},
     "torch._dynamo.eval_frame": {
         **_COMPILING,

@@ -27,7 +27,6 @@ from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
-    RecompileError,
     Unsupported,
     graph_error,
     plain,
@@ -56,8 +55,8 @@ from fxstack_capture.driver.reports.compilation import compilation
 from fxstack_capture.driver.reports.convert_frame import through_hooks
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
-    LOG,
     Recompilation,
+    announce,
     exceeded_limit,
     fitting_entry,
     limit_reached,
@@ -242,7 +241,7 @@ class FrameCompiler:
             if exceeded:
                 return native.SKIP
             if again.failures:
-                self._announce(again)
+                announce(again, code, self.options, self.observer)
             with compilation(self.observer, self._named(code), state):
                 made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
@@ -282,13 +281,6 @@ class FrameCompiler:
         if len(again.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
-
-    def _announce(self, again: Recompilation) -> None:
-        """Report that a function is compiled again, and the reasons."""
-        LOG.info("%s", again.message)
-        self._tell("on_recompile", again)
-        if self.options.error_on_recompile:
-            raise RecompileError(again.message)
 
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         warn_of_ignored(self._named(code))

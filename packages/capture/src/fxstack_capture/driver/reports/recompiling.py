@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fxstack_capture import native
 from fxstack_capture.driver.contracts import names_of_forward
@@ -41,6 +41,25 @@ class Recompilation:
         """The function, and for each entry the failed guard, its old and new value, and the user's line."""
         reasons = "\n".join(f"  {failure.message}" for failure in self.failures)
         return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
+
+
+class GuardFail(NamedTuple):
+    """The argument of the option ``guard_fail_fn``, as in torch."""
+
+    reason: str
+    orig_code: CodeType
+
+
+def announce(again: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
+    """Report that ``code`` is compiled again, and the reasons."""
+    LOG.info("%s", again.message)
+    if (tell := getattr(observer, "on_recompile", None)) is not None:
+        tell(again)
+    if options.guard_fail_fn is not None:
+        for failure in again.failures:
+            options.guard_fail_fn(GuardFail(failure.message, code))
+    if options.error_on_recompile:
+        raise RecompileError(again.message)
 
 
 def refusal(again: Recompilation, stance: str) -> RecompileError:
