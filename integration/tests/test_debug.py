@@ -92,6 +92,16 @@ def test_a_folder_gets_numbered_files(monkeypatch, tmp_path):
     assert kinds == set(NAMES) - {"summary"}
 
 
+def test_torchs_debug_folder_gets_the_files(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+    compiled_step()
+    (run,) = (tmp_path / "torch_compile_debug").iterdir()
+    assert re.fullmatch(rf"run_\w+-pid_{os.getpid()}", run.name)
+    assert any(path.name.endswith("_kernels_forward.c") for path in (run / "fxstack").iterdir())
+    assert capfd.readouterr().err.count(str(run / "fxstack")) == 1
+
+
 def test_a_folder_that_cannot_be_made_is_reported(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path / "file"))

@@ -61,8 +61,15 @@ def test_comptime_of_torch_runs_while_tracing(installed, capsys):
     for _ in range(2):
         torch.testing.assert_close(compiled(torch.ones(3), 2), (torch.ones(3).sin() + 2) * 2)
     out = capsys.readouterr().out
-    for text in ("l_x.sin()", "n = 2\n", "x must be a torch.Tensor", "<locals>.fn\n", "seen 2 FakeTensor"):
-        assert out.count(text) == 1, text
+    assert out.count("seen") == 1
+    for text in (
+        "l_x.sin()",
+        "n = 2\n",
+        "x must be a torch.Tensor",
+        "while_tracing.<locals>.fn\n",
+        "seen 2 FakeTensor",
+    ):
+        assert out.count(text) >= 1, text
     comptime.print(7)
     assert capsys.readouterr().out == "7\n"
 

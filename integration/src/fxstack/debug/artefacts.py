@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from fxstack_interchange.user_warnings import warn_user
@@ -125,8 +128,20 @@ def printed(name: str) -> bool:
 
 
 def folder() -> str:
-    """Return the folder of ``FXSTACK_DEBUG_DIR``, or ""."""
-    return os.environ.get(FOLDER_VARIABLE, "")
+    """Return the folder of ``FXSTACK_DEBUG_DIR``, that of torch under ``TORCH_COMPILE_DEBUG=1``, or ""."""
+    given = os.environ.get(FOLDER_VARIABLE, "")
+    if given or os.environ.get("TORCH_COMPILE_DEBUG") != "1":
+        return given
+    return _folder_of_run(os.environ.get("TORCH_COMPILE_DEBUG_DIR", ""), os.getpid())
+
+
+@cache
+def _folder_of_run(root: str, process: int) -> str:
+    """Return the folder that torch's compiler would use, and say once where it is."""
+    now = datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")  # noqa: DTZ005 - local time, as torch
+    found = str(Path(root).absolute() / "torch_compile_debug" / f"run_{now}-pid_{process}" / "fxstack")
+    sys.stderr.write(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {found}\n")
+    return found
 
 
 def report_folder() -> str:

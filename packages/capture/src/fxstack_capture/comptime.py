@@ -246,7 +246,7 @@ class _Comptime:
 
     def print(self, value: object) -> None:
         """See ``ComptimeContext.print``; in plain Python, print the value as torch does. The others correspond."""
-        builtins.print(value)
+        builtins.print(value)  # noqa: T201 - the purpose of the method
 
     def print_locals(self) -> None: ...
 

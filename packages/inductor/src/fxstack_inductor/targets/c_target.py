@@ -47,7 +47,7 @@ def lower_c(graph_module: GraphModule, options: InductorOptions, *, boxed: bool 
     source = c_source(kernels, options, random=random)
     worth = kernels or sum(map(through_shim, scheduled.steps)) >= FEWEST_CALLS
     if not worth or native_refusal(options) is not None:
-        host = host_program(scheduled, source.functions, boxed=boxed)
+        host = host_program(scheduled, source.functions, boxed=boxed, checks_numbers=options.nan_asserts)
         text = source.text if kernels or random else ""
         return Lowered(scheduled, text, host, source.functions, graph_module, options)
     native = native_program(scheduled, source, boxed=boxed)
@@ -70,6 +70,8 @@ def native_refusal(options: InductorOptions) -> str | None:
     """Return why host programs are Python, or None."""
     if options.host == "python":
         return "the option host='python' is set"
+    if options.nan_asserts:
+        return "the option nan_asserts is set"
     table = native_table()
     return table.reason if isinstance(table, Refused) else None
 

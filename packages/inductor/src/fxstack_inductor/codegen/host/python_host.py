@@ -36,9 +36,14 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def host_program(plan: Plan, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
-    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list."""
-    return PythonPrinter(host_steps(plan), functions).program(boxed=boxed)
+def host_program(
+    plan: Plan, functions: dict[str, str], *, boxed: bool = False, checks_numbers: bool = False
+) -> HostProgram:
+    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list.
+
+    With ``checks_numbers`` the program asserts that tensors have no NaN and no infinite elements.
+    """
+    return PythonPrinter(host_steps(plan), functions, checks_numbers=checks_numbers).program(boxed=boxed)
 
 
 @dataclass
@@ -50,6 +55,7 @@ class PythonPrinter:
     arguments: dict[str, int] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
+    checks_numbers: bool = False
 
     def __post_init__(self) -> None:
         self.constants.update(HELPERS)
@@ -63,6 +69,9 @@ class PythonPrinter:
         if boxed:
             head = ["def call(inputs):", f"    [{names}] = inputs", "    inputs.clear()"]
         self.head()
+        if self.checks_numbers:
+            for name in steps.plan.program.parameters:
+                self.line(f"assert_numbers({identifier(name)}, 'the input {name}')")
         for record in steps.records:
             self.write(record)
         source = "\n".join([*head, *self.lines]) + "\n"
@@ -136,6 +145,11 @@ class PythonPrinter:
         error = ["error_address"] if kernel.checked else []
         arguments = [*values, *map(identifier, kernel.sizes), *error, "threads"]
         self.line(f"{function}({', '.join(arguments)})")
+        for name in names if self.checks_numbers else ():
+            if name not in self.steps.slots:
+                what = f"{name}, which {kernel.name} ({', '.join(kernel.origins)}) stores"
+                lines = "".join(f"\n  {line}" for line in kernel.comments)
+                self.line(f"assert_numbers({name}, {f'{what}; the lines of the program are{lines}'!r})")
 
     def _call(self, call: records.Call) -> None:
         out = {} if call.out is None else {"out": call.out}
