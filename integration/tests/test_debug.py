@@ -1,9 +1,11 @@
 """``FXSTACK_DEBUG``, ``FXSTACK_DEBUG_DIR`` and ``TORCH_LOGS`` show what was compiled, where and why."""
 
+import bdb
 import inspect
 import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +92,48 @@ def test_a_folder_gets_numbered_files(monkeypatch, tmp_path):
     assert files == sorted(files, key=lambda name: int(name[:4]))
     kinds = {re.match(r"\d{4}_step_test_debug_\d+_([a-z]+)", name)[1] for name in files}
     assert kinds == set(NAMES) - {"summary"}
+
+
+class Stops(bdb.Bdb):
+    """A debugger that notes the lines at which it stops, and goes on."""
+
+    def __init__(self, file, line):
+        super().__init__()
+        self.seen = []
+        assert self.set_break(str(file), line) is None
+
+    def user_line(self, frame):
+        if frame.f_code.co_filename in self.breaks:
+            self.seen.append((frame.f_lineno, sorted(frame.f_locals)))
+        self.set_continue()
+
+
+def test_a_debugger_stops_in_a_host_program(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path))
+    fxstack.reset()
+    compiled = fxstack.compile(lambda x: x.sin() + 1, options={"host": "python"})
+    compiled(torch.ones(3))
+    (file,) = tmp_path.glob("*_host_inference.py")
+    lines = file.read_text().splitlines()
+    (returns,) = (number for number, line in enumerate(lines, 1) if line.strip().startswith("return"))
+    debugger = Stops(file, returns)
+    torch.testing.assert_close(debugger.runcall(compiled, torch.zeros(3)), torch.ones(3))
+    assert [line for line, _ in debugger.seen] == [returns]
+    assert "threads" in debugger.seen[0][1]
+
+
+def test_replaced_functions_and_host_programs_are_modules(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path))
+    compiled_step()
+    names = {
+        path.name: set(runpy.run_path(str(path)))
+        for kind in ("bytecode", "resume", "host_forward", "host_backward")
+        for path in tmp_path.glob(f"*_{kind}.py")
+    }
+    assert len(names) >= 4
+    assert all(
+        "step" in defined if "host" not in name else "call" in defined for name, defined in names.items()
+    )
 
 
 def test_torchs_debug_folder_gets_the_files(monkeypatch, tmp_path, capfd):

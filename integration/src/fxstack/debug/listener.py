@@ -62,4 +62,7 @@ class DebugListener(Listener):
         emit("loops", place, lambda: "\n\n".join(map(show_kernel, steps)) or "no kernel", role)
         emit("schedule", place, lambda: show_plan(lowered.plan), role)
         emit("kernels", place, lambda: lowered.kernels or "no kernel", role)
-        emit("host", place, lambda: lowered.host, role)
+        file = emit("host", place, lambda: lowered.host, role)
+        host = vars(made).get("host_function")
+        if file is not None and host is not None:  # a debugger finds the lines in the file
+            host.__code__ = host.__code__.replace(co_filename=str(file))

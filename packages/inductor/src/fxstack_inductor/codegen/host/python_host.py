@@ -148,8 +148,8 @@ class PythonPrinter:
         for name in names if self.checks_numbers else ():
             if name not in self.steps.slots:
                 what = f"{name}, which {kernel.name} ({', '.join(kernel.origins)}) stores"
-                lines = "".join(f"\n  {line}" for line in kernel.comments)
-                self.line(f"assert_numbers({name}, {f'{what}; the lines of the program are{lines}'!r})")
+                lines = "\n  ".join(("; the lines of the program are", *kernel.comments))
+                self.line(f"assert_numbers({name}, {what + lines if kernel.comments else what!r})")
 
     def _call(self, call: records.Call) -> None:
         out = {} if call.out is None else {"out": call.out}
