@@ -32,8 +32,8 @@ _KINDS: Final = {
 
 
 def is_traced() -> bool:
-    """Return whether torch's structured trace goes anywhere. torch adds a handler without a folder at first."""
-    return any(getattr(handler, "root_dir", "") is not None for handler in trace_log.handlers)
+    """Return whether torch's structured trace goes into a folder. Its handler may have none; others keep logs alone."""
+    return any(getattr(handler, "root_dir", None) is not None for handler in trace_log.handlers)
 
 
 class StructuredTrace(FrameMetrics):

@@ -56,3 +56,10 @@ class Annotations:
             for node in nodes
             if node in self._numbers
         }
+
+
+def copy_custom(node: torch.fx.Node, meta: dict[str, Any]) -> None:
+    """Copy what ``torch.fx.traceback.annotate`` says. ``meta``: the dictionary of torch that it changes."""
+    custom = dict.get(meta, "custom")
+    if custom:
+        node.meta["custom"] = dict(custom)

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.fx import traceback
 
 from fxstack_capture import torch_compat
 from fxstack_capture.breaks import READS_DATA, GraphBreak, graph_break
@@ -44,7 +45,7 @@ from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
-from fxstack_capture.torch_side.recording.node_metadata import Annotations
+from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
 from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
 from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
@@ -364,6 +365,9 @@ class TorchTracer:
         interp = self.trace.interp
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())
+        known: Any = self.trace.objects.registry
+        if (meta := known.by_original.get(id(traceback.current_meta))) is not None:
+            copy_custom(node, meta.proxy)
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
         return self.notes.checkpoint(tag)
