@@ -1,14 +1,18 @@
 """``FXSTACK_DEBUG``, ``FXSTACK_DEBUG_DIR`` and ``TORCH_LOGS`` show what was compiled, where and why."""
 
+import bdb
+import inspect
 import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch._logging._internal import log_registry
 
 import fxstack
 from fxstack.debug.artefacts import ARTEFACTS
@@ -90,6 +94,58 @@ def test_a_folder_gets_numbered_files(monkeypatch, tmp_path):
     assert kinds == {*NAMES, "pass"} - {"summary", "passes"}
 
 
+class Stops(bdb.Bdb):
+    """A debugger that notes the lines at which it stops, and goes on."""
+
+    def __init__(self, file, line):
+        super().__init__()
+        self.seen = []
+        assert self.set_break(str(file), line) is None
+
+    def user_line(self, frame):
+        if frame.f_code.co_filename in self.breaks:
+            self.seen.append((frame.f_lineno, sorted(frame.f_locals)))
+        self.set_continue()
+
+
+def test_a_debugger_stops_in_a_host_program(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path))
+    fxstack.reset()
+    compiled = fxstack.compile(lambda x: x.sin() + 1, options={"host": "python"})
+    compiled(torch.ones(3))
+    (file,) = tmp_path.glob("*_host_inference.py")
+    lines = file.read_text().splitlines()
+    (returns,) = (number for number, line in enumerate(lines, 1) if line.strip().startswith("return"))
+    debugger = Stops(file, returns)
+    torch.testing.assert_close(debugger.runcall(compiled, torch.zeros(3)), torch.ones(3))
+    assert [line for line, _ in debugger.seen] == [returns]
+    assert "threads" in debugger.seen[0][1]
+
+
+def test_replaced_functions_and_host_programs_are_modules(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path))
+    compiled_step()
+    names = {
+        path.name: set(runpy.run_path(str(path)))
+        for kind in ("bytecode", "resume", "host_forward", "host_backward")
+        for path in tmp_path.glob(f"*_{kind}.py")
+    }
+    assert len(names) >= 4
+    assert all(
+        "step" in defined if "host" not in name else "call" in defined for name, defined in names.items()
+    )
+
+
+def test_torchs_debug_folder_gets_the_files(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+    monkeypatch.setenv("TORCH_COMPILE_DEBUG_DIR", str(tmp_path))
+    compiled_step()
+    (run,) = (tmp_path / "torch_compile_debug").iterdir()
+    assert re.fullmatch(rf"run_\w+-pid_{os.getpid()}", run.name)
+    assert any(path.name.endswith("_kernels_forward.c") for path in (run / "fxstack").iterdir())
+    assert capfd.readouterr().err.count(str(run / "fxstack")) == 1
+
+
 def test_a_folder_that_cannot_be_made_is_reported(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FXSTACK_DEBUG_DIR", str(tmp_path / "file"))
@@ -139,13 +195,24 @@ def torch_logs():
     torch._logging.set_logs()
 
 
-TORCH_NAMES = [(torch_name, a.name) for a in ARTEFACTS for torch_name in a.torch_names[:1]]
+TORCH_NAMES = [(torch_name, a.name) for a in ARTEFACTS for torch_name in a.torch_names]
 
 
-@pytest.mark.parametrize(("torch_name", "name"), TORCH_NAMES)
+SETTABLE = inspect.signature(torch._logging.set_logs).parameters
+
+
+@pytest.mark.parametrize(("torch_name", "name"), [named for named in TORCH_NAMES if named[0] in SETTABLE])
 def test_torchs_logs_show_the_artefacts(torch_logs, torch_name, name):
     records = torch_logs(**{torch_name: True})
     assert any(source.endswith(f"__{torch_name}") and text.startswith(f"{name} ") for source, text in records)
+
+
+def test_every_name_of_torchs_logs_has_an_artefact_or_a_reason():
+    rows = re.findall(r"^\| (`[`\w, ]+`) \| [A-Z`].*\. \|$", DOCS.read_text(), flags=re.MULTILINE)
+    explained = re.findall(r"`(\w+)`", " ".join(row for row in rows if row.strip("`") not in NAMES))
+    shown = {torch_name for torch_name, _ in TORCH_NAMES}
+    assert shown.isdisjoint(explained)
+    assert log_registry.artifact_names - shown - set(explained) == set()
 
 
 def test_torchs_level_shows_the_verdicts(torch_logs):

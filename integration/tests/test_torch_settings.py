@@ -31,6 +31,7 @@ def test_every_setting_has_a_row_and_every_row_a_setting(module, config):
     ("settings", "option", "value"),
     [
         ({"freezing": True}, "freezing", True),
+        ({"nan_asserts": True}, "nan_asserts", True),
         ({"force_disable_caches": True}, "use_cache", False),
         ({"fx_graph_cache": False}, "use_cache", False),
         ({"max_autotune": True}, "autotune", True),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from torch.fx import GraphModule
@@ -42,6 +43,12 @@ class Listener:
     def wants_stages(self) -> bool:
         """Return whether graphs are to be compiled although a compiled program is on disk, which has no graphs."""
         return False
+
+    def on_start(self, code: CodeType) -> None:
+        """A compilation of a frame begins; its other events follow in the same thread."""
+
+    def on_end(self, error: BaseException | None) -> None:
+        """The compilation that began last in this thread ends, with the exception that it raises."""
 
     def on_captured(self, captured: Captured, code: CapturedCode) -> None:
         """Capture passes a graph to the backend."""
@@ -183,6 +190,14 @@ class CompileLog:
         return sorted(self._graphs, key=lambda kept: kept[0])
 
     # the observer interface of capture
+
+    def on_start(self, code: CodeType) -> None:
+        for listener in LISTENERS:
+            listener.on_start(code)
+
+    def on_end(self, error: BaseException | None) -> None:
+        for listener in LISTENERS:
+            listener.on_end(error)
 
     def on_trace(self, seconds: float) -> None:
         self._traced = seconds  # its graph gets a number after this

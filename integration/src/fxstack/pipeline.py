@@ -18,6 +18,7 @@ from fxstack.settings import CompileOptions
 from fxstack.torch_interop.torch_settings import with_torch_settings
 from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
+from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation
 from fxstack_functionalize import UnsupportedGraphError, aot
 from fxstack_inductor import NoCompilerError, compile_graph, decompositions
 from fxstack_inductor.errors import CudaError, NotLowered, TritonMissing
@@ -135,6 +136,8 @@ class Compilation:
     number: int
     repeats: list[bool] = field(default_factory=list)
     """For each graph of a call except the backward, whether it may run twice."""
+    context: object = field(default_factory=present_compilation)
+    """The compilation of the frame, to which the backward belongs too."""
 
     def compile_forward(self, graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         self.repeats.append(repeatable(graph_module))
@@ -182,7 +185,8 @@ class Compilation:
         The backward empties its list of arguments, so that saved tensors die after their last use.
         """
         try:
-            with held_signals(), paused_collector(), working_on(self.log.captured_of(self.number).place):
+            place = self.log.captured_of(self.number).place
+            with held_signals(), paused_collector(), working_on(place), compiled_later(self.context):
                 return self.compile_stage(graph_module, example_inputs, boxed=True)
         except UNAVAILABLE as error:
             return _in_eager(graph_module, example_inputs, error)

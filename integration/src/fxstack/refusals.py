@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from fxstack import torch_compat
-from fxstack_inductor.errors import IndexOutOfRange, WrongFakeError
+from fxstack_inductor.errors import IndexOutOfRange, NotFiniteError, WrongFakeError
 from fxstack_interchange.user_warnings import warn_user
 
 # Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other
@@ -34,7 +34,8 @@ def eager_error(
     ``repeats``: whether the graphs may run twice. If eager torch raises nothing, return its results with a
     warning, because the compiled graph was wrong.
     """
-    if isinstance(failure, WrongFakeError):  # the captured graph relies on the fake function, too
+    # The captured graph relies on the fake function, too; eager torch computes with NaN.
+    if isinstance(failure, WrongFakeError | NotFiniteError):
         raise failure
     # Kernels find a bad index before they write anything.
     if not isinstance(failure, IndexOutOfRange):

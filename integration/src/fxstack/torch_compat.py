@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 NAMES = {
     "autograd": {"torch._C._autograd": "_top_saved_tensors_default_hooks"},
     "global settings of torch and devices": {"torch._C": "_get_cudnn_enabled _get_mkldnn_enabled"},
+    "ids of compilations": {"torch._guards": "CompileContext"},
+    "the structured trace": {
+        "torch._logging": "structured trace_structured",
+        "torch._logging._internal": "trace_log",
+    },
     "tracing torch's operators": {"torch.utils": "_pytree"},
 }
 bind(globals(), NAMES)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from fxstack.debug.passes import AFTER, STOP_VARIABLE, is_pass
@@ -46,15 +49,18 @@ ARTEFACTS: Final = (
         ("recompiles", "recompiles_verbose"),
     ),
     Artefact(
-        "guards", "The guards of each entry, and the line that needed each guard.", _DYNAMO, ("guards",)
+        "guards",
+        "The guards of each entry, and the line that needed each guard.",
+        _DYNAMO,
+        ("guards", "verbose_guards"),
     ),
-    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode",), "py"),
+    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode", "side_effects"), "py"),
     Artefact("resume", "The code that replaces the rest of a frame, after a graph break.", suffix="py"),
     Artefact(
         "graph",
         "The graph that capture gives to the backend.",
         _DYNAMO,
-        ("graph_code", "graph", "graph_code_verbose"),
+        ("graph_code", "graph", "graph_code_verbose", "graph_sizes", "pre_grad_graphs"),
         "py",
     ),
     Artefact(
@@ -64,7 +70,7 @@ ARTEFACTS: Final = (
         "partition",
         "The forward and the backward graph, or the graph without gradients.",
         _AOT,
-        ("aot_graphs",),
+        ("aot_graphs", "aot_graphs_effects", "post_grad_graphs"),
         "py",
         of_stages=True,
     ),
@@ -79,7 +85,7 @@ ARTEFACTS: Final = (
         "schedule",
         "The steps of the host program in order, and which fusions were refused.",
         _INDUCTOR,
-        ("schedule", "fusion"),
+        ("schedule", "fusion", "compute_dependencies"),
         of_stages=True,
     ),
     Artefact(
@@ -133,8 +139,20 @@ def printed_after(stage: str, name: str) -> bool:
 
 
 def folder() -> str:
-    """Return the folder of ``FXSTACK_DEBUG_DIR``, or ""."""
-    return os.environ.get(FOLDER_VARIABLE, "")
+    """Return the folder of ``FXSTACK_DEBUG_DIR``, that of torch under ``TORCH_COMPILE_DEBUG=1``, or ""."""
+    given = os.environ.get(FOLDER_VARIABLE, "")
+    if given or os.environ.get("TORCH_COMPILE_DEBUG") != "1":
+        return given
+    return _folder_of_run(os.environ.get("TORCH_COMPILE_DEBUG_DIR", ""), os.getpid())
+
+
+@cache
+def _folder_of_run(root: str, process: int) -> str:
+    """Return the folder that torch's compiler would use, and say once where it is."""
+    now = datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")  # noqa: DTZ005 - local time, as torch
+    found = str(Path(root).absolute() / "torch_compile_debug" / f"run_{now}-pid_{process}" / "fxstack")
+    sys.stderr.write(f"fxstack: TORCH_COMPILE_DEBUG: what is compiled is written into {found}\n")
+    return found
 
 
 def report_folder() -> str:

@@ -8,6 +8,7 @@ from fxstack.debug.artefacts import any_of_stages
 from fxstack.debug.output import emit, show_pass
 from fxstack.debug.passes import stops_after
 from fxstack.log import Captured, Compiled, Listener
+from fxstack.torch_interop.structured_trace import readable
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.guards.explain import guard_text
@@ -34,7 +35,7 @@ class DebugListener(Listener):
             raise StoppedAfterPass(f"FXSTACK_STOP_AFTER ended the compilation after {done.stage}:{done.name}")
 
     def on_captured(self, captured: Captured, code: CapturedCode) -> None:
-        emit("graph", captured.place, lambda: _readable(code.graph_module))
+        emit("graph", captured.place, lambda: readable(code.graph_module))
 
     def on_frame(self, record: FrameRecord) -> None:
         place = record.place
@@ -61,7 +62,7 @@ class DebugListener(Listener):
     def on_compiled(self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled) -> None:
         place = captured.place
         if role == "inference":
-            emit("partition", place, lambda: _readable(graph_module), role)
+            emit("partition", place, lambda: readable(graph_module), role)
         lowered = getattr(made, "lowered", None)
         if not isinstance(lowered, Lowered | LoweredTriton):
             return  # ATen runs the graph; a warning has said why
@@ -69,8 +70,7 @@ class DebugListener(Listener):
         emit("loops", place, lambda: "\n\n".join(map(show_kernel, steps)) or "no kernel", role)
         emit("schedule", place, lambda: show_plan(lowered.plan), role)
         emit("kernels", place, lambda: lowered.kernels or "no kernel", role)
-        emit("host", place, lambda: lowered.host, role)
-
-
-def _readable(graph_module: GraphModule) -> str:
-    return str(graph_module.print_readable(print_output=False, include_stride=True, include_device=True))
+        file = emit("host", place, lambda: lowered.host, role)
+        host = vars(made).get("host_function")
+        if file is not None and host is not None:  # a debugger finds the lines in the file
+            host.__code__ = host.__code__.replace(co_filename=str(file))

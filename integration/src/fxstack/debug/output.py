@@ -19,16 +19,18 @@ _LOCK: Final = threading.Lock()
 _UNWRITABLE: Final[set[str]] = set()
 
 
-def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> None:
+def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> Path | None:
     """Show the artefact ``name`` of the function ``place``; call ``text`` only if something asks for it.
 
-    ``detail`` says which of several artefacts of one kind it is, for example ``backward``.
+    ``detail`` says which of several artefacts of one kind it is, for example ``backward``. Return the file, if one is
+    written.
     """
+    file = None
     artefact = BY_NAME[name]
     loggers = torch_loggers(artefact)
     to_stderr, into = printed(name), folder()
     if not (loggers or to_stderr or into):
-        return
+        return None
     heading = f"{name} {detail}".rstrip()
     title = f"{heading} of {place}"
     body = text().rstrip("\n")
@@ -36,11 +38,12 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> No
         if to_stderr:
             sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
         if into:
-            _write(
+            file = _write(
                 into, f"{_slug(place)}_{name}{f'_{detail}' if detail else ''}.{artefact.suffix}", title, body
             )
     for log in loggers:
         log.debug("%s\n%s", title, body)
+    return file
 
 
 def show_pass(done: PassDone) -> None:
@@ -68,13 +71,17 @@ def _slug(place: str) -> str:
     return re.sub(r"\W+", "_", short).strip("_")[:80]
 
 
-def _write(into: str, name: str, title: str, body: str) -> None:
+def _write(into: str, name: str, title: str, body: str) -> Path | None:
+    """Write a file. The title stands at the end, so that lines have the numbers that they have in ``body``."""
     comment = "//" if name.endswith(".c") else "#"
     try:
-        path = Path(into)
+        path = Path(into).absolute()
         path.mkdir(parents=True, exist_ok=True)
-        (path / f"{next(_NUMBERS):04d}_{name}").write_text(f"{comment} {title}\n{body}\n", encoding="utf-8")
+        file = path / f"{next(_NUMBERS):04d}_{name}"
+        file.write_text(f"{body}\n{comment} {title}\n", encoding="utf-8")
     except OSError as error:
         if into not in _UNWRITABLE:
             _UNWRITABLE.add(into)
             warn_user(f"FXSTACK_DEBUG_DIR: no file can be written into {into!r}: {error}.", UserWarning)
+        return None
+    return file

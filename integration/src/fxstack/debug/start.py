@@ -11,6 +11,7 @@ from fxstack.debug.listener import DebugListener
 from fxstack.debug.progress import Progress
 from fxstack.debug.summary import Summary
 from fxstack.log import LISTENERS
+from fxstack.torch_interop.structured_trace import StructuredTrace
 from fxstack.trace.listener import TraceListener
 from fxstack.trace.records import Body, Ended
 from fxstack.trace.writer import TraceWriter
@@ -29,7 +30,7 @@ def start() -> None:
     trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
     debug = DebugListener()
     progress = Progress()
-    LISTENERS.extend((progress, debug, summary, trace))
+    LISTENERS.extend((progress, debug, summary, trace, StructuredTrace()))
     observe(progress)
     observe(trace)
     observe(debug)  # last: it may end the stage

@@ -18,6 +18,7 @@ from fxstack import api, backends
 from fxstack.dropin import entries
 from fxstack.dropin.torchs_own import unless_torchs_own
 from fxstack.pipeline import Backend
+from fxstack.torch_interop import counters
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
 from fxstack_capture.driver.reports.explanation import Explanation
@@ -80,7 +81,7 @@ def compile(
     return shared if model is None else shared(model)
 
 
-_OF_FRONTEND = ("guard_filter_fn",)
+_OF_FRONTEND = ("guard_filter_fn", "guard_fail_fn")
 """The options that torch does not pass to a backend."""
 
 
@@ -105,12 +106,12 @@ def optimize(
     shapes_spec: object = None,
 ) -> Callable[[Any], Any]:
     """``torch._dynamo.optimize`` on fxstack: a decorator that compiles by ``backend``."""
-    for hook, label in ((guard_export_fn, "guard_export_fn"), (guard_fail_fn, "guard_fail_fn")):
-        if hook is not None:
-            _has_no_effect(label, "explain and the logger fxstack_capture tell of guards and recompilations")
+    if guard_export_fn is not None:
+        _has_no_effect("guard_export_fn", "explain tells of guards")
     if package is not None:
         _has_no_effect("package", "compiled programs are stored on disk by themselves")
-    options = {} if guard_filter_fn is None else {"guard_filter_fn": guard_filter_fn}
+    hooks = {"guard_filter_fn": guard_filter_fn, "guard_fail_fn": guard_fail_fn}
+    options = {name: hook for name, hook in hooks.items() if hook is not None}
     decorate: Callable[[Any], Any] = compile(
         fullgraph=nopython,
         dynamic=dynamic,
@@ -173,6 +174,7 @@ def reset() -> None:
     """``torch._dynamo.reset`` on fxstack: forget everything that was compiled, also graphs of backward passes."""
     fxstack_capture.reset()
     entries.forget()
+    counters.reset()
     compiled_autograd = sys.modules.get(MODULE)
     if compiled_autograd is not None:
         vars(compiled_autograd)["reset"]()

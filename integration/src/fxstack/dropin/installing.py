@@ -14,9 +14,11 @@ from typing import Any, Final
 
 from fxstack import artifacts
 from fxstack.dropin import entrances, module_class
+from fxstack.dropin.cache_entries import cache_entries
 from fxstack.dropin.torchs_own import replacing, unless_torchs_own
 from fxstack.log import LISTENERS
-from fxstack.torch_interop.counters import TorchCounters
+from fxstack.torch_interop.counters import RECORDS, UTILS
+from fxstack_capture import comptime
 from fxstack_interchange import torch_errors
 from fxstack_startup import AfterImport, Change
 
@@ -30,7 +32,9 @@ class _Installation:
         self._originals: list[tuple[ModuleType, str, object]] = []
         self._made: dict[str, tuple[object, object]] = {}
         changes = {name: self._changer(name) for name in _REPLACEMENTS}
-        self._after_import = AfterImport({**changes, torch_errors.MODULE: _derive_errors})
+        self._after_import = AfterImport(
+            {**changes, torch_errors.MODULE: _derive_errors, UTILS: RECORDS.hand_over}
+        )
 
     def start(self) -> None:
         self._after_import.start()
@@ -86,13 +90,16 @@ _REPLACEMENTS: Final[dict[str, dict[str, Callable[[Any], object]]]] = {
         "load_cache_artifacts": replacing(unless_torchs_own(artifacts.load_cache_artifacts)),
     },
     "torch._dynamo": {**_COMPILING, "reset": _by(entrances.reset), "run": _by(entrances.run)},
+    "torch._dynamo.comptime": {"comptime": _by(comptime)},
     "torch._dynamo.decorators": {"run": _by(entrances.run)},
-    "torch._dynamo.eval_frame": _COMPILING,
+    "torch._dynamo.eval_frame": {
+        **_COMPILING,
+        "_debug_get_cache_entry_list": lambda original: partial(cache_entries, original),
+    },
 }
 """For each module of torch the names that are replaced, with what makes the replacement from the original."""
 
 _INSTALLED: list[_Installation] = []
-_COUNTERS = TorchCounters()
 
 
 def install() -> None:
@@ -104,14 +111,14 @@ def install() -> None:
         made = _Installation()
         made.start()
         _INSTALLED.append(made)
-        LISTENERS.append(_COUNTERS)
+        LISTENERS.append(RECORDS)
 
 
 def uninstall() -> None:
     """Give torch its compiler back. What fxstack has compiled stays compiled by fxstack."""
     if _INSTALLED:
         _INSTALLED.pop().undo()
-        LISTENERS.remove(_COUNTERS)
+        LISTENERS.remove(RECORDS)
 
 
 def is_installed() -> bool:

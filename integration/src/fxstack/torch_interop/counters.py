@@ -1,44 +1,112 @@
-"""``torch._dynamo.utils.counters``, filled with the compilations of fxstack while fxstack is installed."""
+"""The records of ``torch._dynamo.utils``, filled with the compilations of fxstack while fxstack is installed.
+
+These are ``counters``, ``get_compilation_metrics``, ``compile_times`` and ``calculate_time_spent``.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from typing import Any
+from collections import Counter, defaultdict, deque
+from types import ModuleType
+from typing import Any, Final
 
-from fxstack.log import Captured, Listener
+from fxstack.log import Captured
+from fxstack.torch_interop.metrics import FrameMetrics, Metrics, Seconds
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
 
+UTILS: Final = "torch._dynamo.utils"
 
-class TorchCounters(Listener):
-    """A listener of all compilations. It counts nothing before the program has imported ``torch._dynamo``."""
+_TIMES: Final = {
+    "frame": ("_compile.compile_inner", "entire_frame_compile"),
+    "capture": ("bytecode_tracing", None),
+    "backend": ("OutputGraph.call_user_compiler", "backend_compile"),
+    "functionalize": ("create_aot_dispatcher_function", None),
+    "partition": ("min_cut_rematerialization_partition", None),
+    "inductor": ("compile_fx_inner", "inductor_compile"),
+    "backward": ("backward._backward_impl", "entire_backward_compile"),
+}
+"""The names in ``compile_times`` and ``calculate_time_spent`` of the time of a stage."""
+
+
+class TorchRecords(FrameMetrics):
+    """A listener of all compilations. It keeps its counts until the program imports the module that has them."""
+
+    def __init__(self) -> None:
+        super().__init__(self._record)
+        self._counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._metrics: deque[tuple[Metrics, Seconds]] = deque(maxlen=64)
+
+    def hand_over(self, utils: ModuleType) -> None:
+        """Fill the records of ``torch._dynamo.utils`` when it is imported."""
+        for group, counts in self._counters.items():
+            utils.counters[group].update(counts)
+        for metrics, seconds in self._metrics:
+            _write(utils, metrics, seconds)
+        self._counters.clear()
+        self._metrics.clear()
 
     def on_frame(self, record: FrameRecord) -> None:
-        _add("frames", "total")
+        super().on_frame(record)
+        self._add("frames", "total")
         if record.verdict is not Verdict.COMPILED:
             return
-        _add("frames", "ok")
+        self._add("frames", "ok")
         if record.graph is not None:
             calls = sum(node.op.startswith("call_") for node in record.graph.graph.nodes)
-            _add("stats", "calls_captured", calls)
-            _add("stats", "unique_graphs")
+            self._add("stats", "calls_captured", calls)
+            self._add("stats", "unique_graphs")
 
     def on_break(self, record: BreakRecord) -> None:
-        _add("graph_break", record.message)
+        super().on_break(record)
+        self._add("graph_break", record.message)
 
     def on_backend(self) -> None:
-        _add("aot_autograd", "total")
-        _add("aot_autograd", "ok")
+        self._add("aot_autograd", "total")
+        self._add("aot_autograd", "ok")
 
     def on_stored(self, _captured: Captured, *, found: bool) -> None:
         name = "hit" if found else "miss"
-        _add("aot_autograd", f"autograd_cache_{name}")
-        _add("inductor", f"fxgraph_cache_{name}")
+        self._add("aot_autograd", f"autograd_cache_{name}")
+        self._add("inductor", f"fxgraph_cache_{name}")
 
-
-def _add(group: str, name: str, count: int = 1) -> None:
-    utils = sys.modules.get("torch._dynamo.utils")
-    counters: dict[str, Counter[Any]] | None = getattr(utils, "counters", None)
-    if counters is not None:
+    def _add(self, group: str, name: str, count: int = 1) -> None:
+        counters: dict[str, Counter[str]] = getattr(_utils(), "counters", self._counters)
         counters[group][name] += count
+
+    def _record(self, metrics: Metrics, seconds: Seconds) -> None:
+        utils = _utils()
+        if utils is None:
+            self._metrics.append((metrics, seconds))
+        else:
+            _write(utils, metrics, seconds)
+
+
+RECORDS: Final = TorchRecords()
+
+
+def reset() -> None:
+    """Forget what ``torch._dynamo.reset`` forgets: times, and callbacks of the program."""
+    utils, callbacks = _utils(), sys.modules.get("torch._dynamo.callback")
+    if utils is not None:
+        utils.reset_frame_count()
+    if callbacks is not None:
+        callbacks.callback_handler.clear()
+
+
+def _utils() -> Any:
+    """Return torch's module, or None if the program has not imported it."""
+    utils = sys.modules.get(UTILS)
+    return utils if hasattr(utils, "get_compilation_metrics") else None
+
+
+def _write(utils: Any, metrics: Metrics, seconds: Seconds) -> None:
+    known = utils.CompilationMetrics.__dataclass_fields__
+    utils._compilation_metrics.append(
+        utils.CompilationMetrics.create({name: value for name, value in metrics.items() if name in known})
+    )
+    for stage, (function, phase) in _TIMES.items():
+        if stage in seconds:
+            utils.compilation_time_metrics.setdefault(function, []).append(seconds[stage])
+        if stage in seconds and phase is not None:
+            utils.cumulative_time_spent_ns[phase] += seconds[stage] * 1e9

@@ -41,6 +41,7 @@ TORCH_OPTIONS: Table = {
     "emulate_precision_casts": Same("eager_rounding", bool),
     "fx_graph_cache": Same("use_cache", bool),
     "freezing": Same("freezing", bool),
+    "nan_asserts": Same("nan_asserts", bool),
     "force_disable_caches": Same("use_cache", _not),
     "aggressive_fusion": NoEffect(_FUSED, except_for=False),
     "allow_buffer_reuse": NoEffect("memory of intermediate results is reused", except_for=True),

@@ -24,6 +24,7 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.marks.registered import register
 from fxstack_capture.driver.errors import ComptimeError
+from fxstack_capture.guards.explain import guard_text
 from fxstack_capture.guards.records import Guard
 from fxstack_capture.interpreter.frame import Frame
 from fxstack_capture.trace.records import DeferredLocal
@@ -159,12 +160,13 @@ class ComptimeContext:
         for value in self.stack(stacklevel=stacklevel):
             builtins.print(f"- {value}", file=file or sys.stdout)
 
-    def print_graph(self, *, file: TextIO | None = None) -> None:
-        builtins.print(self.graph(), file=file or sys.stdout)
+    def print_graph(self, *, verbose: bool = True, file: TextIO | None = None) -> None:
+        """Print the graph as Python; without ``verbose`` without types and lines of the program."""
+        builtins.print(self.graph().python_code("self", verbose=verbose).src, file=file or sys.stdout)
 
     def print_guards(self, *, file: TextIO | None = None) -> None:
         for guard in self.guards():
-            builtins.print(f"{guard.source.name}: {guard.check}", file=file or sys.stdout)
+            builtins.print(guard_text(guard), file=file or sys.stdout)
 
     def print_bt(self, *, file: TextIO | None = None) -> None:
         """Print the traced frames in the form of a traceback."""
@@ -243,7 +245,8 @@ class _Comptime:
         return fallback_fn()
 
     def print(self, value: object) -> None:
-        """See ``ComptimeContext.print``. The other methods correspond in the same way."""
+        """See ``ComptimeContext.print``; in plain Python, print the value as torch does. The others correspond."""
+        builtins.print(value)  # noqa: T201 - the purpose of the method
 
     def print_locals(self) -> None: ...
 

@@ -69,6 +69,8 @@ class CaptureOptions:
 
     The program is responsible for the removed guards.
     """
+    guard_fail_fn: Callable[[Any], object] | None = None
+    """Called for each entry that does not fit when a function is compiled again: with ``reason``, ``orig_code``."""
     dynamic_sources: str = ""
     """Names of tensors and numbers that are symbolic from the start (``shapes.chosen``).
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "backends made with torch's aot_autograd": {"torch._guards": "TracingContext tracing"},
+    "ids of compilations": {"torch._guards": "CompileContext CompileId compile_context"},
     "NumPy functions in compiled code": {"torch": "_numpy=torch_numpy", "torch._numpy": "ndarray"},
     "autograd": {
         "torch._C": "_ImperativeEngine _InferenceMode _set_grad_enabled",

@@ -68,6 +68,10 @@ class UnexpectedResult(InductorError, RuntimeError):  # noqa: N818 - says what w
     """An ATen operator's result has another dtype or shape than the graph states; no kernel may read it."""
 
 
+class NotFiniteError(InductorError, AssertionError):
+    """Under the option ``nan_asserts``, a tensor has NaN or infinite elements."""
+
+
 class WrongFakeError(InductorError, RuntimeError):
     """A result of a custom operator is not what its fake function says; the text names both."""
 

@@ -67,6 +67,11 @@ class InductorOptions:
     All this is done again when a parameter's version or address has changed (writes through ``.data`` are not seen).
     Results round differently.
     """
+    nan_asserts: bool = False
+    """Raise AssertionError if an input of a CPU graph, or a tensor that a kernel stores, has NaN or infinite elements.
+
+    The host program is Python. Intermediate results that share one block of memory are not checked.
+    """
     raise_failures: bool = False
     """Raise an exception that is a defect of this package, instead of a warning and a run by ATen.
 

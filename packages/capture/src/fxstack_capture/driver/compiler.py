@@ -30,7 +30,6 @@ from fxstack_capture.driver.contracts import CallContract
 from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
-    RecompileError,
     Unsupported,
     graph_error,
     plain,
@@ -63,11 +62,11 @@ from fxstack_capture.driver.replacement import (
     has_tensors,
     run,
 )
+from fxstack_capture.driver.reports.compilation import compilation
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
-    LOG,
     Recompilation,
-    callbacks_of_torch,
+    announce,
     exceeded_limit,
     fitting_entry,
     limit_reached,
@@ -248,8 +247,8 @@ class FrameCompiler:
             if exceeded:
                 return native.SKIP
             if again.failures:
-                self._announce(again)
-            with callbacks_of_torch(again):
+                announce(again, code, self.options, self.observer)
+            with compilation(self.observer, self._named(code), state):
                 made = self._compile(frame, code, state, again)
             if isinstance(made, native.Entry) and made.tree is not None and self.owner is not None:
                 # Install the entry while this thread holds the lock. The hook would install it after the
@@ -288,13 +287,6 @@ class FrameCompiler:
         if len(again.failures) < _PATIENCE or self.options.fullgraph or gets_tensors(frame):
             return False
         return not self.states.of(self.resumptions.user_of(code)).computes
-
-    def _announce(self, again: Recompilation) -> None:
-        """Report that a function is compiled again, and the reasons."""
-        LOG.info("%s", again.message)
-        self._tell("on_recompile", again)
-        if self.options.error_on_recompile:
-            raise RecompileError(again.message)
 
     def _compile(self, frame: RealFrame, code: CodeType, state: CodeState, again: Recompilation) -> Any:
         warn_of_ignored(self._named(code))
@@ -428,10 +420,9 @@ class FrameCompiler:
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
     def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
-        raised = written.raised is not None
         self._record(
             code,
-            Verdict.RAISES if raised else Verdict.COMPILED,
+            Verdict.COMPILED if written.raised is None else Verdict.RAISES,
             why=written.error,
             captured=written.captured,
             guards=written.guards,

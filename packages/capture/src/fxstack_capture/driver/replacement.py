@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.convert_frame import through_hooks
 from fxstack_capture.driver.reports.records import shown
 from fxstack_capture.driver.reports.signature import signature_of
 from fxstack_capture.emit.frame import Draft, Emitted, computes_numbers_only
@@ -159,7 +160,8 @@ def assemble(made: Replacement) -> Replacement | NothingToDo:
     """
     if made.written.draft is None:
         return NothingToDo("plain Python raises the exception")
-    return replace(made, emitted=made.written.draft.complete(made.graph))
+    emitted = through_hooks(made.written.draft.complete(made.graph), made.code, made.frame)
+    return replace(made, emitted=emitted)
 
 
 GUARDING: Final = (

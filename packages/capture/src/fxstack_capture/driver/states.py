@@ -27,6 +27,9 @@ class CodeState:
     history: FrameHistory = field(default_factory=FrameHistory)
     without_operations: int = 0
     entries: int = 0
+    number: int | None = None
+    """The first part of the ids of its compilations; None before the first one."""
+    compilations: int = 0
     rejections: int = 0
     """How often guards have rejected the very frame that they were made for."""
     plain_calls: int = 0

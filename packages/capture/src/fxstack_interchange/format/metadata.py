@@ -13,13 +13,14 @@ METADATA_KEYS: dict[str, str] = {
     "source_fn_stack": "the torch functions the node was decomposed from: pairs of (name, target)",
     "original_name": "the name of the captured node that this node comes from",
     "recompute": "must_save, prefer_save, must_recompute or prefer_recompute",
+    "custom": "what torch.fx.traceback.annotate says of the node; never saved",
     "unbacked_bindings": "which part of the value defines which data-dependent symbol",
     "example_value": "the same as val, for backends in the style of torch.compile; never saved",
 }
 
 RECOMPUTE_TAGS = ("must_save", "prefer_save", "must_recompute", "prefer_recompute")
 
-SAVED_KEYS = tuple(key for key in METADATA_KEYS if key != "example_value")
+SAVED_KEYS = tuple(key for key in METADATA_KEYS if key not in ("custom", "example_value"))
 
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?')
 

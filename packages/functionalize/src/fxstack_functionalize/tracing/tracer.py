@@ -21,7 +21,7 @@ from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
 from fxstack_functionalize.tracing.tensor_map import TensorMap
 
-INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute")
+INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
 
 KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.errors import UnexpectedResult, WrongFakeError
+from fxstack_inductor.errors import NotFiniteError, UnexpectedResult, WrongFakeError
 from fxstack_interchange.operators.custom_operators import described
 from fxstack_interchange.user_warnings import warn_user
 
@@ -117,3 +117,12 @@ def _text(operator: str, found: str, declared: str) -> str:
 
 def _error(operator: str, found: str, declared: str) -> WrongFakeError:
     return WrongFakeError(_text(operator, found, declared))
+
+
+def assert_numbers(value: object, what: str) -> None:
+    """Raise NotFiniteError if a floating-point tensor has NaN or infinite elements. ``what`` names the tensor."""
+    if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        if bool(value.isnan().any()):
+            raise NotFiniteError(f"NaN in {what}")
+        if bool(value.isinf().any()):
+            raise NotFiniteError(f"an infinite element in {what}")

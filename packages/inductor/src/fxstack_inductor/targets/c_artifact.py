@@ -95,10 +95,11 @@ def link(image: Image, options: InductorOptions, graph: Callable[[], GraphModule
     if program.native and library is not None:
         namespace["call"] = bind(library, tuple(namespace[name] for name in program.state))
     rerun = options.rerun_refused or image.boxed
+    host = None if program.native else namespace["call"]
     run = _entry(namespace["call"], image, graph if rerun else None, error)
     if image.boxed:
         vars(run)["boxed"] = True
-    vars(run)["image"] = image
+    vars(run).update(image=image, host_function=host)
     return run
 
 

@@ -117,7 +117,9 @@ def print_host(state: CPrinting) -> CPrinting:
     assert state.steps is not None
     source, calls = state.c, sum(map(through_shim, state.plan.steps))
     if not (state.kernels or calls >= FEWEST_CALLS) or native_refusal(state.options) is not None:
-        return replace(state, program=host_program(state.steps, source.functions, boxed=state.boxed))
+        checked = state.options.nan_asserts
+        program = host_program(state.steps, source.functions, boxed=state.boxed, checks_numbers=checked)
+        return replace(state, program=program)
     return replace(state, program=native_program(state.steps, source, boxed=state.boxed))
 
 
@@ -166,6 +168,8 @@ def native_refusal(options: InductorOptions) -> str | None:
     """Return why host programs are Python, or None."""
     if options.host == "python":
         return "the option host='python' is set"
+    if options.nan_asserts:
+        return "the option nan_asserts is set"
     table = native_table()
     return table.reason if isinstance(table, Refused) else None
 

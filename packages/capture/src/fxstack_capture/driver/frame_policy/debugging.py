@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 from fxstack_capture import native
@@ -22,7 +24,7 @@ def is_debugged(trace_function: Any = None) -> bool:
     """
     owner = getattr(trace_function, "__self__", trace_function)
     module = getattr(owner, "__module__", None) or type(owner).__module__
-    if str(module).partition(".")[0] in _MEASURING:
+    if str(module).partition(".")[0] in _MEASURING or _stops_in_generated_code(owner):
         return False
     if not _reported:
         _reported.add("a debugger")
@@ -32,6 +34,14 @@ def is_debugged(trace_function: Any = None) -> bool:
             TracingWarning,
         )
     return True
+
+
+def _stops_in_generated_code(debugger: object) -> bool:
+    """Whether a ``bdb.Bdb`` has a breakpoint in a host program that ``FXSTACK_DEBUG_DIR`` holds."""
+    folder, files = os.environ.get("FXSTACK_DEBUG_DIR"), getattr(debugger, "breaks", None)
+    if not folder or not isinstance(files, dict):
+        return False
+    return any(Path(folder).absolute() in Path(file).parents for file in files)
 
 
 def is_on() -> bool:

@@ -6,11 +6,9 @@ The failed guard of each entry is available as data, in the log, and in an error
 from __future__ import annotations
 
 import logging
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fxstack_capture import native
 from fxstack_capture.driver.contracts import names_of_forward
@@ -45,6 +43,25 @@ class Recompilation:
         return f"recompiling {self.name} ({self.file}:{self.line}) because\n{reasons}"
 
 
+class GuardFail(NamedTuple):
+    """The argument of the option ``guard_fail_fn``, as in torch."""
+
+    reason: str
+    orig_code: CodeType
+
+
+def announce(again: Recompilation, code: CodeType, options: CaptureOptions, observer: object) -> None:
+    """Report that ``code`` is compiled again, and the reasons."""
+    LOG.info("%s", again.message)
+    if (tell := getattr(observer, "on_recompile", None)) is not None:
+        tell(again)
+    if options.guard_fail_fn is not None:
+        for failure in again.failures:
+            options.guard_fail_fn(GuardFail(failure.message, code))
+    if options.error_on_recompile:
+        raise RecompileError(again.message)
+
+
 def refusal(again: Recompilation, stance: str) -> RecompileError:
     """The error under a stance that forbids compiling."""
     reasons = "\n".join(f"  {failure.message}" for failure in again.failures)
@@ -53,18 +70,6 @@ def refusal(again: Recompilation, stance: str) -> RecompileError:
         f"{reasons or '  it has not been compiled yet'}\n"
         "fix: make its arguments more uniform, compile it before, or call set_stance('default')."
     )
-
-
-def callbacks_of_torch(again: Recompilation) -> AbstractContextManager[object]:
-    """Call the functions that the program gave to torch's ``on_compile_start`` and ``on_compile_end``."""
-    module = sys.modules.get("torch._dynamo.callback")
-    if module is None:
-        return nullcontext()
-    compile_id = f"{again.name}/{len(again.failures)}"
-    callbacks: AbstractContextManager[object] = module.callback_handler.install_callbacks(
-        module.CallbackTrigger.DYNAMO, compile_id
-    )
-    return callbacks
 
 
 def fitting_entry(

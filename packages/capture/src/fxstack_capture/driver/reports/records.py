@@ -82,8 +82,9 @@ class Tally:
 class Observer(Protocol):
     """Gets events of compilation.
 
-    An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``
-    and ``on_captured(place: str, code: CapturedCode)``, before the backend gets the graph.
+    An observer may also have the methods ``on_recompile(record: Recompilation)``, ``on_frame(record: FrameRecord)``,
+    ``on_captured(place: str, code: CapturedCode)``, before the backend gets the graph, and
+    ``on_start(code: CodeType)`` and ``on_end(error: BaseException | None)``, around all events of a compilation.
     """
 
     def on_trace(self, seconds: float) -> None:

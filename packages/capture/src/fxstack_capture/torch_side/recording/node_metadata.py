@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.fx import traceback
 
 from fxstack_capture.torch_side.recording.locations import Frame, Locations
 
@@ -56,3 +57,10 @@ class Annotations:
             for node in nodes
             if node in self._numbers
         }
+
+
+def copy_custom(node: torch.fx.Node, registry: Any) -> None:
+    """Copy what ``torch.fx.traceback.annotate`` says: it changes a dictionary of torch, which has a proxy if so."""
+    meta = registry.by_original.get(id(traceback.current_meta))
+    if meta is not None and (custom := dict.get(meta.proxy, "custom")):
+        node.meta["custom"] = dict(custom)

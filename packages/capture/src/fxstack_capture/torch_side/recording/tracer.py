@@ -44,7 +44,7 @@ from fxstack_capture.torch_side.recording.constants import is_plain
 from fxstack_capture.torch_side.recording.execution import name_of, run_fake
 from fxstack_capture.torch_side.recording.function_mode import RecordingMode
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC, GraphBuilder, holds_only_graph_values
-from fxstack_capture.torch_side.recording.node_metadata import Annotations
+from fxstack_capture.torch_side.recording.node_metadata import Annotations, copy_custom
 from fxstack_capture.torch_side.recording.protocol import SelectionProtocol
 from fxstack_capture.torch_side.recording.targets import target_of, without_from
 from fxstack_capture.torch_side.rules import attributes, leaves
@@ -370,6 +370,7 @@ class TorchTracer:
         interp = self.trace.interp
         self.steps[node] = interp.root_step
         self.notes.annotate(node, interp.user_stack(), interp.module_stack())
+        copy_custom(node, self.trace.objects.registry)
 
     def checkpoint(self, tag: str) -> AbstractContextManager[None]:
         return self.notes.checkpoint(tag)

@@ -12,12 +12,13 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.runtime.layout import as_declared, as_planned, restride
+from fxstack_inductor.runtime.layout import as_declared, as_planned, assert_numbers, restride
 
 HELPERS = MappingProxyType(
     {
         "torch": torch,
         "as_declared": as_declared,
+        "assert_numbers": assert_numbers,
         "as_planned": as_planned,
         "restride": restride,
         "empty_strided": torch.empty_strided,

@@ -35,9 +35,14 @@ def linked(constants: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def host_program(steps: records.HostSteps, functions: dict[str, str], *, boxed: bool = False) -> HostProgram:
-    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list."""
-    return PythonPrinter(steps, functions).program(boxed=boxed)
+def host_program(
+    steps: records.HostSteps, functions: dict[str, str], *, boxed: bool = False, checks_numbers: bool = False
+) -> HostProgram:
+    """Return the program; ``functions``: C functions of kernels; ``boxed``: it takes and empties a list.
+
+    With ``checks_numbers`` the program asserts that tensors have no NaN and no infinite elements.
+    """
+    return PythonPrinter(steps, functions, checks_numbers=checks_numbers).program(boxed=boxed)
 
 
 @dataclass
@@ -49,6 +54,7 @@ class PythonPrinter:
     arguments: dict[str, int] = field(default_factory=dict)
     known: dict[int, str] = field(default_factory=dict)
     """Names of constants by identity."""
+    checks_numbers: bool = False
 
     def __post_init__(self) -> None:
         self.constants.update(HELPERS)
@@ -62,6 +68,9 @@ class PythonPrinter:
         if boxed:
             head = ["def call(inputs):", f"    [{names}] = inputs", "    inputs.clear()"]
         self.head()
+        if self.checks_numbers:
+            for name in steps.plan.program.parameters:
+                self.line(f"assert_numbers({identifier(name)}, 'the input {name}')")
         for record in steps.records:
             self.write(record)
         source = "\n".join([*head, *self.lines]) + "\n"
@@ -135,6 +144,11 @@ class PythonPrinter:
         error = ["error_address"] if kernel.checked else []
         arguments = [*values, *map(identifier, kernel.sizes), *error, "threads"]
         self.line(f"{function}({', '.join(arguments)})")
+        for name in names if self.checks_numbers else ():
+            if name not in self.steps.slots:
+                what = f"{name}, which {kernel.name} ({', '.join(kernel.origins)}) stores"
+                lines = "\n  ".join(("; the lines of the program are", *kernel.comments))
+                self.line(f"assert_numbers({name}, {what + lines if kernel.comments else what!r})")
 
     def _call(self, call: records.Call) -> None:
         out = {} if call.out is None else {"out": call.out}

@@ -1,0 +1,153 @@
+"""What torch's compiler records of a compilation (``CompilationMetrics``), from the events of fxstack."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from fxstack.log import Captured, Compiled, Listener, StageTime
+from fxstack.torch_compat import CompileContext
+from fxstack_capture.breaks import BreakRecord
+from fxstack_capture.driver.reports.records import FrameRecord, Verdict
+
+Metrics = dict[str, Any]
+Seconds = defaultdict[str, float]
+
+
+class _Open(threading.local):
+    """The compilations of frames that this thread is in, and the seconds of what it compiles outside of one."""
+
+    def __init__(self) -> None:
+        self.frames: list[Metrics] = []
+        self.seconds: Seconds = Seconds(float)
+
+
+class FrameMetrics(Listener):
+    """Passes the facts of each compilation to ``receive``, under torch's names, with the seconds by stage.
+
+    A backward is compiled when the program needs it, and has metrics of its own.
+    """
+
+    def __init__(self, receive: Callable[[Metrics, Seconds], None]) -> None:
+        self._receive = receive
+        self._open = _Open()
+        self._frames = self._breaks = 0
+
+    def on_start(self, code: CodeType) -> None:
+        self._frames += 1
+        made = {
+            **_of_process(),
+            "frame_key": str(self._frames),
+            "co_name": code.co_qualname,
+            "co_filename": code.co_filename,
+            "co_firstlineno": code.co_firstlineno,
+            "start_time_us": time.time_ns() // 1000,
+            "is_forward": True,
+            "has_guarded_code": False,
+            "restart_reasons": set(),
+            "seconds": Seconds(float),
+        }
+        self._open.frames.append(made)
+
+    def on_break(self, record: BreakRecord) -> None:
+        self._breaks += 1
+        if self._open.frames:
+            self._open.frames[-1]["restart_reasons"].add(record.message)
+
+    def on_frame(self, record: FrameRecord) -> None:
+        if not self._open.frames:
+            return  # a frame that is not compiled
+        made = self._open.frames[-1]
+        made["has_guarded_code"] = record.verdict is not Verdict.PLAIN
+        made["guard_count"] = len(record.guards)
+        if record.verdict is Verdict.PLAIN:
+            made["fail_reason"] = record.why
+        again = record.recompilation
+        made["cache_size"] = made["accumulated_cache_size"] = 0 if again is None else len(again.failures)
+        if again is not None:
+            made["recompile_reason"] = again.failures[-1].message
+        if record.graph is not None:
+            made.update(_of_graph(record.graph))
+
+    def on_time(self, _captured: Captured, time: StageTime) -> None:
+        seconds = self._open.frames[-1]["seconds"] if self._open.frames else self._open.seconds
+        seconds[time.stage] += time.seconds
+
+    def on_compiled(
+        self, _captured: Captured, role: str, _graph_module: GraphModule, _made: Compiled
+    ) -> None:
+        if self._open.frames:
+            return
+        seconds, self._open.seconds = self._open.seconds, Seconds(float)
+        spent = sum(seconds.values())
+        start = time.time_ns() // 1000 - int(spent * 1e6)
+        metrics = {**_of_process(), "is_forward": role != "backward", "start_time_us": start}
+        seconds[role] = spent
+        self._end(metrics, seconds)
+
+    def on_end(self, error: BaseException | None) -> None:
+        made = self._open.frames.pop()
+        if error is not None:
+            made.update(fail_type=type(error).__qualname__, fail_reason=str(error))
+        seconds = made.pop("seconds")
+        seconds["frame"] = time.time_ns() / 1e9 - made["start_time_us"] / 1e6
+        self._end(made, seconds)
+
+    def _end(self, metrics: Metrics, seconds: Seconds) -> None:
+        end = time.time_ns() // 1000
+        spent = {name: int(seconds[stage] * 1e6) for stage, name in _COLUMNS.items() if stage in seconds}
+        metrics.update(
+            spent, end_time_us=end, duration_us=end - metrics["start_time_us"], num_graph_breaks=self._breaks
+        )
+        if "frame" in seconds and "graph_op_count" in metrics:
+            seconds["backend"] = seconds["frame"] - seconds["capture"]
+            metrics["aot_autograd_cumulative_compile_time_us"] = int(seconds["backend"] * 1e6)
+        self._receive(metrics, seconds)
+
+
+_COLUMNS = {
+    "frame": "dynamo_cumulative_compile_time_us",
+    "inductor": "inductor_cumulative_compile_time_us",
+    "backward": "backward_cumulative_compile_time_us",
+}
+"""The fields of torch that hold the time of a stage."""
+
+
+def _of_process() -> Metrics:
+    return {
+        "compile_id": CompileContext.current_compile_id(),
+        "is_runtime": False,
+        "cuda_version": torch.version.cuda,
+        "python_version": sys.version,
+        "pytorch_version": torch.__version__,
+    }
+
+
+def _of_graph(graph_module: GraphModule) -> Metrics:
+    nodes = list(graph_module.graph.nodes)
+    return {
+        "graph_op_count": sum(node.op.startswith("call_") for node in nodes),
+        "graph_node_count": len(nodes),
+        "graph_input_count": sum(node.op == "placeholder" for node in nodes),
+        "graph_node_shapes": str(sizes_of(graph_module)),
+    }
+
+
+def sizes_of(graph_module: GraphModule) -> dict[str, list[int | str]]:
+    """Return the sizes of the tensors of a graph by node; a symbolic size is text."""
+    values = {
+        node.name: node.meta.get("example_value", node.meta.get("val")) for node in graph_module.graph.nodes
+    }
+    return {
+        name: [size if isinstance(size, int) else str(size) for size in value.shape]
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor)
+    }

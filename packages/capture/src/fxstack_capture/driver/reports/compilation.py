@@ -1,0 +1,69 @@
+"""The id of a compilation, and who hears that the compilation begins and ends.
+
+torch's logs, its structured trace and its callbacks name a compilation by the id of its frame and the number of
+the attempt (``0/1``). The id is in torch's compile context while something is compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import count
+from types import CodeType
+from typing import Any, Final
+
+from fxstack_capture.driver.reports.records import Observer
+from fxstack_capture.driver.states import CodeState
+from fxstack_capture.torch_compat import CompileContext, CompileId, compile_context
+
+_NUMBERS: Final = count()
+
+
+@contextmanager
+def compilation(observer: Observer | None, code: CodeType, state: CodeState) -> Iterator[None]:
+    """Compile a frame of the function ``code`` in the context."""
+    if state.number is None:
+        state.number = next(_NUMBERS)
+    around = CompileContext.current_compile_id()  # that of a backward pass, under compiled autograd
+    number = {"frame_id": state.number, "frame_compile_id": state.compilations}
+    state.compilations += 1
+    made = CompileContext(CompileId(**number) if around is None else replace(around, **number))
+    with compile_context(made), _callbacks_of_torch("DYNAMO"):
+        _tell(observer, "on_start", code)
+        try:
+            yield
+        except BaseException as error:
+            _tell(observer, "on_end", error)
+            raise
+        _tell(observer, "on_end", None)
+
+
+@contextmanager
+def compiled_later(context: object) -> Iterator[None]:
+    """Compile in the context what the compilation with torch's compile context ``context`` has left for later."""
+    with compile_context(context), _callbacks_of_torch("LAZY_BACKWARD"):
+        yield
+
+
+def present_compilation() -> Any:
+    """Return torch's compile context, or None if nothing is compiled."""
+    return CompileContext.try_get()
+
+
+def _callbacks_of_torch(trigger: str) -> AbstractContextManager[object]:
+    """Call the functions that the program gave to torch's ``on_compile_start`` and ``on_compile_end``."""
+    module = sys.modules.get("torch._dynamo.callback")
+    handler = getattr(module, "callback_handler", None)
+    if module is None or handler is None or not (handler.start_callbacks or handler.end_callbacks):
+        return nullcontext()
+    callbacks: AbstractContextManager[object] = handler.install_callbacks(
+        module.CallbackTrigger[trigger], str(CompileContext.current_compile_id())
+    )
+    return callbacks
+
+
+def _tell(observer: Observer | None, event: str, fact: object) -> None:
+    if (method := getattr(observer, event, None)) is not None:
+        method(fact)

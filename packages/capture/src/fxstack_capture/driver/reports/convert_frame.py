@@ -1,0 +1,62 @@
+"""Show the code that replaces a frame to the hooks that the program gave to torch's ``register_bytecode_hook``.
+
+depyf and other tools look for the frame of a function ``_compile`` in a file ``convert_frame.py``, with a variable ``frame``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any, Final
+
+from fxstack_capture.driver.errors import TracingWarning
+from fxstack_capture.emit.frame import Emitted
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_interchange.user_warnings import warn_user
+
+MODULE: Final = "torch._dynamo.convert_frame"
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What hooks read of a frame object. The frame that is replaced has not started."""
+
+    f_code: CodeType
+    f_globals: Mapping[str, Any]
+    f_locals: Mapping[str, Any]
+
+
+def through_hooks(emitted: Emitted, code: CodeType, frame: RealFrame) -> Emitted:
+    """Return ``emitted`` with the code that the hooks return in place of its code."""
+    hooks = getattr(sys.modules.get(MODULE), "_bytecode_hooks", None)
+    if not hooks:
+        return emitted
+    seen = _Frame(code, frame.function.__globals__, frame.arguments)
+    made = _compile(code, emitted.code, list(hooks.values()), frame=seen)
+    if made is emitted.code:
+        return emitted
+    if emitted.inputs is not None and emitted.inputs.name not in made.co_varnames[_arguments(code) :][:1]:
+        warn_user(
+            f"{code.co_qualname}: a bytecode hook returned code that fxstack cannot run: the first variable after the"
+            f" arguments must be {emitted.inputs.name}, which holds the inputs of the graph.",
+            TracingWarning,
+        )
+        return emitted
+    return replace(emitted, code=made)
+
+
+def _compile(
+    code: CodeType,
+    made: CodeType,
+    hooks: list[Callable[[CodeType, CodeType], CodeType | None]],
+    frame: _Frame,  # noqa: ARG001 - hooks look for it
+) -> CodeType:
+    for hook in hooks:
+        made = hook(code, made) or made
+    return made
+
+
+def _arguments(code: CodeType) -> int:
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
