@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_PACKAGES = ("torch._higher_order_ops", "torch._dynamo", "torch._inductor", "torch._export")
+_PACKAGES = ("torch._higher_order_ops.", "torch._dynamo.", "torch._inductor.", "torch._export.")
 _ORIGINALS: dict[str, Callable[..., Any]] = {}
 _INSIDE: ContextVar[bool] = ContextVar("inside of torch's own compiler", default=False)
 """Torch's function calls others that are replaced, too: ``compile`` calls ``optimize``."""
@@ -51,4 +51,4 @@ def replacing(entrance: Callable[..., Any]) -> Callable[[Callable[..., Any]], Ca
 
 def _is_torchs(scope: dict[str, Any]) -> bool:
     name = scope.get("__name__")
-    return isinstance(name, str) and any(name == p or name.startswith(f"{p}.") for p in _PACKAGES)
+    return isinstance(name, str) and f"{name}.".startswith(_PACKAGES)

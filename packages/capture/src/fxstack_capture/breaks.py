@@ -7,10 +7,11 @@ detail=...)``.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import repeat
 from traceback import FrameSummary, StackSummary
-from typing import Final
+from typing import Any, Final
 
 from fxstack_capture.guards.records import Guard
 
@@ -275,6 +276,20 @@ READS_DATA = frozenset({"data-dependent-number", "data-dependent-size", "data-de
 """The reasons of operations that read the data of tensors."""
 
 
-def graph_break(reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = ()) -> GraphBreak:
-    """Return the exception to raise for a registered reason. ``detail`` describes the present case."""
-    return GraphBreak(REASONS[reason_id], detail, stack)
+def graph_break(
+    reason_id: str, detail: str = "", stack: tuple[tuple[str, int, str], ...] = (), *, whole: object = None
+) -> GraphBreak:
+    """Return the exception to raise for a registered reason. ``detail`` describes the present case.
+
+    ``whole``: the frame of a function that must run in plain Python as a whole; see ``GraphBreak.whole``.
+    """
+    reason = GraphBreak(REASONS[reason_id], detail, stack)
+    reason.whole = whole
+    return reason
+
+
+def caller(frame: Any, depth: int = sys.maxsize) -> Any:
+    """The interpreted frame ``depth`` calls further out than ``frame``, or the outermost frame."""
+    while depth > 0 and frame.back is not None:
+        frame, depth = frame.back, depth - 1
+    return frame

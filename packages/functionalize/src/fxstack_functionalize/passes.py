@@ -311,9 +311,7 @@ def _unsaved(state: Tracing) -> tuple[str, ...]:
 def _cut(info: GraphInfo, gradients: Sequence[GradientSlot]) -> tuple[int, ...]:
     """Return the inputs without gradient. The base of a custom function's view is not cut off."""
     bases = {alias.index for _, alias in info.custom_views if alias.source is AliasSource.INPUT}
-    found = [slot.index for slot in gradients if slot.node is None and slot.index not in bases]
-    # If no input has a gradient, an output that requires one needs an input with its history.
-    return tuple(found) if len(found) < len(gradients) else ()
+    return tuple(slot.index for slot in gradients if slot.node is None and slot.index not in bases)
 
 
 def _differentiable(slots: list[FlatSlot], analysis: Analysis) -> tuple[int, ...]:

@@ -83,13 +83,13 @@ class Runs:
 
 
 def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) -> Components:
-    """Return each part with the inputs on which it depends. Results without inputs join the first part."""
+    """Return each part with the inputs on which it depends. Parts without inputs are one part, the last."""
     reached = set().union(*sources.values())
     ends = set().union(*parts) - reached
     parts = sorted((part & reached for part in parts if part & reached), key=min)
+    parts += [ends] if ends else []
     if len(parts) < 2:
         return ()
-    parts[0] |= ends
     return tuple(
         (tuple(sorted(part)), tuple(index for index, group in sources.items() if part.intersection(group)))
         for part in parts

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.breaks import GraphBreak, graph_break
+from fxstack_capture.breaks import GraphBreak, caller, graph_break
 from fxstack_capture.objects.instances import TORCH, has_visible_finalizer
 from fxstack_capture.trace.state import Trace
 
@@ -21,17 +21,8 @@ def finalized(trace: Trace, cls: type) -> GraphBreak:
 
     Finalizers of torch and of Python hide their effects, so their objects only end the graph.
     """
-    reason = graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,")
-    return wholly(trace, reason) if has_visible_finalizer(cls) else reason
-
-
-def wholly(trace: Trace, reason: GraphBreak) -> GraphBreak:
-    """Let the outermost function run in plain Python."""
-    frame = trace.interp.current_frame()
-    while frame.back is not None:
-        frame = frame.back
-    reason.whole = frame
-    return reason
+    whole = caller(trace.interp.current_frame()) if has_visible_finalizer(cls) else None
+    return graph_break("escaping-object", f"a {cls.__qualname__}, which has a __del__,", whole=whole)
 
 
 def demand_unobserved(trace: Trace, args: tuple[Any, ...]) -> None:
@@ -41,15 +32,15 @@ def demand_unobserved(trace: Trace, args: tuple[Any, ...]) -> None:
     these, so they run while tracing.
     """
     target, callback = (*args, None, None)[:2]
-    caller = frame = trace.interp.current_frame()
-    while caller.back is not None and _is_of_containers(caller):
-        caller = caller.back
-    if caller.code.co_filename.startswith(TORCH):
+    user = frame = trace.interp.current_frame()
+    while user.back is not None and _is_of_containers(user):
+        user = user.back
+    if user.code.co_filename.startswith(TORCH):
         return
     made = isinstance(target, torch.Tensor) and trace.torch.source_of(target) is None
     if made or (callback is not None and not _is_of_containers(frame)):
         what = "a weak reference to a new tensor, or with a callback,"
-        raise wholly(trace, graph_break("side-effect-call", what))
+        raise graph_break("side-effect-call", what, whole=caller(frame))
 
 
 def _is_of_containers(frame: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from types import CodeType
 from typing import Any
 
@@ -18,9 +19,9 @@ from fxstack_capture.effects.diff import diff
 from fxstack_capture.emit.builder import Builder, call, drop, item, load, loaded, store, stored, tuple_of
 from fxstack_capture.emit.code import compile_replacement, text_of
 from fxstack_capture.emit.effects import Replay
-from fxstack_capture.emit.endings.fallback import Fallback
-from fxstack_capture.emit.endings.locating import Locating
-from fxstack_capture.emit.endings.restore import Restore
+from fxstack_capture.emit.endings.fallback import fallback
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, located_errors
+from fxstack_capture.emit.endings.restore import restored
 from fxstack_capture.emit.errors import CannotRebuildError, CycleError
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.emit.rebuild.rebuilder import Rebuilder
@@ -126,7 +127,7 @@ class FrameWriter:
         self.replay.prepare_tracebacks(list(registry.by_proxy.values()))
         self.rebuilder.finish()
         ending = end(self)
-        fallback = self._fallback()
+        ways = self._fallback()
         captured = torch_side.finish(self.rebuilder.outputs)
         needed = has_operations(captured) or bool(self.rebuilder.outputs)
         sources = captured.inputs if needed else ()
@@ -137,16 +138,14 @@ class FrameWriter:
 
         def graph_call(graph: ast.expr) -> ast.stmt:
             called: ast.stmt = ast.Assign([store(result)], call(graph, *arguments))
-            if restore is not None:
-                called = restore.guarded(called)
-            around = fallback or locating
-            return called if around is None else around.guarded(called)
+            return reduce(lambda inner, way: way.guarded(inner), ways, called)
 
         graph = captured.graph_module.graph
-        locating = Locating(self.builder, graph) if needed and self.trace.for_entry else None
-        changed = changed_by(graph) if needed else ()
-        restore = Restore(self.builder, changed) if changed else None
-        checks = () if fallback is None else fallback.checks
+        if not ways and needed and self.trace.for_entry:
+            ways = [located_errors(self.builder, graph)]
+        if needed and (changed := changed_by(graph)):
+            ways = [restored(self.builder, changed), *ways]
+        checks = [part for way in ways for part in way.checks]
         effects = self.replay.statements()
         done = [*self.builder.loads, *self.builder.body, *effects]
         held = {*stored(done), *((result,) if needed else ()), *gone}.difference(
@@ -157,10 +156,7 @@ class FrameWriter:
             captured=captured if needed else None,
             original=self.code,
             builder=self.builder,
-            before=(
-                *self.builder.loads,
-                *(part for way in (fallback, restore) if way for part in way.before),
-            ),
+            before=(*self.builder.loads, *(part for way in reversed(ways) for part in way.before)),
             graph_call=graph_call,
             inputs=inputs,
             after=(*free, *self.builder.body, *checks, *effects, *dropped, *ending),
@@ -188,8 +184,8 @@ class FrameWriter:
             for source in sources
         ]
 
-    def _fallback(self) -> Fallback | None:
-        """Return the fallback to eager, or None if none is needed.
+    def _fallback(self) -> list[GraphErrors]:
+        """Return the fallback to eager, if one is needed.
 
         Raises ``RefusedError`` if a fallback is needed and the graph cannot be retracted. Raises
         ``HandledError`` if the program may handle an error of such a graph.
@@ -201,21 +197,14 @@ class FrameWriter:
         elif not trace.may_fall_back or not assumptions.retractable:
             if trace.may_fall_back and assumptions.handled and not trace.options.fullgraph:
                 raise HandledError(assumptions.handled_calls)
-            return None
+            return []
         elif trace.objects.draws.made and not assumptions.handled:
-            return None  # keep no generator states for an error that the program does not handle
+            return []  # keep no generator states for an error that the program does not handle
         elif assumptions.draws and not handles:
-            return None  # reading the generator's state costs 1 to 2 microseconds a call
+            return []  # reading the generator's state costs 1 to 2 microseconds a call
         passed = None if assumptions.passed is None else self.rebuilder.expr(assumptions.passed)
-        return Fallback(
-            self.code,
-            self.builder,
-            self.loads.frame,
-            self.states,
-            passed,
-            draws=assumptions.draws,
-            handles=handles,
-        )
+        origin = self.code, self.builder, self.loads.frame, self.states
+        return [fallback(*origin, passed, draws=assumptions.draws, handles=handles)]
 
 
 def _is_drawn(source: Source) -> bool:

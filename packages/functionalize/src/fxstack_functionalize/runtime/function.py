@@ -107,15 +107,15 @@ def make_function(
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parted:
         apply = in_components(CompiledFunction, apply, info, differentiate, replay)
-    return _cutting(apply, info.cut) if info.cut else apply
+    return _cutting(apply, info) if info.cut else apply
 
 
-def _cutting(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-    """Return ``apply`` for arguments that get no gradient at ``places``.
+def _cutting(apply: Callable[..., Any], info: GraphInfo) -> Callable[..., Any]:
+    """Return ``apply`` for arguments that get no gradient at ``info.cut``.
 
     Without the detach, autograd would make their history part of the outputs' history and run it.
     """
-    return lambda *args: apply(*without_history(args, places))
+    return lambda *args: apply(*without_history(args, info.cut, ends=not info.wanted))
 
 
 def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:

@@ -138,7 +138,7 @@ class GraphedCall:
     """Addresses of the last call, by stream and sizes."""
     places: dict[int, set[int]] = field(default_factory=dict)
     """Addresses of each input, by position; addresses of first calls are not counted."""
-    restless: set[int] = field(default_factory=set)
+    often_moved: set[int] = field(default_factory=set)
     """Inputs that have had more than ``PLACES`` addresses."""
     attempts: int = 0
     lock: Any = field(default_factory=threading.RLock)
@@ -168,23 +168,23 @@ class GraphedCall:
             places = self.places.setdefault(k, set())
             if len(places) <= PLACES:
                 places.add(address)
-        self.restless |= {k for k, places in self.places.items() if len(places) > PLACES}
+        self.often_moved |= {k for k, places in self.places.items() if len(places) > PLACES}
         self._forget()
         made = sum(map(len, self.recordings.values()))
         moved = {k for k in self.mutated if before.get(k) != addresses.get(k)}
-        if made >= MOST or self.attempts >= 2 * MOST or moved or self.restless & self.mutated:
+        if made >= MOST or self.attempts >= 2 * MOST or moved or self.often_moved & self.mutated:
             return self.call(*args)
         return self._record(key, args)
 
     def _forget(self) -> None:
-        """Drop the recordings that require a fixed address of a restless input."""
+        """Drop the recordings that require a fixed address of an input that often moved."""
         for key, made in self.recordings.items():
-            kept = [r for r in made if self.restless.isdisjoint(r.addresses)]
+            kept = [r for r in made if self.often_moved.isdisjoint(r.addresses)]
             self.recordings[key] = kept
 
     def _record(self, key: object, args: tuple[Any, ...]) -> tuple[Any, ...]:
         tensors = {k: a for k, a in enumerate(args) if isinstance(a, torch.Tensor)}
-        owned = {k: _home(a) for k, a in tensors.items() if k in self.restless}
+        owned = {k: _home(a) for k, a in tensors.items() if k in self.often_moved}
         inputs = tensors | owned
         fixed = tuple(inputs.get(k, a) for k, a in enumerate(args))
         self.attempts += 1

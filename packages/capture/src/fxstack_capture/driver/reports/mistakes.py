@@ -47,9 +47,8 @@ class Mistakes:
         if record.reason.id == "internal-error":
             self.warn(code, record.detail)
             return
-        key = record.reason.id if record.reason.id == "debugger" else record.detail
-        if record.reason.id in _OF_OTHERS and key not in self.said:
-            self.said.add(key)
+        if record.reason.id in _OF_OTHERS and record.detail not in self.said:
+            self.said.add(record.detail)
             _warn(code, f"{record.message}\n{code.co_qualname}, or a part of it, runs in plain Python.")
 
 

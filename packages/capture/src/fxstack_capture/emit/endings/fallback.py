@@ -13,61 +13,48 @@ from types import CodeType
 from fxstack_capture.bytecode.arguments import argument_names, with_positional_arguments
 from fxstack_capture.emit import runtime
 from fxstack_capture.emit.builder import Builder, call, load, store, tuple_of
+from fxstack_capture.emit.endings.graph_errors import GraphErrors, leaving_by
 from fxstack_capture.emit.loads import Loads
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.sources import FreeCell, Globals, Local
 
-_NOTHING = ast.Constant(None)
 
-
-class Fallback:
-    """Statements ``before`` the graph call, a ``try`` around the call (``guarded``), and later ``checks``.
+def fallback(
+    code: CodeType,
+    builder: Builder,
+    frame: RealFrame,
+    states: ast.expr,
+    passed: ast.expr | None,
+    *,
+    draws: bool,
+    handles: bool,
+) -> GraphErrors:
+    """Return the statements that leave the frame if the graph raises or an assumption fails.
 
     ``passed`` is the expression that says whether the assumptions hold. ``draws``: the graph draws random
     numbers. ``handles``: the program may handle an error of the graph. ``states`` are the states of the
     generators from which the frame itself draws.
     """
+    leave = runtime.way_back(with_positional_arguments(code), frame.function.__name__, handles=handles)
+    function = builder.constant(leave, "way_back")
+    before: tuple[ast.stmt, ...] = ()
+    if draws:
+        name = builder.fresh("random_state")
+        read = builder.constant(runtime.default_state, "read_random_state")
+        before = (ast.Assign([store(name)], call(read)),)
+        states = ast.BinOp(load(name), ast.Add(), states)
+    kept, builder.loads = builder.loads, []
+    loads = Loads(builder, frame)  # what it reads is read when it is needed
+    arguments = [loads.expr(Local(name)) for name in argument_names(code)]
+    cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
+    given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
+    own, builder.loads = builder.loads, kept
 
-    def __init__(
-        self,
-        code: CodeType,
-        builder: Builder,
-        frame: RealFrame,
-        states: ast.expr,
-        passed: ast.expr | None,
-        *,
-        draws: bool,
-        handles: bool,
-    ) -> None:
-        function = frame.function
-        leave = runtime.way_back(with_positional_arguments(code), function.__name__, handles=handles)
-        self._leave = builder.constant(leave, "way_back")
-        self._exception = builder.constant(Exception, "Exception")
-        self._error = builder.fresh("error")
-        self._passed = passed
-        self._states = states
-        self.before: tuple[ast.stmt, ...] = ()
-        if draws:
-            name = builder.fresh("random_state")
-            read = builder.constant(runtime.default_state, "read_random_state")
-            self.before = (ast.Assign([store(name)], call(read)),)
-            self._states = ast.BinOp(load(name), ast.Add(), states)
-        kept, builder.loads = builder.loads, []
-        loads = Loads(builder, frame)  # what it reads is read when it is needed
-        arguments = [loads.expr(Local(name)) for name in argument_names(code)]
-        cells = [loads.expr(FreeCell(name)) for name in code.co_freevars]
-        self._given = loads.expr(Globals()), tuple_of(cells), tuple_of(arguments)
-        self._loads, builder.loads = builder.loads, kept
+    def leaving(error: ast.expr) -> list[ast.stmt]:
+        return [*own, ast.Return(call(function, *given, states, error))]
 
-    def guarded(self, graph_call: ast.stmt) -> ast.stmt:
-        handler = ast.ExceptHandler(self._exception, self._error, self._leaving(load(self._error)))
-        return ast.Try([graph_call], [handler], [], [])
-
-    @property
-    def checks(self) -> tuple[ast.stmt, ...]:
-        if self._passed is None:
-            return ()
-        return (ast.If(ast.UnaryOp(ast.Not(), self._passed), self._leaving(_NOTHING), []),)
-
-    def _leaving(self, error: ast.expr) -> list[ast.stmt]:
-        return [*self._loads, ast.Return(call(self._leave, *self._given, self._states, error))]
+    handler = leaving_by(builder, leaving)
+    if passed is None:
+        return GraphErrors(handler, before)
+    failed = ast.UnaryOp(ast.Not(), passed)
+    return GraphErrors(handler, before, (ast.If(failed, leaving(ast.Constant(None)), []),))

@@ -382,8 +382,7 @@ class TorchTracer:
     def note_mutated(self, tensor: torch.Tensor, added: float | None = None) -> None:
         """Note a write to ``tensor``. ``added`` is the number that the write adds to each element, if any."""
         self.counters.note_changed(tensor, added)
-        storage = tensor.untyped_storage()._cdata
-        self.mutated_storages.add(storage)
+        self.mutated_storages.add(storage := tensor.untyped_storage()._cdata)
         self.assumptions.note_written(storage)
         if self.wrappers.used and is_wrapper(tensor):
             self.wrappers.note_written(tensor)

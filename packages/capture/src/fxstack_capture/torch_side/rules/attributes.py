@@ -77,9 +77,8 @@ def _plain(tracer: TracerProtocol, tensor: torch.Tensor, name: str) -> Any:
         if _may_be_collective_result(tracer, tensor, name):
             if name == "wait" and _has_waited(tracer, tensor):
                 return MethodType(_waited, tensor)
-            reason = graph_break("unsupported-tensor", f"{name} of what a collective gives")
-            reason.whole = tracer.trace.interp.current_frame()
-            raise reason
+            what = f"{name} of what a collective gives"
+            raise graph_break("unsupported-tensor", what, whole=tracer.trace.interp.current_frame())
         raise AttributeError(f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=tensor)
     getter = getattr(type(descriptor), "__get__", None)
     return descriptor if getter is None else getter(descriptor, tensor, type(tensor))

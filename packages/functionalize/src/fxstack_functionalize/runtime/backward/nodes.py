@@ -70,11 +70,21 @@ def give_history(
     torch_compat.unsafe_set_version_counter(results, versions)
 
 
-def without_history(args: Sequence[Any], places: Sequence[int]) -> list[Any]:
-    """Return ``args`` with those at ``places`` detached."""
+_LEAF = torch.empty(0, requires_grad=True)
+"""The source of results that depend on no input, but on leaves that the graph makes. It gets no gradient."""
+
+
+def without_history(args: Sequence[Any], places: Sequence[int], *, ends: bool) -> list[Any]:
+    """Return ``args`` with those at ``places`` detached.
+
+    ``ends``: no other argument requires grad. Autograd gives results a history only if an argument requires grad,
+    so the first detached argument becomes a leaf, in place of the leaves that the graph makes.
+    """
     given = [*args]
     for place in places:
         given[place] = given[place].detach()
+    if ends and places:
+        given[places[0]].requires_grad_()
     return given
 
 
@@ -86,7 +96,10 @@ def in_components(
     ``function``: the ``autograd.Function`` of ``apply``, with the backward ``backward``. The nodes share saved tensors
     (``held``) and the compiled backwards.
     """
-    (first, own), *others = info.components
+    (first, own), *others = [
+        (positions, [index for index in inputs if index not in info.cut])
+        for positions, inputs in info.components
+    ]
     foreign = [index for index in info.wanted if index not in own]
     traceable = [part_of(function, positions, inputs, info.output_count) for positions, inputs in others]
 
@@ -95,10 +108,10 @@ def in_components(
     ) -> tuple[Any, ...]:
         given = dict(zip(positions, grads, strict=True))
         found = backward(ctx, *map(given.get, range(info.output_count)))
-        return (*([None] * len(grads)), *(found[index] for index in inputs))
+        return (*([None] * len(grads)), *([found[index] for index in inputs] or [None]))
 
     def call(*args: Any) -> Any:
-        given = without_history(args, foreign)
+        given = without_history(args, foreign, ends=not own)
         flat = apply(*given)
         state = flat[first[0]].grad_fn
         # A second differentiation needs the inputs with their histories.
@@ -113,7 +126,7 @@ def in_components(
                 "traceable": traceable[number],
                 "key": (state._autograd_function_id, number),
             }
-            results, sources = [flat[at] for at in positions], [args[index] for index in inputs]
+            results, sources = [flat[at] for at in positions], [args[index] for index in inputs] or [_LEAF]
             give_history(HistoryNode, results, sources, attributes)
         return flat
 

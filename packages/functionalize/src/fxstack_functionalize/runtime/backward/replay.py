@@ -82,6 +82,7 @@ class Replay:
         self._owned = dict(shell.captured.owned)
         self._count = shell.captured.own_count
         self._wanted = shell.info.wanted
+        self._total = len(inputs)
         self._owners = owners(shell.info)
 
     def keep(self, args: Sequence[Any]) -> Kept:
@@ -116,6 +117,8 @@ class Replay:
 
     def differentiate(self, run: Again, grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of all inputs, given those of the flat outputs; in grad mode with history."""
+        if not run.inputs:  # the history of the results ends at leaves of the graph
+            return (None,) * self._total
         given = {at: grad for at, grad in enumerate(grads) if grad is not None}
         found = torch.autograd.grad(
             [self.flat(run, at) for at in given],
@@ -125,7 +128,7 @@ class Replay:
             allow_unused=True,
         )
         gradients = dict(zip(self._wanted, found, strict=True))
-        return tuple(gradients.get(index) for index in range(len(self._places) + len(self._held)))
+        return tuple(gradients.get(index) for index in range(self._total))
 
     def flat(self, run: Again, position: int) -> torch.Tensor:
         """Return the flat output at ``position``: a result of the graph, or the base of a result."""

@@ -72,7 +72,7 @@ def part_of(
     """Return what makes the traceable backward of a further node of the graph of ``function``.
 
     The node is that of the flat outputs ``positions`` of ``count``. Its backward returns nothing for the outputs,
-    and the gradients of ``inputs``.
+    and the gradients of ``inputs``, or nothing for the leaf in place of no inputs.
     """
     make: Make = getattr(function, TRACEABLE_BACKWARD)
 
@@ -85,7 +85,7 @@ def part_of(
         def run(ctx: Any, saved: Sequence[torch.Tensor], *grads: Any) -> Sequence[Any]:
             given = dict(zip(positions, grads, strict=True))
             found = whole(ctx, saved, *[given.get(at) for at in range(count)])
-            return (None, None, *(None for _ in grads), *(found[index] for index in inputs))
+            return (None, None, *(None for _ in grads), *([found[index] for index in inputs] or [None]))
 
         return run
 

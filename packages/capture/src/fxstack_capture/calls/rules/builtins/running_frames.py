@@ -14,7 +14,7 @@ import typing
 from types import FunctionType
 from typing import Any
 
-from fxstack_capture.breaks import graph_break
+from fxstack_capture.breaks import caller, graph_break
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.trace.state import Trace
 
@@ -28,14 +28,14 @@ _NAMES_ONLY = frozenset(("collections", "enum", "typing", "logging", "warnings",
 @RULES.rule(sys._getframe)
 def _get_frame(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     frame = trace.interp.current_frame()
-    reason = graph_break("side-effect-call", "sys._getframe")
+    whole = None
     if not frame.program.library:
-        reason.whole = caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)
+        whole = caller(frame, args[0] if len(args) == 1 and type(args[0]) is int else 0)
     elif frame.code is inspect.currentframe.__code__:
-        reason.whole = caller(frame, 1)
+        whole = caller(frame, 1)
     elif frame.globals.get("__name__") not in _NAMES_ONLY:  # such code walks to the outermost frame
-        reason.whole = caller(frame, sys.maxsize)
-    raise reason
+        whole = caller(frame)
+    raise graph_break("side-effect-call", "sys._getframe", whole=whole)
 
 
 @RULES.rule(vars(typing)["_caller"])
@@ -57,13 +57,5 @@ def is_debugger(fn: FunctionType) -> bool:
 @RULES.rule(breakpoint, sys.settrace, threading.settrace)
 def debugger(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Run the frame that calls a debugger in plain Python."""
-    reason = graph_break("debugger", trace.interp.current_frame().code.co_qualname)
-    reason.whole = trace.interp.current_frame()
-    raise reason
-
-
-def caller(frame: Any, depth: int) -> Any:
-    """The frame ``depth`` calls further out, or the outermost frame."""
-    while depth > 0 and frame.back is not None:
-        frame, depth = frame.back, depth - 1
-    return frame
+    frame = trace.interp.current_frame()
+    raise graph_break("debugger", frame.code.co_qualname, whole=frame)

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls.deaths import demand_unobserved, wholly
+from fxstack_capture.breaks import caller, graph_break
+from fxstack_capture.calls.deaths import demand_unobserved
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.trace.state import Trace
@@ -23,7 +23,8 @@ _MEMBERS = vars(weakref.finalize)
 
 @RULES.rule(_MEMBERS["__init__"])
 def _make(trace: Trace, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    raise wholly(trace, graph_break("side-effect-call", "weakref.finalize"))
+    whole = caller(trace.interp.current_frame())
+    raise graph_break("side-effect-call", "weakref.finalize", whole=whole)
 
 
 def _observing(make: Callable[..., object]) -> Rule:

@@ -19,9 +19,8 @@ def break_here(_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 @RULES.rule(marks.skip_frame)
 def skip_here(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    reason = breaks.graph_break("user-skip", _by_program(*args, **kwargs))
-    reason.whole = trace.interp.current_frame()
-    raise reason
+    by = _by_program(*args, **kwargs)
+    raise breaks.graph_break("user-skip", by, whole=trace.interp.current_frame())
 
 
 def _by_program(msg: object = "") -> str:

@@ -1,0 +1,54 @@
+"""What a frame does about an error of its graph. Errors of graphs that cannot run again name the program's lines.
+
+The frame of the replacement, and the frames of generated code below it, are left out of such a traceback. In their
+place stand the frames of the program at the call of the operator that raised the error.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import fx
+
+from fxstack_capture import native
+from fxstack_capture.emit.builder import Builder, call, load
+from fxstack_capture.emit.runtime import Continue
+from fxstack_interchange.locations.located_errors import located, stack_traces
+
+
+@dataclass(frozen=True, slots=True)
+class GraphErrors:
+    """Statements ``before`` the graph call, the ``handler`` of a ``try`` around the call, and later ``checks``."""
+
+    handler: ast.ExceptHandler
+    before: tuple[ast.stmt, ...] = ()
+    checks: tuple[ast.stmt, ...] = ()
+
+    def guarded(self, graph_call: ast.stmt) -> ast.stmt:
+        return ast.Try([graph_call], [self.handler], [], [])
+
+
+def leaving_by(builder: Builder, leaving: Callable[[ast.expr], list[ast.stmt]]) -> ast.ExceptHandler:
+    """Return a handler of any ``Exception``, whose statements ``leaving`` makes for the error."""
+    error = builder.fresh("error")
+    return ast.ExceptHandler(builder.constant(Exception, "Exception"), error, leaving(load(error)))
+
+
+def located_errors(builder: Builder, graph: fx.Graph) -> GraphErrors:
+    """Let errors of ``graph`` leave the frame with the lines of the program."""
+    leave = builder.constant(leave_by_error(stack_traces(graph)), "leave_by_error")
+    return GraphErrors(leaving_by(builder, lambda error: [ast.Return(call(leave, error))]))
+
+
+def leave_by_error(traces: Mapping[str, str]) -> Callable[[Exception], Continue]:
+    """Return a function that ends the frame with an error. ``traces``: stack traces of nodes by their names."""
+
+    def leave(error: Exception) -> Continue:
+        found = located(error.__traceback__, traces)
+        if found is not None:
+            BaseException.__dict__["__traceback__"].__set__(error, found)
+        return Continue((native.Disabled(tuple, error), ()))
+
+    return leave
