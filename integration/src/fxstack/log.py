@@ -79,7 +79,8 @@ class CompileLog:
     places: dict[int, str] = field(default_factory=dict)
     """The functions from which graphs were captured, with file and line, by the numbers of the graphs."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
-    _place: str = "a function"
+    place: str = "a function"
+    """The function that is being captured, with file and line."""
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -96,7 +97,7 @@ class CompileLog:
             listener.on_backend()
         with self._lock:
             self._count += 1
-            self.places[self._count - 1] = self._place
+            self.places[self._count - 1] = self.place
             return self._count - 1
 
     @property
@@ -159,7 +160,7 @@ class CompileLog:
             self.stored += found
 
     def on_captured(self, place: str, graph_module: GraphModule) -> None:
-        self._place = place  # one thread traces at a time
+        self.place = place  # one thread traces at a time
         for listener in LISTENERS:
             listener.on_captured(place, graph_module)
 

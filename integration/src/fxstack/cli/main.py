@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,8 +18,10 @@ from rich.table import Table
 
 from fxstack.cli.doctor import findings
 from fxstack.cli.options import describe_options
-from fxstack.cli.run import run_program
+from fxstack.cli.run import check_script, run_program
 from fxstack.debug.artefacts import ARTEFACTS
+from fxstack.dropin.program import Program
+from fxstack.minify.command import Minifier
 from fxstack_inductor.__main__ import main as manage_cache
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -39,6 +42,23 @@ def run(
 ) -> None:
     """Run an unedited program, with its own arguments, on fxstack; print a table at the end."""
     run_program(script, context.args, module=module, debug=debug, folder=folder, report=report)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def minify(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(help="A Python file, or with -m the name of a module.")],
+    *,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module.")] = False,
+    out: Annotated[Path, typer.Option(help="The script to write.")] = Path("fxstack_minified.py"),
+    as_json: Json = False,
+) -> None:
+    """Run an unedited program, with its own arguments; reduce what is wrong on fxstack to a script that fails alone."""
+    check_script("minify", script, module=module)
+    minifier = Minifier(out, lambda text: Console(stderr=True, markup=False, highlight=False).print(text))
+    verdict = minifier.program(Program(script, tuple(context.args), module))
+    sys.stdout.write(json.dumps(verdict.as_record(), indent=2) + "\n" if as_json else str(verdict))
+    raise typer.Exit(verdict.status)
 
 
 @app.command()
