@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fxstack.cli.bench import Result, busy, compare
 from fxstack.cli.doctor import findings
 from fxstack.cli.options import describe_options
 from fxstack.cli.run import check_script, run_program
@@ -59,6 +60,45 @@ def minify(
     verdict = minifier.program(Program(script, tuple(context.args), module))
     sys.stdout.write(json.dumps(verdict.as_record(), indent=2) + "\n" if as_json else str(verdict))
     raise typer.Exit(verdict.status)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(help="A Python file, or MODULE:NAME of a model or of its factory.")
+    ],
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="An expression for an argument of the model; repeatable."),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Calls of a model.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Run a program, with its own arguments, or a model in eager, by torch.compile and on fxstack; compare the times."""
+    is_model = ":" in target and not Path(target).exists()
+    if not is_model:
+        check_script("bench", target, module=False)
+    stderr = Console(stderr=True, markup=False, highlight=False)
+    results = compare(target, [str(steps), *(inputs or ())] if is_model else context.args, stderr.print)
+    if warning := busy():
+        stderr.print(warning)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    else:
+        header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
+        _table(header, [_row(result) for result in results])
+    raise typer.Exit(1 if any(result.error for result in results) else 0)
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    if result.error:
+        return (result.system, f"FAILED: {result.error}")
+    low, median, high = (1e3 * seconds for seconds in (result.low, result.median, result.high))
+    times = f"{median:.3g} ({low:.3g} to {high:.3g})"
+    memory = f"{result.memory / 2**20:.0f}"
+    return (result.system, f"{result.first:.2f}", times, f"{result.ratio:.2f}", memory, str(result.steps))
 
 
 @app.command()

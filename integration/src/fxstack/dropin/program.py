@@ -23,6 +23,10 @@ class Program:
         """Run the program in this process on fxstack, as Python runs it."""
         os.environ["FXSTACK"] = "1"
         install()
+        self.execute()
+
+    def execute(self) -> None:
+        """Run the program in this process as Python runs it."""
         sys.argv = [self.script, *self.arguments]
         if self.module:
             sys.path.insert(0, str(Path.cwd()))

@@ -17,9 +17,10 @@ from fxstack.minify.cases import Case, load_case
 from fxstack.minify.checking import CHECKS, Check, Found
 from fxstack.minify.compare import Failure, raised
 from fxstack.minify.forks import Send
+from fxstack.minify.programs import ProgramReduction
 from fxstack.minify.reduction import Reduction
 from fxstack.minify.script import LINES
-from fxstack.minify.stages import first_failing
+from fxstack.minify.stages import CAPTURE, first_failing
 from fxstack.minify.trials import Trials
 
 NOTHING, WRITTEN, USAGE, UNWRITTEN = range(4)
@@ -81,8 +82,9 @@ class Minifier:
             else:
                 failure = known.get("failure")
             if failure is None:
-                text = f"nothing is wrong: {known['calls']} calls of {known['graphs']} graphs are eager's"
-                return Verdict(NOTHING, text, known["graphs"], known["calls"])
+                verdict = self.python_side(program, known)
+                verdict.graphs, verdict.calls = known["graphs"], known["calls"]
+                return verdict
             if not (folder / "case").exists():
                 why = (
                     (folder / "why").read_text()
@@ -119,6 +121,31 @@ class Minifier:
         if ended.value is not None:
             return dict(ended.value)
         return {"graphs": 0, "calls": 0, "failure": None, "signal": ended.signal}
+
+    def python_side(self, program: Program, known: dict[str, Any]) -> Verdict:
+        """Minify a program of which all graphs agree."""
+        agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
+        if program.module:
+            return Verdict(NOTHING, f"nothing is wrong: {agree}; results of a module are not compared")
+        self.tell(f"{agree}; the program runs once in eager and once captured")
+        reduction = ProgramReduction(program, self.trials, self.tell)
+        failure = reduction.find()
+        if failure is None:
+            return Verdict(
+                NOTHING, f"nothing is wrong: {agree}, and so are the results of compiled callables"
+            )
+        reduction.run()
+        lines = reduction.lines()
+        verdict = Verdict(
+            UNWRITTEN,
+            "",
+            failure=str(failure),
+            stage=CAPTURE.stage,
+            function=lines[0] if lines else "",
+            lines=lines,
+        )
+        self._write(reduction.text(f"On fxstack {program.script} {failure}"), failure, verdict)
+        return verdict
 
     def case(self, case: Case, failure: Failure) -> Verdict:
         """Minify a graph that fails."""
@@ -171,9 +198,11 @@ def about(verdict: Verdict) -> str:
 
 
 def formatted(text: str) -> str:
-    """Return the script with two empty lines around functions, if it has lines to spare."""
+    """Return the script with two empty lines around functions, or without any, as the limit of lines allows."""
     spaced = re.sub(r"\n\n(def |expected)", r"\n\n\n\1", text)
-    return spaced if spaced.count("\n") <= LINES else text
+    if spaced.count("\n") <= LINES:
+        return spaced
+    return text if text.count("\n") <= LINES else re.sub(r"\n\n+", "\n", text)
 
 
 def fails_alone(script: Path, failure: Failure) -> bool:

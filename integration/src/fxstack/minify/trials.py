@@ -45,7 +45,7 @@ class Trials:
                 failure = None if is_rounding(case, actual, expected) else failure
             return failure, text
 
-        return _result(self.forks.run(run))
+        return attempt_of(self.forks.run(run))
 
 
 def execute(text: str, names: dict[str, Any]) -> Failure | None:
@@ -53,12 +53,14 @@ def execute(text: str, names: dict[str, Any]) -> Failure | None:
     os.environ["FXSTACK_INDUCTOR_NO_CACHE"] = "1"
     try:
         exec(compile(text, "<fxstack minify>", "exec"), names)  # noqa: S102 - our own script
+    except SystemExit:
+        return None
     except Exception as error:
         return raised(error)
     return None
 
 
-def _result(ended: Ended) -> Attempt:
+def attempt_of(ended: Ended) -> Attempt:
     """Return how a trial ended: None if eager itself has failed."""
     if ended.value is None:
         return Attempt(None)

@@ -1,0 +1,97 @@
+"""``fxstack minify`` on programs with planted faults: the script is short, fails alone, and the stage is named."""
+
+import pytest
+
+from .planting import FAULTS, minified, python
+
+LAYERS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x)) + x
+        {line}
+        return torch.sigmoid(x) * y + self.count
+
+torch.manual_seed(0)
+net = torch.compile(Net())
+for _ in range(2):
+    net(torch.rand(6, 4)).pow(2).sum().backward()
+"""
+LINES = {
+    "a wrong lowering": ("y = torch.atan(x) * 2", "inductor kernels", ["atan"]),
+    "a crash of the compiler": ("y = torch.atan(x) * 2", "inductor kernels", ["atan"]),
+    "an exception of the compiler": ("y = torch.atan(x) * 2", "inductor kernels", ["atan"]),
+    "a wrong decomposition": ("y = torch.logit(x.sigmoid())", "decompositions", ["logit"]),
+    "a wrong partition": ("y = torch.sin(x) * 2", "partition", ["sin"]),
+    "a wrong rewrite": ("y = self.count.add_(1) + x", "functionalize", ["add_"]),
+}
+
+
+@pytest.mark.parametrize("fault", LINES)
+def test_a_graph_is_minified(tmp_path, fault):
+    line, stage, operations = LINES[fault]
+    verdict, script = minified(tmp_path, fault, LAYERS.format(line=line))
+    assert (verdict["status"], verdict["stage"], verdict["operations"]) == (1, stage, operations)
+    assert verdict["lines"] == [f"program.py:13: {line}"]
+    assert script.count("\n") <= 30
+    alone = python(tmp_path, fault, "fxstack_minified.py")
+    assert alone.returncode == (-11 if "crash" in fault else 1)
+    assert python(tmp_path, "", "fxstack_minified.py").returncode == 0
+
+
+CHOICE = """
+import torch
+
+def scaled(x, limits):
+    if any(limit > 1 for limit in limits):
+        x = x * 2
+    for limit in limits:
+        x = x.clamp(max=limit)
+    return x + 1
+
+step = torch.compile(scaled)
+for _ in range(3):
+    print(step(torch.ones(3), [0.5, 2.0]).sum())
+"""
+
+
+def test_a_program_is_minified_where_capture_is_at_fault(tmp_path):
+    verdict, script = minified(tmp_path, "a wrong polyfill", CHOICE)
+    assert (verdict["status"], verdict["stage"]) == (1, "capture")
+    assert any("program.py:5: if any(" in line for line in verdict["lines"])
+    assert script.count("\n") <= 30
+    assert python(tmp_path, "a wrong polyfill", "fxstack_minified.py").returncode == 1
+    assert python(tmp_path, "", "fxstack_minified.py").returncode == 0
+
+
+def test_a_right_program_has_nothing_to_minify(tmp_path):
+    verdict, script = minified(tmp_path, "", CHOICE)
+    assert (verdict["status"], verdict["graphs"], verdict["calls"], script) == (0, 1, 3, "")
+
+
+FOREIGN = """
+import torch
+
+@torch.library.custom_op("planted::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+twice.register_fake(lambda x: torch.empty_like(x))
+torch.compile(lambda x: twice(x).atan().exp())(torch.rand(4))
+"""
+
+
+def test_an_operator_of_the_program_becomes_an_input(tmp_path):
+    verdict, script = minified(tmp_path, "a wrong lowering", FOREIGN)
+    assert (verdict["status"], verdict["operations"], "planted" in script) == (1, ["atan"], False)
+
+
+def test_every_fault_has_a_test():
+    assert FAULTS.keys() == {*LINES, "a wrong polyfill"}
