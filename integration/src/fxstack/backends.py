@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast, overload
 
 from fxstack.log import CompileLog
 from fxstack.minify.checking import CHECKS
+from fxstack.minify.requested import requested_check
 from fxstack.pipeline import Backend, LateTable, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
 from fxstack_capture.driver.backend import WANTS_FAKES
@@ -176,12 +177,13 @@ def _counted(backend: Backend, log: CompileLog) -> Backend:
 
 
 def _checked(backend: Backend, log: CompileLog) -> Backend:
-    """Return ``backend``, which compares its graphs with eager while ``fxstack minify`` runs the program."""
+    """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
-        if not CHECKS:
+        check = CHECKS[0] if CHECKS else requested_check(lambda: lookup_backend("aot_eager"))
+        if check is None:
             return backend(graph_module, example_inputs)
-        return CHECKS[0].compile(backend, graph_module, example_inputs, log.place)
+        return check.compile(backend, graph_module, example_inputs, log.place)
 
     return _named(checked, backend)
 

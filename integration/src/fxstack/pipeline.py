@@ -143,7 +143,10 @@ class Compilation:
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Raise eager's exception, if the graph can run again."""
-        return eager_error(failure, eager, args, repeats=all(self.repeats))
+        results = eager_error(failure, eager, args, repeats=all(self.repeats))
+        if self.options.inductor.raise_failures and not isinstance(failure, OverflowError):
+            raise failure
+        return results
 
     def compile_stage(
         self,

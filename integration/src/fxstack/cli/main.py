@@ -54,10 +54,17 @@ def minify(
     out: Annotated[Path, typer.Option(help="The script to write.")] = Path("fxstack_minified.py"),
     as_json: Json = False,
 ) -> None:
-    """Run an unedited program, with its own arguments; reduce what is wrong on fxstack to a script that fails alone."""
+    """Run an unedited program, with its own arguments; reduce what is wrong on fxstack to a script that fails alone.
+
+    SCRIPT may be a graph, NAME.case, that TORCHDYNAMO_REPRO_LEVEL=3 has written.
+    """
     check_script("minify", script, module=module)
+    arguments = tuple(context.args)
     minifier = Minifier(out, lambda text: Console(stderr=True, markup=False, highlight=False).print(text))
-    verdict = minifier.program(Program(script, tuple(context.args), module))
+    is_graph = script.endswith(".case") and not module
+    verdict = (
+        minifier.saved(Path(script)) if is_graph else minifier.program(Program(script, arguments, module))
+    )
     sys.stdout.write(json.dumps(verdict.as_record(), indent=2) + "\n" if as_json else str(verdict))
     raise typer.Exit(verdict.status)
 

@@ -105,7 +105,7 @@ def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
     module, _, name = target.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     model: Any = getattr(importlib.import_module(module), name)
-    if inspect.isclass(model) or not (isinstance(model, torch.nn.Module) or expressions):
+    if inspect.isclass(model) or (inspect.isfunction(model) and not inspect.signature(model).parameters):
         model = model()
     step = torch.compile(model)
     for _ in range(int(steps)):

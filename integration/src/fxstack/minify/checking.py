@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ class Check:
         """Compile a graph by ``backend`` and return a callable that compares each call."""
         number = self.graphs
         self.graphs += 1
-        self._mark(number, -1)
+        self.mark(number, -1)
         if self.only is not None and self.only[0] == number:
             made: Compiled | Exception = graph.forward
         else:
@@ -52,9 +52,9 @@ class Check:
                 made = backend(graph, fakes)
             except Exception as error:
                 made = error
-        return CheckedGraph(self, graph, made, number, place)
+        return CheckedGraph(self, graph, made, number, place, graph.forward)
 
-    def _mark(self, graph: int, call: int) -> None:
+    def mark(self, graph: int, call: int) -> None:
         (self.folder / "current").write_text(f"{graph} {call}")
 
     def compare(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> None:
@@ -63,7 +63,7 @@ class Check:
         Raises:
             Found: the call fails.
         """
-        self._mark(checked.number, checked.calls)
+        self.mark(checked.number, checked.calls)
         case = make_case(checked.graph, inputs, checked.place)
         if self.only is not None:
             if self.only in ((checked.number, checked.calls), (checked.number, -1)):
@@ -76,6 +76,10 @@ class Check:
                 self._found(case, failure)
         self.calls += 1
         checked.calls += 1
+
+    def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
+        """Return what the program gets from a call."""
+        return checked.graph(*inputs)
 
     def _found(self, case: Case, failure: Failure | None) -> None:
         self.failure = failure
@@ -95,11 +99,13 @@ class CheckedGraph:
     made: Compiled | Exception
     number: int
     place: str
-    calls: int = field(default=0)
+    reference: Compiled
+    """What the compiled graph is compared with: the graph in eager."""
+    calls: int = 0
 
     def __call__(self, *inputs: object) -> Any:
         self.check.compare(self, inputs)
-        return self.graph(*inputs)
+        return self.check.run(self, inputs)
 
 
 def savable(case: Case) -> Case:

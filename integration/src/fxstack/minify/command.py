@@ -122,6 +122,16 @@ class Minifier:
             return dict(ended.value)
         return {"graphs": 0, "calls": 0, "failure": None, "signal": ended.signal}
 
+    def saved(self, path: Path) -> Verdict:
+        """Minify a graph from a file."""
+        case = load_case(path)
+        found = first_failing(lambda setup: self.trials.attempt(case, setup).failure)
+        return (
+            self.case(case, found[1])
+            if found
+            else Verdict(NOTHING, "nothing is wrong: the graph is eager's", 1, 1)
+        )
+
     def python_side(self, program: Program, known: dict[str, Any]) -> Verdict:
         """Minify a program of which all graphs agree."""
         agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"

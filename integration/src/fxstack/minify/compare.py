@@ -89,9 +89,12 @@ def observe(call: Call, case: Case) -> list[tuple[str, Any]]:
     return seen + [(f"gradient of input {i}", x.grad) for i, x in tensors]
 
 
-def difference(compiled: Call, case: Case) -> Failure | None:
-    """Compare a compiled graph with the graph of ``case`` in eager. An exception of eager is expected of both."""
-    expected, error = _attempt(case.graph, case)
+def difference(compiled: Call, case: Case, reference: Call | None = None) -> Failure | None:
+    """Compare a compiled graph with the graph of ``case`` in eager, or with ``reference``.
+
+    An exception of eager is expected of both.
+    """
+    expected, error = _attempt(reference or case.graph.forward, case)
     actual, failure = _attempt(compiled, case)
     if error is not None or failure is not None:
         if error is not None and failure is not None and type(error) is type(failure):
