@@ -145,15 +145,8 @@ class Minifier:
                 NOTHING, f"nothing is wrong: {agree}, and so are the results of compiled callables"
             )
         reduction.run()
-        lines = reduction.lines()
-        verdict = Verdict(
-            UNWRITTEN,
-            "",
-            failure=str(failure),
-            stage=CAPTURE.stage,
-            function=lines[0] if lines else "",
-            lines=lines,
-        )
+        verdict = Verdict(UNWRITTEN, "", failure=str(failure), stage=CAPTURE.stage)
+        verdict.function, verdict.lines = reduction.functions(), reduction.lines()
         self._write(reduction.text(f"On fxstack {program.script} {failure}"), failure, verdict)
         return verdict
 

@@ -102,6 +102,14 @@ class ProgramReduction:
     def _script(tree: ast.Module) -> str:
         return _IN_PLACE + ast.unparse(tree)
 
+    def functions(self) -> str:
+        """Return the functions that are left, with their places in the program."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+        names = (
+            f"{getattr(node, 'name', '<lambda>')} ({self.program.script}:{node.lineno})" for node in found
+        )
+        return ", ".join(names)
+
     def lines(self) -> list[str]:
         """Return the lines of the program's functions that are left."""
         inside = [n for f in ast.walk(self.tree) if isinstance(f, ast.FunctionDef) for n in f.body]
