@@ -45,6 +45,27 @@ def partition(joint, partitioner, options):
     return parts
 pipeline.partition = partition
 """,
+    "wrong strides": """
+import torch, fxstack
+from fxstack import pipeline
+right = pipeline.compile_graph
+def compile_graph(*arguments, **options):
+    made = right(*arguments, **options)
+    return lambda *inputs: [x.t().contiguous().t() if x.dim() == 2 and x.dtype == torch.float64 else x for x in made(*inputs)]
+pipeline.compile_graph = compile_graph
+""",
+    "a fault of symbolic sizes": """
+import torch, fxstack
+from fxstack import pipeline
+right = pipeline.compile_graph
+def compile_graph(graph, inputs, *arguments, **options):
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default):
+        if any(isinstance(n, torch.SymInt) for n in node.meta["val"].shape):
+            node.target = torch.ops.aten.cos.default
+    graph.recompile()
+    return right(graph, inputs, *arguments, **options)
+pipeline.compile_graph = compile_graph
+""",
     "a wrong rewrite": """
 import torch, fxstack
 from fxstack import pipeline

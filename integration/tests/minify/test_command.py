@@ -76,6 +76,29 @@ def test_a_right_program_has_nothing_to_minify(tmp_path):
     assert (verdict["status"], verdict["graphs"], verdict["calls"], script) == (0, 1, 3, "")
 
 
+SIZES = """
+import torch
+step = torch.compile(lambda x: (x.sin() + 1).exp())
+for n in (3, 4, 5):
+    step(torch.rand(n))
+"""
+
+
+def test_a_fault_of_symbolic_sizes(tmp_path):
+    verdict, script = minified(tmp_path, "a fault of symbolic sizes", SIZES)
+    assert (verdict["status"], verdict["stage"], verdict["operations"]) == (1, "inductor kernels", ["sin"])
+    assert "dynamic=True" in script
+
+
+def test_wrong_strides(tmp_path):
+    program = (
+        "import torch\ntorch.compile(lambda x: (x * 2).sin() + 1)(torch.rand(3, 4, dtype=torch.float64))"
+    )
+    verdict, script = minified(tmp_path, "wrong strides", program)
+    assert (verdict["status"], verdict["failure"].split(" (")[0]) == (1, "differs: stride")
+    assert "check_stride=True" in script
+
+
 FOREIGN = """
 import torch
 
@@ -94,4 +117,5 @@ def test_an_operator_of_the_program_becomes_an_input(tmp_path):
 
 
 def test_every_fault_has_a_test():
-    assert FAULTS.keys() == {*LINES, "a wrong polyfill"}
+    others = {"a wrong polyfill", "wrong strides", "a fault of symbolic sizes"}
+    assert FAULTS.keys() == others.union(LINES)

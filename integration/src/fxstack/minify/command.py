@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -72,7 +73,7 @@ class Minifier:
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
             folder = Path(name)
             known = self._checked(program, folder, None)
-            if known.get("signal"):
+            if known.get("signal") and (folder / "current").exists():
                 graph, call = map(int, (folder / "current").read_text().split())
                 failure: Failure | None = Failure(
                     "dies", known["signal"], f"the process ends by {known['signal']}"
@@ -92,7 +93,17 @@ class Minifier:
                     else "the program does not repeat itself"
                 )
                 return Verdict(UNWRITTEN, f"no script: {why}", failure=str(failure))
-            verdict = self.case(load_case(folder / "case"), failure)
+            try:
+                case = load_case(folder / "case")
+            except pickle.UnpicklingError as error:
+                return Verdict(
+                    UNWRITTEN,
+                    f"no script: the inputs of the graph cannot be written: {error}",
+                    failure=str(failure),
+                )
+            verdict = self.case(case, failure)
+            if verdict.stage == "" and failure.kind == "dies":  # not in the graph that was in work
+                verdict = self.python_side(program, known)
         verdict.graphs, verdict.calls = known["graphs"], known["calls"]
         return verdict
 
@@ -135,6 +146,8 @@ class Minifier:
     def python_side(self, program: Program, known: dict[str, Any]) -> Verdict:
         """Minify a program of which all graphs agree."""
         agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
+        if known.get("end"):
+            agree += f" (the program {known['end']})"
         if program.module:
             return Verdict(NOTHING, f"nothing is wrong: {agree}; results of a module are not compared")
         self.tell(f"{agree}; the program runs once in eager and once captured")
@@ -153,7 +166,9 @@ class Minifier:
     def case(self, case: Case, failure: Failure) -> Verdict:
         """Minify a graph that fails."""
         self.tell(f"{failure} in a graph of {case.size} operations, captured from {case.place}")
-        found = first_failing(lambda setup: self.trials.attempt(case, setup).failure)
+        found = first_failing(
+            lambda setup: self.trials.attempt(case, setup).failure, strides=failure.what == "stride"
+        )
         if found is None:
             text = "no script: the graph fails in the program, and does not fail alone"
             return Verdict(UNWRITTEN, text, failure=str(failure), function=case.place)

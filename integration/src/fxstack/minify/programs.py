@@ -128,7 +128,8 @@ class ProgramReduction:
     def _run(self, text: str) -> Failure | None:
         self.trials.count += 1
 
-        def run(_send: Send) -> Any:
+        def run(send: Send) -> Any:
+            send((None, text))
             sys.argv = [self.program.script, *self.program.arguments]
             sys.path.insert(0, str(Path(self.program.script).resolve().parent))
             return execute(text, {"__name__": "__main__", "__file__": self.program.script}), text

@@ -38,7 +38,7 @@ def script_text(
     made = ["    inputs = given()"] if inputs is None else _inputs(case, inputs)
     trains = any(isinstance(x, torch.Tensor) and x.requires_grad for x in case.inputs)
     rtol, atol = tolerance
-    more = ", check_stride=True" if "stride" in about.partition("\n")[0] else ""
+    more = ", check_stride=True" if setup.strides else ""
     parts = [
         f'"""{about}"""' if about else "",
         *_imports(case.graph, "\n".join([*body, *made])),

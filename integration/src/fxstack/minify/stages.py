@@ -16,6 +16,8 @@ class Setup:
     backend: str = "inductor"
     partitioner: str = ""
     dynamic: bool | None = None
+    strides: bool = False
+    """Whether the script compares strides, too: of all dimensions, also of those of one element."""
 
     def arguments(self) -> str:
         """Return the keyword arguments of ``fxstack.compile`` as text."""
@@ -36,11 +38,13 @@ STAGES = (
 """In the order of the pipeline. A stage that passes (``FXSTACK_STOP_AFTER``) would be a row between two of these."""
 
 
-def first_failing(attempt: Callable[[Setup], Failure | None]) -> tuple[Setup, Failure] | None:
+def first_failing(
+    attempt: Callable[[Setup], Failure | None], *, strides: bool = False
+) -> tuple[Setup, Failure] | None:
     """Return the first stage that fails, with sizes specialised or, where nothing fails so, symbolic."""
     for dynamic in (None, True):
         for setup in STAGES:
-            chosen = replace(setup, dynamic=dynamic)
+            chosen = replace(setup, dynamic=dynamic, strides=strides)
             failure = attempt(chosen)
             if failure is not None:
                 return chosen, failure
