@@ -21,7 +21,10 @@ class Setup:
 
     def arguments(self) -> str:
         """Return the keyword arguments of ``fxstack.compile`` as text."""
-        options = {"raise_failures": True, **({"partitioner": self.partitioner} if self.partitioner else {})}
+        # Code from the cache on disk says nothing about the compiler.
+        options: dict[str, object] = {"raise_failures": True, "use_cache": False}
+        if self.partitioner:
+            options["partitioner"] = self.partitioner
         parts = [f"backend={self.backend!r}"] if self.backend != "inductor" else []
         parts += [f"dynamic={self.dynamic}"] if self.dynamic is not None else []
         return ", ".join([*parts, f"options={options!r}"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +49,6 @@ class Trials:
 
 def execute(text: str, names: dict[str, Any]) -> Failure | None:
     """Run a script in this process and return how it fails."""
-    os.environ["FXSTACK_INDUCTOR_NO_CACHE"] = "1"
     try:
         exec(compile(text, "<fxstack minify>", "exec"), names)  # noqa: S102 - our own script
     except SystemExit:
