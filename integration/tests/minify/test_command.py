@@ -43,22 +43,23 @@ def test_a_graph_is_minified(tmp_path, fault):
     assert script.count("\n") <= 30
     alone = python(tmp_path, fault, "fxstack_minified.py")
     assert alone.returncode == (-11 if "crash" in fault else 1)
-    assert python(tmp_path, "", "fxstack_minified.py").returncode == 0
+    if fault == "a wrong lowering":
+        assert python(tmp_path, "", "fxstack_minified.py").returncode == 0
 
 
 CHOICE = """
 import torch
 
 def scaled(x, limits):
-    if any(limit > 1 for limit in limits):
+    if any(limit.dim() > 1 for limit in limits):
         x = x * 2
     for limit in limits:
-        x = x.clamp(max=limit)
+        x = torch.minimum(x, limit)
     return x + 1
 
 step = torch.compile(scaled)
 for _ in range(3):
-    print(step(torch.ones(3), [0.5, 2.0]).sum())
+    print(step(torch.ones(3), [torch.ones(3), torch.ones(1, 3)]).sum())
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from fxstack.minify.cases import Case, is_foreign, make_case
 from fxstack.minify.compare import Failure, difference, raised
 from fxstack.minify.surgery import calls, node_values, rebuilt
 from fxstack_interchange.errors import SaveError
+from fxstack_interchange.modules import make_graph_module
 
 Compiled = Callable[..., Any]
 Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
@@ -44,15 +46,16 @@ class Check:
         """Compile a graph by ``backend`` and return a callable that compares each call."""
         number = self.graphs
         self.graphs += 1
+        kept = make_graph_module(graph, copy.deepcopy(graph.graph))  # a backend may change its graph
         self.mark(number, -1)
         if self.only is not None and self.only[0] == number:
-            made: Compiled | Exception = graph.forward
+            made: Compiled | Exception = kept.forward
         else:
             try:
                 made = backend(graph, fakes)
             except Exception as error:
                 made = error
-        return CheckedGraph(self, graph, made, number, place, graph.forward)
+        return CheckedGraph(self, kept, made, number, place, kept.forward)
 
     def mark(self, graph: int, call: int) -> None:
         (self.folder / "current").write_text(f"{graph} {call}")

@@ -65,7 +65,7 @@ _BACKWARD = (
     "    torch.manual_seed(1)",
     "    torch.autograd.backward(wanted, [torch.randn_like(x) for x in wanted])",
 )
-_GRADIENTS = ", *(x.grad for x in inputs if isinstance(x, torch.Tensor))"
+_GRADIENTS = ", *(x.grad for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad)"
 
 
 def _imports(graph: GraphModule, text: str) -> list[str]:

@@ -10,6 +10,7 @@ from fxstack.minify.compare import Failure, is_rounding, observe, raised, scale,
 from fxstack.minify.forks import Ended, Forks
 from fxstack.minify.script import script_text
 from fxstack.minify.stages import Setup
+from fxstack.torch_compat import pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ class Trials:
             names: dict[str, Any] = {"__name__": "__main__", "given": lambda: copies(case.inputs)}
             failure = execute(text, names)
             if failure is not None and failure.what == "values" and inputs is None and "actual" in names:
-                actual = list(zip((name for name, _ in expected), names["actual"], strict=False))
+                actual = list(
+                    zip((name for name, _ in expected), pytree.tree_leaves(names["actual"]), strict=True)
+                )
                 failure = None if is_rounding(case, actual, expected) else failure
             return failure, text
 
