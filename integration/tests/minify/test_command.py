@@ -51,22 +51,24 @@ CHOICE = """
 import torch
 
 def scaled(x, limits):
-    if any(limit.dim() > 1 for limit in limits):
-        x = x * 2
+    parts = []
     for limit in limits:
         x = torch.minimum(x, limit)
+        parts.append(x)
+    if any(part.dim() > 1 and part is not x for part in parts):
+        x = x * 2
     return x + 1
 
 step = torch.compile(scaled)
 for _ in range(3):
-    print(step(torch.ones(3), [torch.ones(3), torch.ones(1, 3)]).sum())
+    print(step(torch.ones(3), [torch.ones(2, 3), torch.ones(1, 3)]).sum())
 """
 
 
 def test_a_program_is_minified_where_capture_is_at_fault(tmp_path):
     verdict, script = minified(tmp_path, "a wrong polyfill", CHOICE)
     assert (verdict["status"], verdict["stage"]) == (1, "capture")
-    assert any("program.py:5: if any(" in line for line in verdict["lines"])
+    assert any("program.py:9: if any(" in line for line in verdict["lines"])
     assert script.count("\n") <= 30
     assert python(tmp_path, "a wrong polyfill", "fxstack_minified.py").returncode == 1
     assert python(tmp_path, "", "fxstack_minified.py").returncode == 0
