@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -15,6 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from runs import Run
 
+from fxstack.cli.bench import WARMUP
+
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
@@ -25,14 +26,6 @@ REPORT_EVERY = 20
 def readable(seconds: float) -> str:
     """Return minutes and seconds, ``1:05``."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-def busy() -> str:
-    """Return a warning if other programs use this machine's cores; "" if they do not."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load < 0.5 * cores:
-        return ""
-    return f"The machine is busy: load {load:.1f} on {cores} cores. Times below are not reliable."
 
 
 @dataclass
@@ -113,7 +106,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     figure, (loss_axis, time_axis) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for run, style in zip(runs, ("-", ":", "--"), strict=False):
         loss_axis.plot(run.losses, style, label=run.name)
-        time_axis.plot([s * 1e3 for s in run.seconds[run.warmup :]], style, label=run.name, alpha=0.8)
+        time_axis.plot([s * 1e3 for s in run.seconds[WARMUP:]], style, label=run.name, alpha=0.8)
     loss_axis.set(xlabel="step", ylabel="loss", title="Training loss (the lines should coincide)")
     time_axis.set(xlabel="step", ylabel="ms", title="Time a step", ylim=(0, None))
     for axis in (loss_axis, time_axis):

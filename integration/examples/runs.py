@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import getpass
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,10 +14,9 @@ from pathlib import Path
 import torch
 
 import fxstack
+from fxstack.cli.bench import quartiles
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-WARMUP = 2
-"""Steps at the begin that the times leave out, because they compile."""
 
 
 class Text:
@@ -73,16 +71,9 @@ class Run:
         """Forget the steps after ``steps``, which not every run has made."""
         del self.losses[steps:], self.seconds[steps:]
 
-    @property
-    def warmup(self) -> int:
-        """Return the number of steps that the times leave out."""
-        return min(WARMUP, len(self.seconds) - 1)
-
     def quartiles(self) -> tuple[float, float, float]:
         """Return the quartiles of the seconds a step, without the steps that compile."""
-        times = self.seconds[self.warmup :]
-        low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
-        return low, median, high
+        return quartiles(self.seconds)
 
     def _read_cache(self, entries: int) -> bool:
         """Whether the first step took its compiled code from a cache on disk."""

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 
 import torch
-from display import Progress, busy, plot, times_table
+from display import Progress, plot, times_table
 from gpt import GPT, GPTConfig
 from rich.console import Console
 from rich.table import Table
 from runs import Run, Text, gradient_difference, make_runs
 
 import fxstack
+from fxstack.cli.bench import busy
 from fxstack.report import stage_seconds, write_report
 
 CORPUS = Path(__file__).with_name("corpus.txt")

@@ -127,6 +127,27 @@ def test_cache_shows_what_is_kept(tmp_path):
     assert invoke("cache", "--dir", str(tmp_path / "none"))[0] == 2
 
 
+DEBUGGING = (DOCS.parent / "debugging.md").read_text().partition("## It is wrong")[2]
+TRAIN = """
+import torch
+torch.compile(torch.nn.Linear(4, 1))(torch.ones(2, 4)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("line", re.findall(r"^(?:TORCH\w+=.*|fxstack .*)$", DEBUGGING, flags=re.MULTILINE))
+def test_commands_of_the_page_on_wrong_programs_run(tmp_path, line):
+    (tmp_path / "train.py").write_text(TRAIN)
+    line = re.sub(
+        "(python|fxstack) ",
+        lambda found: f"{sys.executable} {'-m fxstack ' * (found[1] == 'fxstack')}",
+        line,
+        count=1,
+    )
+    environment = {**os.environ, "FXSTACK_INDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_docs_name_every_command():
     named = set(re.findall(r"^fxstack (\w+)", DOCS.read_text(), flags=re.MULTILINE))
     assert named == {command.name or command.callback.__name__ for command in app.registered_commands}

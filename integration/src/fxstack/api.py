@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 import fxstack_capture
 from fxstack.backends import get_default_backend, resolve_backend
 from fxstack.log import CompileLog
+from fxstack.minify.checking import CHECKS
 from fxstack.pipeline import Backend
 from fxstack.settings import CompileOptions, make_options
 
@@ -139,7 +140,7 @@ def _decorator(
 def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any]) -> bool:
     """Whether unprofitable code is left to Python: by default only for our backend, which is for speed."""
     own = (get_default_backend() if backend is None else backend) == "inductor"
-    return bool(options.get("leave_unprofitable", own))
+    return bool(options.get("leave_unprofitable", own)) and not CHECKS
 
 
 def optimize(backend: str | Backend = "inductor", **keywords: Any) -> Callable[[F], F]:

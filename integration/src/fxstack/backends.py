@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 from fxstack.log import CompileLog
-from fxstack.pipeline import Backend, eager_backend, make_aot_eager_backend, make_backend
+from fxstack.minify.checking import CHECKS
+from fxstack.minify.requested import requested_check
+from fxstack.pipeline import Backend, LateTable, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_interchange.torch_errors import CompilerError
@@ -22,6 +24,7 @@ TORCH_GROUP = "torch_dynamo_backends"
 _OURS: dict[str, Callable[[CompileOptions, CompileLog], Backend]] = {
     "inductor": make_backend,
     "aot_eager": make_aot_eager_backend,
+    "aot_eager_decomp_partition": lambda options, log: make_aot_eager_backend(options, log, LateTable()),
     "eager": lambda _options, log: _counted(eager_backend, log),
 }
 
@@ -109,13 +112,13 @@ def resolve_backend(backend: str | Backend | None, options: CompileOptions, log:
     if backend is None:
         backend = get_default_backend()
     if isinstance(backend, str):
-        return _by_name(backend, options, log)
+        return _checked(_by_name(backend, options, log), log)
     if not callable(backend):
         raise TypeError(
             f"fxstack.compile: backend must be a name or a callable "
             f"(GraphModule, example_inputs) -> callable, not {type(backend).__name__}."
         )
-    return _counted(backend, log)
+    return _checked(_counted(backend, log), log)
 
 
 def _by_name(name: str, options: CompileOptions, log: CompileLog) -> Backend:
@@ -170,7 +173,23 @@ def _counted(backend: Backend, log: CompileLog) -> Backend:
         with log.measure("backend", log.next_graph()):
             return backend(graph_module, example_inputs)
 
+    return _named(counted, backend)
+
+
+def _checked(backend: Backend, log: CompileLog) -> Backend:
+    """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
+
+    def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        check = CHECKS[0] if CHECKS else requested_check(lambda: lookup_backend("aot_eager"))
+        if check is None:
+            return backend(graph_module, example_inputs)
+        return check.compile(backend, graph_module, example_inputs, log.newest.place)
+
+    return _named(checked, backend)
+
+
+def _named(wrapper: Any, backend: Backend) -> Backend:
     named = backend if hasattr(backend, "__qualname__") else type(backend)
-    counted.__name__, counted.__qualname__ = named.__name__, named.__qualname__
-    setattr(counted, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))
-    return counted
+    wrapper.__name__, wrapper.__qualname__ = named.__name__, named.__qualname__
+    setattr(wrapper, WANTS_FAKES, getattr(backend, WANTS_FAKES, False))
+    return cast("Backend", wrapper)

@@ -115,7 +115,8 @@ class CompileLog:
     programs: list[tuple[int, str, GraphModule, Lowered | LoweredTriton]] = field(default_factory=list)
     """Graphs that inductor has compiled, with role (``forward``, ``backward``, ``inference``) and generated code."""
     _graphs: list[tuple[int, StageGraph]] = field(default_factory=list)
-    _newest: Captured = NOT_CAPTURED
+    newest: Captured = NOT_CAPTURED
+    """The graph that was captured last."""
     _later: list[Callable[[], object]] = field(default_factory=list)
     _count: int = 0
     _traced: float | None = None
@@ -134,7 +135,7 @@ class CompileLog:
             listener.on_backend()
         with self._lock:
             self._count += 1
-            self.captured[self._count - 1] = self._newest
+            self.captured[self._count - 1] = self.newest
             return self._count - 1
 
     @property
@@ -169,7 +170,7 @@ class CompileLog:
 
     def captured_of(self, graph: int) -> Captured:
         """Return the captured graph with a number of this log."""
-        return self.captured.get(graph, self._newest)
+        return self.captured.get(graph, self.newest)
 
     def keep(self, graph: int, stage_graph: StageGraph) -> None:
         for listener in LISTENERS:
@@ -214,9 +215,9 @@ class CompileLog:
             self.stored += found
 
     def on_captured(self, place: str, code: CapturedCode) -> None:
-        self._newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
+        self.newest = Captured(next(_NUMBERS), place)  # one thread traces at a time
         for listener in LISTENERS:
-            listener.on_captured(self._newest, code)
+            listener.on_captured(self.newest, code)
         self._add_traced()
 
     def on_partition(self, graph: int, parts: Partition) -> None:

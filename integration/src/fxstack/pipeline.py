@@ -62,8 +62,13 @@ def make_backend(options: CompileOptions, log: CompileLog) -> Backend:
     return inductor
 
 
-def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
-    """Return a backend that functionalizes and partitions, and runs graphs in eager torch by nodes."""
+def make_aot_eager_backend(
+    options: CompileOptions, log: CompileLog, table: Mapping[Any, Callable[..., Any]] | None = None
+) -> Backend:
+    """Return a backend that functionalizes and partitions, and runs graphs in eager torch by nodes.
+
+    ``table`` has the decompositions to apply; the default is none.
+    """
 
     def aot_eager(graph_module: GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         def run_in_eager(graph: GraphModule, _inputs: Sequence[Any]) -> Compiled:
@@ -72,7 +77,7 @@ def make_aot_eager_backend(options: CompileOptions, log: CompileLog) -> Backend:
         graph = Compilation(options, log, log.next_graph())
         try:
             compilers = Compilers(run_in_eager, run_in_eager, run_in_eager)
-            return graph.ahead_of_time(graph_module, example_inputs, compilers, None)
+            return graph.ahead_of_time(graph_module, example_inputs, compilers, table)
         except UnsupportedGraphError as error:
             return _in_eager(graph_module, example_inputs, error)
         except StoppedAfterPass as stopped:
@@ -151,7 +156,10 @@ class Compilation:
 
     def on_error(self, failure: Exception, eager: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Raise eager's exception, if the graph can run again."""
-        return eager_error(failure, eager, args, repeats=all(self.repeats))
+        results = eager_error(failure, eager, args, repeats=all(self.repeats))
+        if self.options.inductor.raise_failures and not isinstance(failure, OverflowError):
+            raise failure
+        return results
 
     def compile_stage(
         self,

@@ -5,17 +5,22 @@ Exit status: 0 success, 1 a finding of ``doctor`` or an error of the program tha
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fxstack.cli.bench import Result, busy, compare
 from fxstack.cli.doctor import findings
 from fxstack.cli.inspecting import add_commands
 from fxstack.cli.options import describe_options
-from fxstack.cli.output import Json, fail, print_json, print_table
-from fxstack.cli.run import run_program
+from fxstack.cli.output import Json, fail, print_json, print_table, tell
+from fxstack.cli.run import check_script, run_program
 from fxstack.debug.artefacts import ARTEFACTS
+from fxstack.dropin.program import Program
+from fxstack.minify.command import Minifier
 from fxstack_inductor.__main__ import main as manage_cache
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -35,6 +40,71 @@ def run(
 ) -> None:
     """Run an unedited program, with its own arguments, on fxstack; print a table at the end."""
     run_program(script, context.args, module=module, debug=debug, folder=folder, report=report)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def minify(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(help="A Python file, or with -m the name of a module.")],
+    *,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module.")] = False,
+    out: Annotated[Path, typer.Option(help="The script to write.")] = Path("fxstack_minified.py"),
+    as_json: Json = False,
+) -> None:
+    """Run an unedited program, with its own arguments; reduce what is wrong on fxstack to a script that fails alone.
+
+    SCRIPT may be a graph, NAME.case, that TORCHDYNAMO_REPRO_LEVEL=3 has written.
+    """
+    check_script("minify", script, module=module)
+    arguments = tuple(context.args)
+    minifier = Minifier(out, tell)
+    is_graph = script.endswith(".case") and not module
+    verdict = (
+        minifier.saved(Path(script)) if is_graph else minifier.program(Program(script, arguments, module))
+    )
+    if as_json:
+        print_json(verdict.as_record())
+    else:
+        sys.stdout.write(str(verdict))
+    raise typer.Exit(verdict.status)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(help="A Python file, or MODULE:NAME of a model or of its factory.")
+    ],
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="An expression for an argument of the model; repeatable."),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Calls of a model.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Run a program, with its own arguments, or a model in eager, by torch.compile and on fxstack; compare the times."""
+    is_model = ":" in target and not Path(target).exists()
+    if not is_model:
+        check_script("bench", target, module=False)
+    results = compare(target, [str(steps), *(inputs or ())] if is_model else context.args, tell)
+    if warning := busy():
+        tell(warning)
+    if as_json:
+        print_json([asdict(result) for result in results])
+    else:
+        header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
+        print_table(header, [_row(result) for result in results])
+    raise typer.Exit(1 if any(result.error for result in results) else 0)
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    if result.error:
+        return (result.system, f"FAILED: {result.error}")
+    low, median, high = (1e3 * seconds for seconds in (result.low, result.median, result.high))
+    times = f"{median:.3g} ({low:.3g} to {high:.3g})"
+    memory = f"{result.memory / 2**20:.0f}"
+    return (result.system, f"{result.first:.2f}", times, f"{result.ratio:.2f}", memory, str(result.steps))
 
 
 @app.command()

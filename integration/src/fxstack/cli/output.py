@@ -28,7 +28,12 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)
 
 
+def tell(text: str) -> None:
+    """Print a line to stderr: progress, and warnings."""
+    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(text)
+
+
 def fail(text: str) -> typer.Exit:
     """Print an error to stderr and return the exception that ends the command with status 2."""
-    Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(text)
+    tell(text)
     return typer.Exit(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,19 @@ from pathlib import Path
 import typer
 
 from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE
-from fxstack.dropin.installing import install
+from fxstack.dropin.program import Program
+
+
+def check_script(command: str, script: str, *, module: bool) -> None:
+    """Check that a script is a file.
+
+    Raises:
+        typer.Exit: status 2 if it is none.
+    """
+    if not module and not Path(script).is_file():
+        text = f"{script} is no file; to run a module use: fxstack {command} -m {script}"
+        sys.stderr.write(f"fxstack {command}: {text}\n")
+        raise typer.Exit(2)
 
 
 def run_program(
@@ -22,20 +33,11 @@ def run_program(
     Raises:
         typer.Exit: status 2 if the script does not exist.
     """
-    if not module and not Path(script).is_file():
-        sys.stderr.write(f"fxstack run: {script} is no file; to run a module use: fxstack run -m {script}\n")
-        raise typer.Exit(2)
+    check_script("run", script, module=module)
     # Children inherit these: FXSTACK installs fxstack when they start.
     os.environ["FXSTACK"] = "1"
     os.environ.setdefault(DEBUG_VARIABLE, debug)
     for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
         if given:
             os.environ[variable] = given
-    install()
-    sys.argv = [script, *arguments]
-    if module:
-        sys.path.insert(0, str(Path.cwd()))
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(Path(script).resolve().parent))
-        runpy.run_path(script, run_name="__main__")
+    Program(script, tuple(arguments), module).run()

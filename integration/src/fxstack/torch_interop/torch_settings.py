@@ -5,7 +5,8 @@ A setting is read when a graph is compiled. An option that was given to ``compil
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import os
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from fxstack.settings import CompileOptions
@@ -30,10 +31,43 @@ _OF_FUNCTORCH: Table = {
 
 register(FUNCTORCH, _OF_FUNCTORCH)
 
+DYNAMO: Final = "torch._dynamo.config"
+_MINIFIES = "the first call of each graph is checked, and fxstack minify writes a script"
+register(DYNAMO, {name: Ours(name, because=_MINIFIES) for name in ("repro_after", "repro_level")})
+
+
+@dataclass(frozen=True, slots=True)
+class ReproRequest:
+    """``after``: ``dynamo`` compares with captured graphs, ``aot`` with functionalized graphs.
+
+    ``level`` is torch's: up to 2 what raises is minified, 3 writes every graph before its first call, 4 minifies what
+    is wrong, too.
+    """
+
+    after: str
+    level: int
+
+
+def repro_request() -> ReproRequest | None:
+    """Return what the program, or else the environment, says about minifying.
+
+    Raises:
+        ValueError: it is neither ``dynamo`` nor ``aot``.
+    """
+    found = options_from_torch(DYNAMO)
+    after = found.get("repro_after", os.environ.get("TORCHDYNAMO_REPRO_AFTER"))
+    if not after:
+        return None
+    if after not in ("dynamo", "aot"):
+        raise ValueError(f"TORCHDYNAMO_REPRO_AFTER must be dynamo or aot, not {after!r}")
+    return ReproRequest(after, int(found.get("repro_level", os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))))
+
 
 def with_torch_settings(options: CompileOptions) -> CompileOptions:
     """Return ``options`` with what the settings of torch say of those that have their default value."""
     defaults = options_from_environment()
+    if repro_request() is not None:
+        options = replace(options, inductor=replace(options.inductor, raise_failures=True))
     known = {field.name for field in fields(InductorOptions)}
     found = options_from_torch(INDUCTOR)
     new = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from torch.fx import Node
 
@@ -49,13 +50,15 @@ def user_frame(node: Node) -> tuple[str, int, str] | None:
 
     Return None if there is none.
     """
+    return next(frames(node), None)
+
+
+def frames(node: Node) -> Iterator[tuple[str, int, str]]:
+    """Return file, line and source text of the frames in the node's stack trace, the innermost first."""
     trace = node.meta.get("stack_trace")
-    if not isinstance(trace, str):
-        return None
-    lines = trace.rstrip().splitlines()
+    lines = trace.rstrip().splitlines() if isinstance(trace, str) else []
     for index in range(len(lines) - 1, -1, -1):
         match = _FRAME.search(lines[index])
         if match:
             text = lines[index + 1].strip() if index + 1 < len(lines) else ""
-            return match["file"], int(match["line"]), text
-    return None
+            yield match["file"], int(match["line"]), text

@@ -150,14 +150,15 @@ def _reference(graph: GraphModule) -> str:
         return 'REFERENCE = "the ATen graph has graphs inside, which have no text"'
     code = graph.graph.python_code("self")
     try:
-        names = "\n".join(_global(name, value) for name, value in code.globals.items())
+        names = "\n".join(global_text(name, value) for name, value in code.globals.items())
     except ReproError as error:
         return f"REFERENCE = {str(error)!r}"
     # FX's printer chooses the names.
     return f"{names}\n\n{code.src.strip()}\n\n\nREFERENCE = partial(forward, SELF)"
 
 
-def _global(name: str, value: object) -> str:
+def global_text(name: str, value: object) -> str:
+    """Return the statement that defines a name that the code of a graph uses."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
     if value is torch.device:

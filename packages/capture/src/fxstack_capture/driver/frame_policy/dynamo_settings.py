@@ -154,7 +154,9 @@ def with_environment(options: CaptureOptions) -> CaptureOptions:
 
 
 def _completed(options: CaptureOptions, found: dict[str, Any]) -> CaptureOptions:
-    new = {name: value for name, value in found.items() if getattr(options, name) == getattr(_DEFAULTS, name)}
+    # The other options are those of a package above this one.
+    own = {name: value for name, value in found.items() if hasattr(_DEFAULTS, name)}
+    new = {name: value for name, value in own.items() if getattr(options, name) == getattr(_DEFAULTS, name)}
     return dataclasses.replace(options, **new) if new else options
 
 

@@ -1,0 +1,128 @@
+"""Run a program on one system and measure its steps: ``python -m fxstack.cli.timed SYSTEM RESULT SCRIPT ...``.
+
+A step ends with an optimizer's step; in a program without optimizers, with an outermost call of something compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import itertools
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from fxstack.api import compile as fxstack_compile
+from fxstack.dropin.program import Program
+
+SYSTEMS = ("eager", "torch.compile", "fxstack")
+
+
+@dataclass
+class Clock:
+    """Seconds at which compiled calls begin and end, and at which optimizers have stepped."""
+
+    calls: list[tuple[float, float]] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
+    _depth: int = 0
+
+    def seconds(self) -> list[float]:
+        """Return the seconds of each step. The first one includes compilation."""
+        if len(self.updates) < 2:
+            return [end - start for start, end in self.calls]
+        begin = min([self.updates[0], *(start for start, _ in self.calls[:1])])
+        ends = [begin, *self.updates]
+        return [end - start for start, end in itertools.pairwise(ends)]
+
+    def call(self, fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+        """Call ``fn`` and keep when the call began and ended, unless it is inside of another one."""
+        self._depth += 1
+        start = self.now()
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self.calls.append((start, self.now()))
+
+    def update(self, *_: object) -> None:
+        self.updates.append(self.now())
+
+    @staticmethod
+    def now() -> float:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def timed(self, compiler: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``compiler`` with results whose calls are measured."""
+
+        def compile(model: Any = None, **options: Any) -> Any:
+            if model is None:
+                return functools.partial(compile, **options)
+            made = compiler(model, **options)
+            if isinstance(made, torch.nn.Module):
+                original = type(made)
+
+                def call(module: object, *args: object, **kwargs: object) -> Any:
+                    return self.call(original.__call__, module, *args, **kwargs)
+
+                made.__class__ = type(original.__name__, (original,), {"__slots__": (), "__call__": call})
+                return made
+
+            @functools.wraps(made)
+            def called(*args: object, **kwargs: object) -> Any:
+                return self.call(made, *args, **kwargs)
+
+            return called
+
+        return compile
+
+
+def _unchanged(model: object, **_: object) -> object:
+    return model
+
+
+def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
+    """Run a script, or train or call the model ``MODULE:NAME``, whose arguments are expressions."""
+    compilers = {"eager": _unchanged, "torch.compile": torch.compile, "fxstack": fxstack_compile}
+    torch.compile = clock.timed(compilers[system])
+    register_optimizer_step_post_hook(clock.update)
+    torch.manual_seed(0)
+    if ":" not in target or Path(target).exists():
+        Program(target, tuple(arguments)).execute()
+        return
+    steps, *expressions = arguments
+    module, _, name = target.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    model: Any = getattr(importlib.import_module(module), name)
+    if inspect.isclass(model) or (inspect.isfunction(model) and not inspect.signature(model).parameters):
+        model = model()
+    step = torch.compile(model)
+    for _ in range(int(steps)):
+        step(*(eval(text, {"torch": torch}) for text in expressions))  # noqa: S307 - the user's own expressions
+
+
+def main() -> None:
+    system, result, target, *arguments = sys.argv[1:]
+    clock = Clock()
+    try:
+        run(system, target, arguments, clock)
+    finally:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if torch.cuda.is_initialized():
+            memory = torch.cuda.max_memory_allocated()
+        Path(result).write_text(json.dumps({"seconds": clock.seconds(), "memory": memory}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Compare every compiled graph of a program with eager, on copies of the inputs of its calls."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from torch.fx import GraphModule
+
+from fxstack.minify.cases import Case, is_foreign, make_case
+from fxstack.minify.compare import Failure, difference, raised
+from fxstack.minify.surgery import calls, node_values, rebuilt
+from fxstack_interchange.errors import SaveError
+from fxstack_interchange.modules import make_graph_module
+
+Compiled = Callable[..., Any]
+Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
+
+CHECKS: Final[list[Check]] = []
+"""The check of this process, if there is one: an empty list or one item."""
+
+
+class Found(BaseException):
+    """A graph fails. The case is in a file, and the program need not go on."""
+
+
+@dataclass
+class Check:
+    """Compares graphs. ``folder`` gets the case that fails, and the number of the graph that is in work.
+
+    The program gets the results of the graph in eager, so that a later difference is no sum of roundings.
+    ``only`` is the graph whose case is to be written at its first call, because the process dies there.
+    """
+
+    folder: Path
+    only: tuple[int, int] | None = None
+    graphs: int = 0
+    calls: int = 0
+    failure: Failure | None = None
+    _place: str = ""
+
+    def compile(self, backend: Backend, graph: GraphModule, fakes: Sequence[Any], place: str) -> Compiled:
+        """Compile a graph by ``backend`` and return a callable that compares each call."""
+        number = self.graphs
+        self.graphs += 1
+        kept = make_graph_module(graph, copy.deepcopy(graph.graph))  # a backend may change its graph
+        self.mark(number, -1)
+        if self.only is not None and self.only[0] == number:
+            made: Compiled | Exception = kept.forward
+        else:
+            try:
+                made = backend(graph, fakes)
+            except Exception as error:
+                made = error
+        return CheckedGraph(self, kept, made, number, place, kept.forward)
+
+    def mark(self, graph: int, call: int) -> None:
+        (self.folder / "current").write_text(f"{graph} {call}")
+
+    def compare(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> None:
+        """Compare one call.
+
+        Raises:
+            Found: the call fails.
+        """
+        self.mark(checked.number, checked.calls)
+        case = make_case(checked.graph, inputs, checked.place)
+        if self.only is not None:
+            if self.only in ((checked.number, checked.calls), (checked.number, -1)):
+                self._found(case, None)
+        elif isinstance(checked.made, Exception):
+            self._found(case, raised(checked.made))
+        else:
+            failure = difference(checked.made, case)
+            if failure is not None:
+                self._found(case, failure)
+        self.calls += 1
+        checked.calls += 1
+
+    def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
+        """Return what the program gets from a call."""
+        return checked.graph(*inputs)
+
+    def _found(self, case: Case, failure: Failure | None) -> None:
+        self.failure = failure
+        try:
+            savable(case).save(self.folder / "case")
+        except SaveError as error:
+            (self.folder / "why").write_text(str(error))
+        raise Found
+
+
+@dataclass
+class CheckedGraph:
+    """A graph that a program calls. ``made`` is the compiled graph or the exception of its compiler."""
+
+    check: Check
+    graph: GraphModule
+    made: Compiled | Exception
+    number: int
+    place: str
+    reference: Compiled
+    """What the compiled graph is compared with: the graph in eager."""
+    calls: int = 0
+
+    def __call__(self, *inputs: object) -> Any:
+        self.check.compare(self, inputs)
+        return self.check.run(self, inputs)
+
+
+def savable(case: Case) -> Case:
+    """Return the case with inputs in the place of operations that only the program defines."""
+    foreign = [node for node in calls(case) if is_foreign(node)]
+    if not foreign:
+        return case
+    values = node_values(case)
+    return rebuilt(case, values={node: values[node.name] for node in foreign if node.name in values})

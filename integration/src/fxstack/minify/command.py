@@ -1,0 +1,239 @@
+"""``fxstack minify``: run a program with checks, reduce the first graph that fails, write and verify its script."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fxstack.dropin.program import Program
+from fxstack.minify.cases import Case, load_case
+from fxstack.minify.checking import CHECKS, Check, Found
+from fxstack.minify.compare import Failure, raised
+from fxstack.minify.forks import Send
+from fxstack.minify.programs import ProgramReduction
+from fxstack.minify.reduction import Reduction
+from fxstack.minify.script import LINES
+from fxstack.minify.stages import CAPTURE, first_failing
+from fxstack.minify.trials import Trials
+
+NOTHING, WRITTEN, USAGE, UNWRITTEN = range(4)
+"""Exit statuses: nothing is wrong, a script was written, wrong usage, something is wrong without a script."""
+
+
+@dataclass
+class Verdict:
+    """What is known in the end. ``status`` is the exit status."""
+
+    status: int
+    summary: str
+    graphs: int = 0
+    calls: int = 0
+    failure: str = ""
+    stage: str = ""
+    function: str = ""
+    operations: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    script: str = ""
+
+    def __str__(self) -> str:
+        """Return the verdict for people."""
+        rows = {
+            "how": self.failure.partition("\n")[0],
+            "stage": self.stage,
+            "function": self.function,
+            "operations": ", ".join(self.operations),
+            "line": "\n            ".join(self.lines),
+        }
+        return "".join(
+            [f"{self.summary}\n", *(f"{name:>10}: {text}\n" for name, text in rows.items() if text)]
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Minifier:
+    """Minifies a program into the script ``out``. ``tell`` gets lines of progress."""
+
+    def __init__(self, out: Path, tell: Callable[[str], None]) -> None:
+        self.out = out
+        self.tell = tell
+        self.trials = Trials()
+
+    def program(self, program: Program) -> Verdict:
+        """Run a program, and minify the first call of a graph that fails."""
+        with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
+            folder = Path(name)
+            known = self._checked(program, folder, None)
+            if known.get("signal") and (folder / "current").exists():
+                graph, call = map(int, (folder / "current").read_text().split())
+                failure: Failure | None = Failure(
+                    "dies", known["signal"], f"the process ends by {known['signal']}"
+                )
+                self.tell(f"{failure}; the program runs again up to this call")
+                known |= self._checked(program, folder, (graph, call))
+            else:
+                failure = known.get("failure")
+            if failure is None:
+                verdict = self.python_side(program, known)
+                verdict.graphs, verdict.calls = known["graphs"], known["calls"]
+                return verdict
+            if not (folder / "case").exists():
+                why = (
+                    (folder / "why").read_text()
+                    if (folder / "why").exists()
+                    else "the program does not repeat itself"
+                )
+                return Verdict(UNWRITTEN, f"no script: {why}", failure=str(failure))
+            try:
+                case = load_case(folder / "case")
+            except pickle.UnpicklingError as error:
+                return Verdict(
+                    UNWRITTEN,
+                    f"no script: the inputs of the graph cannot be written: {error}",
+                    failure=str(failure),
+                )
+            verdict = self.case(case, failure)
+            if verdict.stage == "" and failure.kind == "dies":  # not in the graph that was in work
+                verdict = self.python_side(program, known)
+        verdict.graphs, verdict.calls = known["graphs"], known["calls"]
+        return verdict
+
+    def _checked(self, program: Program, folder: Path, only: tuple[int, int] | None) -> dict[str, Any]:
+        """Run the program in a child that compares graphs; return what is known of its end."""
+
+        def run(_send: Send) -> dict[str, Any]:
+            check = Check(folder, only)
+            os.environ["FXSTACK_RAISE_FAILURES"] = "1"
+            CHECKS.append(check)
+            end: BaseException | None = None
+            try:
+                program.run()
+            except Found:
+                pass
+            except BaseException as error:
+                end = error
+            return {
+                "graphs": check.graphs,
+                "calls": check.calls,
+                "failure": check.failure,
+                "end": None if end is None or isinstance(end, SystemExit) else raised(end),
+            }
+
+        ended = self.trials.forks.run(run, seconds=1e9, output="")
+        if ended.value is not None:
+            return dict(ended.value)
+        return {"graphs": 0, "calls": 0, "failure": None, "signal": ended.signal}
+
+    def saved(self, path: Path) -> Verdict:
+        """Minify a graph from a file."""
+        case = load_case(path)
+        found = first_failing(lambda setup: self.trials.attempt(case, setup).failure)
+        return (
+            self.case(case, found[1])
+            if found
+            else Verdict(NOTHING, "nothing is wrong: the graph is eager's", 1, 1)
+        )
+
+    def python_side(self, program: Program, known: dict[str, Any]) -> Verdict:
+        """Minify a program of which all graphs agree."""
+        agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
+        if known.get("end"):
+            agree += f" (the program {known['end']})"
+        if program.module:
+            return Verdict(NOTHING, f"nothing is wrong: {agree}; results of a module are not compared")
+        self.tell(f"{agree}; the program runs once in eager and once captured")
+        reduction = ProgramReduction(program, self.trials, self.tell)
+        failure = reduction.find()
+        if failure is None:
+            return Verdict(
+                NOTHING, f"nothing is wrong: {agree}, and so are the results of compiled callables"
+            )
+        reduction.run()
+        verdict = Verdict(UNWRITTEN, "", failure=str(failure), stage=CAPTURE.stage)
+        verdict.function, verdict.lines = reduction.functions(), reduction.lines()
+        self._write(reduction.text(f"On fxstack {program.script} {failure}"), failure, verdict)
+        return verdict
+
+    def case(self, case: Case, failure: Failure) -> Verdict:
+        """Minify a graph that fails."""
+        self.tell(f"{failure} in a graph of {case.size} operations, captured from {case.place}")
+        found = first_failing(
+            lambda setup: self.trials.attempt(case, setup).failure, strides=failure.what == "stride"
+        )
+        if found is None:
+            text = "no script: the graph fails in the program, and does not fail alone"
+            return Verdict(UNWRITTEN, text, failure=str(failure), function=case.place)
+        setup, failure = found
+        self.tell(f"the first stage that fails: {setup.stage}")
+        reduction = Reduction(case, setup, failure, self.trials, self.tell)
+        reduction.run()
+        inputs = reduction.inputs()
+        verdict = Verdict(
+            UNWRITTEN,
+            "no script: the graph fails only with the inputs of the program, which are too large to write out",
+            failure=str(failure),
+            stage=setup.stage,
+            function=case.place,
+            operations=[node.name for node in reduction.case.graph.graph.nodes if node.op.startswith("call")],
+        )
+        verdict.lines = list(
+            dict.fromkeys(case.lines[name] for name in verdict.operations if name in case.lines)
+        )
+        if inputs is not None:
+            attempt = self.trials.attempt(reduction.case, setup, inputs, about(verdict))
+            self._write(attempt.text, failure, verdict)
+        return verdict
+
+    def _write(self, text: str, failure: Failure, verdict: Verdict) -> None:
+        """Write the script if it is short enough and fails alone in the same way."""
+        text = formatted(text)
+        count = text.count("\n")
+        if count > LINES:
+            verdict.summary = f"the script has {count} lines instead of at most {LINES}: {self.out}"
+        self.out.write_text(text, encoding="utf-8")
+        if fails_alone(self.out, failure):
+            verdict.script = str(self.out)
+            if count <= LINES:
+                verdict.status, verdict.summary = WRITTEN, f"{self.out} fails alone"
+        else:
+            verdict.summary = f"no script: {self.out} does not fail alone"
+
+
+def about(verdict: Verdict) -> str:
+    """Return the docstring of a script."""
+    kind, _, rest = verdict.failure.partition("\n")[0].partition(": ")
+    lines = [f"On fxstack this {kind}: {rest}", "", f"Stage: {verdict.stage}. From {verdict.function}."]
+    return "\n".join([*lines, *verdict.lines[:2]]).replace("\\", "/").replace('"""', "'''") + "\n"
+
+
+def formatted(text: str) -> str:
+    """Return the script with two empty lines around functions, or without any, as the limit of lines allows."""
+    spaced = re.sub(r"\n\n(def |expected)", r"\n\n\n\1", text)
+    if spaced.count("\n") <= LINES:
+        return spaced
+    return text if text.count("\n") <= LINES else re.sub(r"\n\n+", "\n", text)
+
+
+def fails_alone(script: Path, failure: Failure) -> bool:
+    """Run a script in a fresh process, and return whether it fails in the same way."""
+    done = subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=script.resolve().parent,
+    )
+    if failure.kind == "dies":
+        return done.returncode < 0
+    if failure.kind == "differs":
+        return done.returncode == 1 and "AssertionError" in done.stderr
+    return done.returncode == 1 and failure.what.partition(" ")[0] in done.stderr

@@ -1,0 +1,107 @@
+"""``TORCHDYNAMO_REPRO_AFTER`` and ``torch._dynamo.config.repro_after``: check graphs at their first call, and minify."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch.fx import GraphModule
+
+from fxstack.minify.cases import Case, make_case
+from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, savable
+from fxstack.minify.compare import Failure, difference, raised
+from fxstack.torch_interop.torch_settings import ReproRequest, repro_request
+from fxstack_capture import WrongResultError
+from fxstack_interchange.errors import SaveError
+
+# Limits: level 1 is level 2; the first call of each graph is checked.
+
+SCRIPT = Path("fxstack_minified.py")
+
+
+@dataclass
+class RequestedCheck(Check):
+    """Checks the first call of each graph as ``request`` says. The program goes on with the compiled graph."""
+
+    request: ReproRequest = field(kw_only=True)
+    aot_eager: Callable[[], Backend] = field(kw_only=True)
+
+    def compile(self, backend: Backend, graph: GraphModule, fakes: Sequence[Any], place: str) -> Compiled:
+        made = super().compile(backend, graph, fakes, place)
+        assert isinstance(made, CheckedGraph)
+        if self.request.after == "aot":
+            made.reference = self.aot_eager()(graph, fakes)
+        return made
+
+    def compare(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> None:
+        """Check the first call, and minify if it is wrong.
+
+        Raises:
+            WrongResultError: the results differ from eager's, with level 4.
+        """
+        checked.calls += 1
+        if checked.calls > 1:
+            return
+        case = make_case(checked.graph, inputs, checked.place)
+        if self.request.level == 3:
+            path = Path(f"fxstack_graph_{os.getpid()}_{checked.number}.case")
+            if _saved(case, path):
+                _say(f"the graph captured from {case.place} is in {path}; run: fxstack minify {path}")
+            return
+        if isinstance(checked.made, Exception):
+            failure: Failure | None = raised(checked.made)
+        else:
+            failure = difference(checked.made, case, checked.reference)
+        if failure is None or (failure.kind != "raises" and self.request.level < 4):
+            return
+        _minify(case, failure)
+        if failure.kind != "raises":
+            raise WrongResultError(f"the code compiled from {case.place} is wrong: {failure}")
+
+    def run(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> Any:
+        if isinstance(checked.made, Exception):
+            raise checked.made
+        return checked.made(*inputs)
+
+    def mark(self, graph: int, call: int) -> None:
+        """Do nothing: level 3 is for graphs at which the process dies."""
+
+
+def requested_check(aot_eager: Callable[[], Backend]) -> Check | None:
+    """Return the check that the environment or the program asks for."""
+    request = repro_request()
+    return None if request is None else RequestedCheck(Path(), request=request, aot_eager=aot_eager)
+
+
+def _minify(case: Case, failure: Failure) -> None:
+    """Run ``fxstack minify`` on a case in a process of its own."""
+    _say(f"{failure}, in the graph captured from {case.place}; it is minified")
+    with tempfile.TemporaryDirectory(prefix="fxstack-") as folder:
+        path = Path(folder) / "graph.case"
+        if _saved(case, path):
+            command = [sys.executable, "-m", "fxstack", "minify", "--out", str(SCRIPT), str(path)]
+            kept = {
+                k: v
+                for k, v in os.environ.items()
+                if not k.startswith("TORCHDYNAMO_REPRO") and k != "FXSTACK"
+            }
+            subprocess.run(command, check=False, stdout=sys.stderr.fileno(), env=kept)  # noqa: S603
+
+
+def _saved(case: Case, path: Path) -> bool:
+    try:
+        savable(case).save(path)
+    except SaveError as error:
+        _say(f"the graph captured from {case.place} cannot be written: {error}")
+        return False
+    return True
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"fxstack: {text}\n")
