@@ -151,3 +151,15 @@ def test_commands_of_the_page_on_wrong_programs_run(tmp_path, line):
 def test_the_docs_name_every_command():
     named = set(re.findall(r"^fxstack (\w+)", DOCS.read_text(), flags=re.MULTILINE))
     assert named == {command.name or command.callback.__name__ for command in app.registered_commands}
+
+
+NO_VARIABLES = {"FXSTACK_EXACT_MATH", "FXSTACK_LIBMVEC", "FXSTACK_LATER_PART"}
+"""Macros of generated C, and the mark between its parts."""
+
+
+def test_the_docs_name_every_environment_variable():
+    root = DOCS.parents[1]
+    sources = [*root.glob("packages/*/src/**/*.py"), *root.glob("integration/src/**/*.py")]
+    used = {name for path in sources for name in re.findall(r"FXSTACK(?:_[A-Z]+)+", path.read_text())}
+    named = set(re.findall(r"^\| `(FXSTACK_\w+)` \|", DOCS.read_text(), flags=re.MULTILINE))
+    assert named == used - NO_VARIABLES
