@@ -14,12 +14,13 @@ from time import monotonic
 from typing import Final, TextIO
 
 from fxstack.log import Captured, Compiled, Listener, StageTime
-from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_interchange.passes import PassDone
 
 VARIABLE: Final = "FXSTACK_PROGRESS"
 PATIENCE: Final = 0.5
 """Seconds of a compilation without a line."""
+FORGOTTEN: Final = 120.0
+"""Seconds without an event after which a compilation has ended, by an error that no event told."""
 _ERASE: Final = "\r\x1b[K"
 _WIDTH: Final = 100
 
@@ -31,7 +32,7 @@ def is_shown(stream: TextIO) -> bool:
 
 
 class Progress(Listener):
-    """Writes the line. A compilation begins with its first event, and ends when capture has its frame.
+    """Writes the line. A compilation begins with its first pass or graph, and ends with its frame or its late backward.
 
     Several threads may compile: the line shows the newest event of any of them.
     """
@@ -40,6 +41,7 @@ class Progress(Listener):
         self._stream = stream
         self._lock = threading.Lock()
         self._began: float | None = None
+        self._newest = 0.0
         self._graphs = 0
         self._stored = ""
         self._drawn = False
@@ -57,7 +59,7 @@ class Progress(Listener):
 
     def on_stored(self, captured: Captured, *, found: bool) -> None:
         self._stored = ", from the cache on disk" if found else ""
-        self._draw(captured.place, "cache")
+        self._draw(captured.place, "cache", begins=False)
 
     def on_compiled(
         self, captured: Captured, role: str, _graph_module: object, _made: Compiled
@@ -68,17 +70,22 @@ class Progress(Listener):
         return None
 
     def on_time(self, captured: Captured, time: StageTime) -> None:
-        self._draw(captured.place, time.stage)
+        self._draw(captured.place, time.stage, begins=False)
 
-    def on_frame(self, _record: FrameRecord) -> None:
+    def on_end(self, _error: BaseException | None) -> None:
         self._end()
 
-    def _draw(self, place: str, what: str) -> None:
+    def _draw(self, place: str, what: str, *, begins: bool = True) -> None:
+        """Write the line. An event that does not begin a compilation may come after its end, without a line."""
         if not is_shown(self.stream):
             return
         with self._lock:
             now = monotonic()
-            self._began = now if self._began is None else self._began
+            if self._began is None and not begins:
+                return
+            stale = self._began is None or now - self._newest > FORGOTTEN
+            self._began = now if self._began is None or stale else self._began
+            self._newest = now
             if now - self._began < PATIENCE:
                 return
             where = re.sub(r"\S*/", "", place)  # folders would fill the line
