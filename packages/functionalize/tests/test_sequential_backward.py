@@ -230,3 +230,27 @@ def test_packed_tensors_are_held_too():
     b.sum().backward()
     torch.testing.assert_close(x.grad, x.exp().cos() * x.exp())
     torch.testing.assert_close(y.grad, y.exp().cos() * y.exp())
+
+
+def of_one_graph(left, right):
+    return left * right, right.sum(), (left + right)[1:]
+
+
+@pytest.mark.parametrize("fn", [beside, bound_together, of_one_graph])
+@pytest.mark.parametrize("removed", [False, True])
+def test_hooks_are_called_for_results_with_gradients_alone(fn, removed):
+    def step(run):
+        seen = []
+        for number in range(3):
+            results = run(*(leaf.exp() for leaf in leaves_of([(3,), (3,)])))[:3]
+            for place, result in enumerate(results):
+                handle = result.register_hook(
+                    lambda grad, place=place: seen.append(torch.full_like(grad, place))
+                )
+                result.register_hook(lambda grad: grad * 2)
+                if removed and place:
+                    handle.remove()
+            results[number].sum().backward()
+        return [sorted(seen, key=lambda t: (t.dim(), t.sum()))]
+
+    same(step(compiled(fn, [leaf.exp() for leaf in leaves_of([(3,), (3,)])])), step(fn))

@@ -18,7 +18,7 @@ from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import in_components, without_history
+from fxstack_functionalize.runtime.backward.nodes import in_components, register_hooks, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import (
@@ -103,6 +103,8 @@ def make_function(
     make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
     if linked is not None:
         watch_hooks(CompiledFunction)
+    elif len(info.differentiable) > 1:
+        CompiledFunction._backward_cls._register_hook_dict = register_hooks
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
     if parted:

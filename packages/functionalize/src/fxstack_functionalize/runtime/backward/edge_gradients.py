@@ -25,7 +25,7 @@ from torch.fx import Graph, GraphModule, Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import SAVED_ARE_FREED, hidden_gradient
 from fxstack_functionalize.runtime.backward.held import Held
-from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history
+from fxstack_functionalize.runtime.backward.nodes import HistoryNode, give_history, register_hooks
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdge, OutputEdges, Refusals
 from fxstack_functionalize.runtime.backward.replay import Again, Kept, Replay, alias_of
 from fxstack_functionalize.runtime.backward.saved import KEEPS_GRAPH
@@ -279,7 +279,7 @@ class _Noting:
 
     def _register_hook_dict(self: Any, tensor: torch.Tensor) -> None:
         self.linked.note_hook(tensor)
-        _Noting.base._register_hook_dict(self, tensor)
+        register_hooks(self, tensor)
 
     def register_hook(self: Any, hook: object) -> Any:
         self.linked.hooked = True

@@ -8,6 +8,7 @@ other results.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +24,19 @@ Backward = Callable[..., Sequence[Any]]
 
 # Limits: if results with a common part come from different intermediate tensors, the backward of one result
 # also runs through the histories of the others, with gradients of None. It raises if one of these was freed.
+
+
+class _ResultHooks(OrderedDict[int, Callable[[torch.Tensor | None], Any]]):
+    """The hooks of one of several results. Eager calls no hook of a result that gets no gradient."""
+
+    def __setitem__(self, key: int, hook: Callable[[torch.Tensor | None], Any]) -> None:
+        super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
+
+
+def register_hooks(node: Any, result: torch.Tensor) -> None:
+    """Let ``node`` call the hooks of ``result``. The node also runs if only other results have a gradient."""
+    result._backward_hooks = _ResultHooks()
+    torch_compat.FunctionBase._register_hook_dict(node, result)
 
 
 class HistoryNode(torch.autograd.Function):
@@ -58,6 +72,7 @@ def _key(node: Any) -> Key:
 
 
 let_trace(HistoryNode, _traceable, _key)
+HistoryNode._backward_cls._register_hook_dict = register_hooks
 
 
 def give_history(
