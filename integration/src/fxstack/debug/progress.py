@@ -88,7 +88,7 @@ class Progress(Listener):
             self._newest = now
             if now - self._began < PATIENCE:
                 return
-            where = re.sub(r"\S*/", "", place)  # folders would fill the line
+            where = re.sub(r"[^\s(]*/", "", place)  # folders would fill the line
             seconds, graph = now - self._began, max(self._graphs, 1)
             text = f"fxstack: compiling {where}: graph {graph}, {what}{self._stored}, {seconds:.0f} s"
             self.stream.write(f"{_ERASE}{text[:_WIDTH]}")
