@@ -352,7 +352,7 @@ def clipped_gradients(c):
 def hooks_of_computed_tensors_are_compiled(c):
     scale = torch.tensor([1.0, 2.0, 3.0])
 
-    def f(x):
+    def f(x, scale):
         y = x * 2
         z = y + 1
         y.register_hook(lambda g: g * scale + y)
@@ -362,8 +362,8 @@ def hooks_of_computed_tensors_are_compiled(c):
     x = torch.randn(3, requires_grad=True)
     compiled = c(f)
     for _ in range(2):
-        compiled(x).backward()
-    (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+        compiled(x, scale).backward()
+    (first,) = torch.autograd.grad(compiled(x, scale), x, create_graph=True)
     return x.grad, first.detach(), torch.autograd.grad(first.sum(), x)
 
 

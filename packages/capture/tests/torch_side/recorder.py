@@ -43,6 +43,7 @@ class Objects:
         self.trace = trace
         self.entered = {}
         self.classes = SimpleNamespace(note=lambda _cls, _names: None)
+        self.registry = SimpleNamespace(by_original={})
 
     def namespace(self, names):
         return names
