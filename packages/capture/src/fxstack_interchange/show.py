@@ -32,6 +32,7 @@ _DTYPES = {
 
 MOST_LINES: Final = 25
 """The most lines that ``str`` and ``repr`` of a public object have."""
+_WIDTH: Final = 160
 _SHORT: Final = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _SHORT.maxlevel = 2
@@ -42,7 +43,7 @@ def first_lines(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= MOST_LINES:
         return text
-    kept = lines[: MOST_LINES - 1]
+    kept = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..." for line in lines[: MOST_LINES - 1]]
     return "\n".join([*kept, f"... {len(lines) - len(kept)} more lines; .details() has all"])
 
 
