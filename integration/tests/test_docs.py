@@ -40,10 +40,16 @@ def test_quickstart_runs():
     exec(compile(example, str(path), "exec"), {})
 
 
-def test_drop_in_page_runs():
-    path, namespace = DOCS / "drop-in.md", {}
+@pytest.mark.parametrize("name", ["drop-in", "first-compile"])
+def test_a_page_runs(name):
+    path, namespace = DOCS / f"{name}.md", {}
     for example in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
         exec(compile(example, str(path), "exec"), namespace)
+
+
+def test_the_first_compile_is_one_graph(capsys):
+    test_a_page_runs("first-compile")
+    assert "<CompileLog: 1 graphs, 0 breaks, 0 recompilations, 0 failures" in capsys.readouterr().out
 
 
 def test_saved_tensor_hooks_page_runs(capsys):
