@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -120,6 +121,8 @@ SECTIONS = [
     r"Kernels, (forward|backward): \d+ kernels, \d+ calls of ATen",
     r"Partition: \d+ saved, \d+ recomputed",
     r"Refused fusions: \d+",
+    r"Passes: \d+",
+    r"joint: trace_backward, .*",
     r"Frame with graph \d+: compiled, \d+ guards",
 ]
 
@@ -132,6 +135,18 @@ def test_every_section_is_there(trained, section):
 def test_source_lines_join_operations_and_kernels(trained):
     attention = f"{TRAINED}:{next(n for n, line in enumerate(TRAINED.read_text().splitlines(), 1) if 'scaled_dot' in line)}"
     assert attention in trained.lines
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_opens_the_function_that_a_link_names(tmp_path):
+    write_report(compiled_step(), tmp_path / "page.html")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    page = f"file://{tmp_path / 'page.html'}#f1"
+    done = subprocess.run(
+        ["chromium", *flags, "--dump-dom", page], capture_output=True, text=True, check=True
+    )
+    section = done.stdout[done.stdout.index('id="f1"') :]
+    assert re.search(r"<details open[^>]*>\s*<summary>step \(", section)
 
 
 def test_a_report_needs_no_network(trained):

@@ -3,8 +3,10 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jsonschema
@@ -24,7 +26,11 @@ def folder(tmp_path_factory):
     """Return the folder of ``FXSTACK_TRACE``, ``FXSTACK_REPORT`` and ``FXSTACK_DEBUG_DIR`` of a training program."""
     made = tmp_path_factory.mktemp("trained")
     command = [sys.executable, "-m", "fxstack", "run", "--debug", "", "--report", made / "report", PROGRAM]
-    environment = {**os.environ, "FXSTACK_TRACE": str(made / "trace")}
+    environment = {
+        **os.environ,
+        "FXSTACK_TRACE": str(made / "trace"),
+        "FXSTACK_DEBUG_DIR": str(made / "passes"),
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("loss ")
     return made
@@ -100,6 +106,29 @@ def test_kernels_have_buffers_bytes_and_stacks(session):
     steps = [step for program in session.of(records.Program) for step in program.steps if step.kernel]
     assert any(step.stacks for step in steps)
     assert all(step.buffers and step.read_bytes + step.written_bytes > 0 for step in steps)
+
+
+def test_the_folder_has_a_file_for_each_run_of_a_pass(folder, session):
+    ran = Counter(f"{done.stage}_{done.name}" for done in session.of(records.PassRun))
+    files = Counter(
+        re.search(r"_pass_(\w+)\.txt", path.name)[1] for path in (folder / "passes").glob("*_pass_*")
+    )
+    assert files == ran
+    assert len(ran) > 25
+
+
+def test_passes_that_did_something_show_what_they_changed(folder):
+    (session,) = load_folder(folder / "report")
+    done = {f"{run.stage}:{run.name}": run.changes for run in session.of(records.PassRun) if not run.why}
+    assert all(
+        done[name]
+        for name in (
+            "functionalize:record_forward",
+            "joint:trace_backward",
+            "partition:cut_network",
+            "schedule:fuse_tensors",
+        )
+    )
 
 
 def test_a_call_of_each_repeated_program_is_measured_in_a_report(folder):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from fxstack.log import CompileLog
 from fxstack.trace import describe, records
-from fxstack.trace.programs import program_of
 from fxstack.trace.records import Body, Event
 from fxstack.trace.session import Session
 from fxstack_partition import PartitionOptions
@@ -21,6 +20,8 @@ def events(log: CompileLog) -> Session:
 
 
 def _bodies(log: CompileLog) -> Iterator[Body]:
+    from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
+
     yield from map(describe.break_of, log.breaks)
     yield from (describe.recompilation_of(again) for again in log.recompilations if again.failures)
     for number, graph in log.graphs:

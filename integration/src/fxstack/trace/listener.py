@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,8 +13,6 @@ from torch.fx import GraphModule
 
 from fxstack.log import NOT_CAPTURED, Captured, Compiled, Listener, StageTime
 from fxstack.trace import describe, records
-from fxstack.trace.measure import measuring
-from fxstack.trace.programs import program_of
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.records import FrameRecord
 from fxstack_capture.trace.records import CapturedCode
@@ -32,16 +31,17 @@ _DEFAULTS = PartitionOptions()
 class TraceListener(Listener):
     """Describes each event while ``wanted`` says so and gives it to ``write``.
 
-    ``measures``: whether one call of each compiled CPU graph runs with a clock around each step.
+    ``in_full``: whether calls of compiled CPU graphs are measured and passes have the text of their changes, which
+    costs more than a twentieth of the time of compilation.
     """
 
     def __init__(
         self,
         wanted: Callable[[], bool],
         write: Callable[[records.Body], None],
-        measures: Callable[[], bool] = lambda: False,
+        in_full: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._wanted, self._write, self._measures = wanted, write, measures
+        self._wanted, self._write, self._in_full = wanted, write, in_full
         self._numbers: weakref.WeakKeyDictionary[GraphModule, int] = weakref.WeakKeyDictionary()
         self._sources: dict[int, dict[str, str]] = {}
         """For each captured graph, where its inputs come from."""
@@ -94,11 +94,14 @@ class TraceListener(Listener):
         lowered = getattr(made, "lowered", None)
         if not self._wanted() or not isinstance(lowered, Lowered | LoweredTriton):
             return None
+        from fxstack.trace.measure import measuring  # noqa: PLC0415 - only a record needs the cost model
+        from fxstack.trace.programs import program_of  # noqa: PLC0415 - torch's operation counts take 0.1 s to import
+
         if role == "inference":
             sources = self._sources.get(captured.number, {})
             self._write(describe.graph_of(captured, "functional", graph_module, sources))
         self._write(program_of(captured, role, graph_module, lowered))
-        if isinstance(lowered, Lowered) and self._measures():
+        if isinstance(lowered, Lowered) and self._in_full():
             return measuring(made, lowered, captured.number, role, self._write)
         return None
 
@@ -115,7 +118,7 @@ class TraceListener(Listener):
 
     def on_stage(self, stage: str, text: Callable[[], str]) -> None:
         """Keep the text in front of the first pass, to tell what that pass changes."""
-        if self._wanted():
+        if self._wanted() and self._in_full():
             self._texts[threading.get_ident(), stage] = text()
 
     def on_pass(self, done: PassDone) -> None:
@@ -123,17 +126,17 @@ class TraceListener(Listener):
         if not self._wanted():
             return
         captured = getattr(self._current, "captured", NOT_CAPTURED)
-        key = threading.get_ident(), done.stage
-        after = done.text()
-        before = self._texts.get(key, "")
-        self._texts[key] = after
-        changes = "" if before == after else "\n".join(_changes(before, after))
+        changes = self._changes(done) if self._in_full() else ""
         self._write(
             records.PassRun(
                 captured.number, done.subject, done.stage, done.name, done.seconds, done.why or "", changes
             )
         )
 
-
-def _changes(before: str, after: str) -> list[str]:
-    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
+    def _changes(self, done: PassDone) -> str:
+        """Return what a pass has changed in the text of its stage, as a unified diff."""
+        key = threading.get_ident(), done.stage
+        before, after = self._texts.get(key, ""), done.text()
+        self._texts[key] = after
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+        return "\n".join(itertools.islice(lines, 2, None))

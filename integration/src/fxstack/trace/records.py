@@ -164,7 +164,9 @@ class Graph(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PassRun(_Record):
-    """A pass has run. ``why``: why it did nothing, or "". ``changes``: what it changed, as a unified diff."""
+    """A pass has run. ``why``: why it did nothing, or "". ``changes``: what it changed, as a
+    unified diff, in the records of reports.
+    """
 
     graph: int
     place: str
