@@ -126,3 +126,21 @@ def test_sizes_with_one_shape_id_are_equal(mark):
         with pytest.raises(RuntimeError, match="Runtime assertion failed"):
             compiled(*_with_shape_ids(mark, *sizes))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda y: float(y.sum() > 0),
+        lambda y: 1.0 - float((y > 0).all().item()),
+        lambda y: float((y.sum() > 0).item() == True),  # noqa: E712 - the comparison is the test
+    ],
+)
+def test_the_bool_in_a_tensor_is_a_float(number):
+    fn = lambda y: y * number(y)
+    compiled = fxstack_capture.optimize(
+        lambda graph, _: graph.forward, options=CaptureOptions(fullgraph=True, **SCALARS)
+    )(fn)
+    for value in (1.0, 9.0, -1.0):
+        y = torch.full((3,), value)
+        torch.testing.assert_close(compiled(y), fn(y))

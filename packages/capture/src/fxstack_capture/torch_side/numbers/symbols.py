@@ -153,6 +153,12 @@ class Symbols:
         node = self._nodes.get(symbol)
         if node is None and symbol in self._geometry.computed:
             node = self._nodes[symbol] = self._float_node(symbol, builder)
+        truth = self._nodes.get(sympy.Eq(symbol, 1))
+        if node is None and symbol not in self.sources and truth is not None:
+            # The bool in a tensor is the expression ``symbol == 1``: ``float`` of it is the symbol itself.
+            node = self._nodes[symbol] = builder.graph.call_function(torch.sym_ite, (truth, 1, 0))
+            value = torch.sym_ite(truth.meta["val"], 1, 0)
+            node.meta.update(val=value, example_value=value)
         if node is None:
             source, value = self.sources[symbol]
             node = self._nodes[symbol] = builder.placeholder(source, value)
