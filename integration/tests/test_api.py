@@ -112,7 +112,9 @@ def test_disable_returns_the_model_itself():
 
 
 def test_unknown_backend_lists_the_known_ones():
-    with pytest.raises(ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, eager"):
+    with pytest.raises(
+        ValueError, match="no backend named 'indutcor'. Known: inductor, aot_eager, aot_eager_decomp"
+    ):
         fxstack.compile(f, backend="indutcor")
 
 

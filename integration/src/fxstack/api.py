@@ -99,7 +99,7 @@ def compile(
     changes = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
-        "leave_unprofitable": _leaves_unprofitable(backend, options or {}),
+        "leave_unprofitable": _leaves_unprofitable(backend, options or {}, mode),
     }
     decorate = _decorator(backend, make_options(mode, options), changes, dynamic_shapes, again)
     return decorate if model is None else decorate(model)
@@ -137,9 +137,12 @@ def _decorator(
     return decorate
 
 
-def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any]) -> bool:
-    """Whether unprofitable code is left to Python: by default only for our backend, which is for speed."""
-    own = (get_default_backend() if backend is None else backend) == "inductor"
+def _leaves_unprofitable(backend: str | Backend | None, options: Mapping[str, Any], mode: str | None) -> bool:
+    """Whether unprofitable code is left to Python: by default only for our backend, which is for speed.
+
+    The mode ``safe`` decides itself, graph by graph.
+    """
+    own = (get_default_backend() if backend is None else backend) == "inductor" and mode != "safe"
     return bool(options.get("leave_unprofitable", own)) and not CHECKS
 
 

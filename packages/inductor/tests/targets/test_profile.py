@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from inductor_checks import trace
 
-from fxstack_functionalize import trace_inference
-from fxstack_inductor import decompositions, lower
+from fxstack_inductor import lower
 from fxstack_inductor.cost.cpu import measured_cpu
 from fxstack_inductor.cost.traffic import Traffic
 from fxstack_inductor.targets.profile import profiled
@@ -17,8 +17,7 @@ def chain(x, w):
 @pytest.mark.parametrize("boxed", [False, True])
 def test_each_step_is_timed(boxed):
     arguments = [torch.randn(8, 8), torch.randn(8, 8)]
-    graph = trace_inference(torch.fx.symbolic_trace(chain), arguments, decompositions=decompositions())
-    lowered = lower(graph.graph_module)
+    lowered = lower(trace(chain, *arguments))
     run = profiled(lowered, boxed=boxed)
     results = run.run(list(arguments)) if boxed else run.run(*arguments)
     torch.testing.assert_close(results, chain(*arguments))

@@ -30,7 +30,8 @@ from fxstack_interchange.signature import (
 )
 
 FORMAT = "fxstack-interchange"
-VERSION = (1, 0)
+VERSION = (1, 1)
+"""Version 1.1 adds ``signature.unsaved``. A graph without it is written as 1.0, which every reader understands."""
 MAX_GRAPH_DEPTH = 16
 
 
@@ -42,11 +43,12 @@ def to_document(graph: StageGraph, constants: ConstantWriter) -> dict[str, Any]:
     """
     body = encode_graph(graph.graph_module, constants)
     signature = asdict(graph.signature)
+    keys = ["inputs", "outputs", "symbols", *(["unsaved"] if graph.signature.unsaved else [])]
     return {
         "format": FORMAT,
-        "version": f"{VERSION[0]}.{VERSION[1]}",
+        "version": "1.1" if graph.signature.unsaved else "1.0",
         "stage": graph.signature.stage.value,
-        "signature": {key: list(signature[key]) for key in ("inputs", "outputs", "symbols")},
+        "signature": {key: list(signature[key]) for key in keys},
         "symbols": encode_symbols(graph.graph_module),
         "graph": body,
         "constants": constants.records,
@@ -142,6 +144,7 @@ def _decode_signature(document: dict[str, Any]) -> GraphSignature:
             inputs=tuple(InputSpec(**{**s, "kind": InputKind(s["kind"])}) for s in record["inputs"]),
             outputs=tuple(OutputSpec(**{**s, "kind": OutputKind(s["kind"])}) for s in record["outputs"]),
             symbols=tuple(SymbolSpec(**spec) for spec in record["symbols"]),
+            unsaved=tuple(record.get("unsaved", ())),
         )
     except (TypeError, ValueError) as error:
         raise LoadError(f"malformed signature: {error}") from error

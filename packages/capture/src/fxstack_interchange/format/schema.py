@@ -19,7 +19,7 @@ _TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean
 
 @cache
 def document_schema() -> dict[str, Any]:
-    """Return the schema of format version 1.0."""
+    """Return the schema of format version 1.1."""
     text = files("fxstack_interchange").joinpath("schema.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
