@@ -266,3 +266,22 @@ def test_labels_behind_the_first_that_is_none_count_nothing():
     labels = torch.tensor([[1, 0, -1, 0, 0], [-1, 4, 4, 4, 4], [3, 2, 1, 0, 4]])
     loss = functools.partial(F.multilabel_margin_loss, reduction="none")
     check(loss, torch.randn(3, 5), labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_bounds_outside_of_an_integer_dtype_change_nothing(dtype):
+    x = torch.tensor([0, 1, 100, torch.iinfo(dtype).max, torch.iinfo(dtype).min], dtype=dtype)
+    check(
+        lambda x: (x.clamp(-(2**40), 2**40), x.clamp(min=-(2**33)), x.clamp(max=2**33), x.clamp(-5, 300)), x
+    )
+
+
+@pytest.mark.parametrize("bounds", [{"min": 300}, {"max": -5}, {"min": 2**40}])
+def test_bounds_for_which_eager_raises_are_left_to_aten(bounds):
+    graph = trace(lambda x: x.clamp(max=7), torch.ones(2, dtype=torch.uint8))
+    (node,) = (n for n in graph.graph.nodes if n.op == "call_function")
+    node.args, node.kwargs = (node.args[0], bounds.get("min"), bounds.get("max")), {}
+    node.target = torch.ops.aten.clamp.default
+    graph.recompile()
+    with pytest.raises(RuntimeError, match="outside the representable range of Byte"):
+        fi.compile_graph(graph, (), FAST)(torch.ones(2, dtype=torch.uint8))

@@ -3,6 +3,7 @@
 # ruff: noqa: ARG001 - a rule has its operator's signature
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -363,8 +364,9 @@ def masked_fill(ctx: Context, x: Node, mask: Node, value: TensorOrScalar) -> Nod
 def clamp(
     ctx: Context, x: Node, min: TensorOrScalar | None = None, max: TensorOrScalar | None = None
 ) -> Node:
+    dtype = promote(x, *(v for v in (min, max) if v is not None))
+    min, max = _in_range(min, dtype, low=True), _in_range(max, dtype, low=False)
     given = [v for v in (min, max) if v is not None]
-    dtype = promote(x, *given)
     maximum_of_two = len(given) == 1 and isinstance(given[0], Node)
 
     def bounded(op: str, a: Body, bound: Body) -> Body:
@@ -378,6 +380,21 @@ def clamp(
         return a if max is None else bounded("minimum", a, rest.pop(0))
 
     return elementwise(ctx, (x, *given), dtype, dtype, body)
+
+
+def _in_range(bound: TensorOrScalar | None, dtype: torch.dtype, *, low: bool) -> TensorOrScalar | None:
+    """Return a bound of ``clamp`` that an integer ``dtype`` can represent.
+
+    Eager ignores a lower bound below the range and an upper bound above the range. It raises an error for the others.
+    """
+    if bound is None or isinstance(bound, Node) or dtype.is_floating_point or dtype in (BOOL, torch.int64):
+        return bound
+    if not isinstance(bound, int):
+        raise NotLowered("a changing bound of clamp, which eager compares with the range of the dtype")
+    limits = torch.iinfo(dtype)
+    if bound > limits.max if low else bound < limits.min:
+        raise NotLowered("a bound of clamp for which eager raises an error")
+    return int(builtins.max(bound, limits.min) if low else builtins.min(bound, limits.max))
 
 
 @rule("clamp_min.default", "clamp_min.Tensor")
