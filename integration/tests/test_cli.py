@@ -67,7 +67,18 @@ def test_run_shows_artefacts(tmp_path):
 def test_an_error_of_the_program_is_its_own(tmp_path):
     done = run(tmp_path, "raise ValueError('mine')")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "ValueError: mine" or "ValueError: mine\n" in done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[:2] == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/train.py", line 1, in <module>',
+    ]
+    assert "ValueError: mine" in lines
+
+
+def test_what_follows_the_script_belongs_to_the_program(tmp_path):
+    words = ["--debug", "x", "--report", "out", "--help", "-m", "y"]
+    done = run(tmp_path, "import sys\nprint(sys.argv[1:])", "", *words)
+    assert done.stdout == f"{words}\n"
 
 
 def test_run_names_a_missing_script():

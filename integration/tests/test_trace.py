@@ -16,6 +16,7 @@ import torch
 import fxstack
 from fxstack.trace import Event, TraceError, events, load, load_folder, records, schema
 from fxstack.trace.codec import KINDS, from_line, to_line
+from fxstack.trace.listener import TraceListener
 from fxstack.trace.writer import TraceWriter, started
 
 PROGRAM = Path(__file__).with_name("train_gpt_like.py")
@@ -212,3 +213,26 @@ def test_a_callable_has_a_record_after_the_fact():
     assert {graph.stage for graph in session.of(records.Graph)} == {"joint", "forward", "backward"}
     assert {program.role for program in session.of(records.Program)} == {"forward", "backward"}
     assert session.of(records.Cut)
+
+
+def test_a_convolution_whose_input_needs_no_gradient_is_recorded(tmp_path):
+    """Its backward has no first result, which torch's count of operations expects."""
+    program = "import torch, fxstack\nfxstack.compile(torch.nn.Conv2d(3, 4, 3))(torch.ones(1, 3, 5, 5)).sum().backward()"
+    environment = {**os.environ, "FXSTACK_TRACE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    (session,) = load_folder(tmp_path)
+    steps = [
+        step for made in session.of(records.Program) for step in made.steps if "convolution" in step.name
+    ]
+    assert len(steps) == 2 and all(step.operations > 0 for step in steps)
+    assert "is missing" not in done.stderr
+
+
+def test_what_cannot_be_described_is_reported_once_and_the_program_goes_on():
+    listener = TraceListener(lambda: True, lambda body: None)
+    with pytest.warns(UserWarning, match="a part of the record is missing: ZeroDivisionError") as caught:
+        for _ in range(2):
+            listener._add(lambda: 1 / 0)
+    assert len(caught) == 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -19,7 +20,8 @@ from fxstack.trace import Event, Session, TraceError
 from fxstack.trace.listener import TraceListener
 from fxstack.trace.records import Body
 
-PROGRAM = {"allow_extra_args": True, "ignore_unknown_options": True}
+PROGRAM = {"allow_extra_args": True, "allow_interspersed_args": False}
+"""Settings of commands that run a program: what follows the script belongs to the program."""
 
 
 def explain(
@@ -33,11 +35,14 @@ def explain(
     bodies: list[Body] = []
     LISTENERS.append(TraceListener(lambda: True, bodies.append, lambda: True))
     # The program may end in any way; what is known then is printed.
-    atexit.register(_explain, bodies, as_json=as_json)
+    atexit.register(_explain, bodies, sys.stdout, as_json=as_json)
+    if as_json:
+        sys.stdout = sys.stderr  # what the program prints would stand in front of the JSON
     run_program(script, context.args, module=module, debug="", folder="", report="")
 
 
-def _explain(bodies: list[Body], *, as_json: bool) -> None:
+def _explain(bodies: list[Body], out: TextIO, *, as_json: bool) -> None:
+    sys.stdout = out
     figures = Figures(Session(tuple(Event(0.0, "", body) for body in bodies)))
     if as_json:
         breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in figures.breaks]

@@ -14,7 +14,7 @@ import typer
 
 from fxstack.cli.bench import Result, busy, compare
 from fxstack.cli.doctor import findings
-from fxstack.cli.inspecting import add_commands
+from fxstack.cli.inspecting import PROGRAM, add_commands
 from fxstack.cli.options import describe_options
 from fxstack.cli.output import Json, fail, print_json, print_table, tell
 from fxstack.cli.run import check_script, run_program
@@ -23,10 +23,16 @@ from fxstack.dropin.program import Program
 from fxstack.minify.command import Minifier
 from fxstack_inductor.__main__ import main as manage_cache
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings=PROGRAM)
 def run(
     context: typer.Context,
     script: Annotated[str, typer.Argument(help="A Python file, or with -m the name of a module.")],
@@ -42,7 +48,7 @@ def run(
     run_program(script, context.args, module=module, debug=debug, folder=folder, report=report)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings=PROGRAM)
 def minify(
     context: typer.Context,
     script: Annotated[str, typer.Argument(help="A Python file, or with -m the name of a module.")],
@@ -69,7 +75,7 @@ def minify(
     raise typer.Exit(verdict.status)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings=PROGRAM)
 def bench(
     context: typer.Context,
     target: Annotated[

@@ -40,4 +40,16 @@ def run_program(
     for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
         if given:
             os.environ[variable] = given
-    Program(script, tuple(arguments), module).run()
+    try:
+        Program(script, tuple(arguments), module).run()
+    except Exception as error:
+        own = error.__traceback__
+        while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
+            own = own.tb_next
+        sys.excepthook(type(error), error.with_traceback(own), own)
+        raise typer.Exit(1) from None
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a file runs the program: one of this package, or of ``runpy``."""
+    return file.startswith(str(Path(__file__).parents[1])) or "runpy" in file

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -71,13 +72,22 @@ def _slug(place: str) -> str:
     return re.sub(r"\W+", "_", short).strip("_")[:80]
 
 
+def _new_file(folder: Path, name: str) -> Path:
+    """Make the next file that does not exist yet: other processes may write into the same folder."""
+    while True:
+        file = folder / f"{next(_NUMBERS):04d}_{name}"
+        with suppress(FileExistsError):
+            file.touch(exist_ok=False)
+            return file
+
+
 def _write(into: str, name: str, title: str, body: str) -> Path | None:
     """Write a file. The title stands at the end, so that lines have the numbers that they have in ``body``."""
     comment = "//" if name.endswith(".c") else "#"
     try:
         path = Path(into).absolute()
         path.mkdir(parents=True, exist_ok=True)
-        file = path / f"{next(_NUMBERS):04d}_{name}"
+        file = _new_file(path, name)
         file.write_text(f"{body}\n{comment} {title}\n", encoding="utf-8")
     except OSError as error:
         if into not in _UNWRITABLE:

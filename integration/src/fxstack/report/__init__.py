@@ -37,6 +37,7 @@ def write_report(
     relative to the report) below it. Frames, guards and passes are only in the reports of ``FXSTACK_REPORT``.
     """
     names = [Path(picture).name for picture in pictures]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(render(title, events(compile_log(compiled)), facts, names), encoding="utf-8")
 
 

@@ -151,7 +151,7 @@ class Figures:
         products = sum(s.seconds for s in timed if is_product(s.step)) / total
         kernels = [s for s in timed if s.step.kernel]
         lines = [f"{products:.0%} of the {kind} seconds of all steps are matrix products."]
-        if kernels and sum(s.seconds for s in kernels):
+        if kernels and kind == "measured" and sum(s.seconds for s in kernels):
             rate = sum(s.rate * s.seconds for s in kernels) / sum(s.seconds for s in kernels)
             share = sum(s.seconds for s in kernels) / total
             cached = ": their data are in caches" if rate > 1 else ""

@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 
 from torch.fx import GraphModule
 
@@ -20,6 +20,7 @@ from fxstack_inductor import Lowered
 from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange import Partition, Stage, StageGraph
 from fxstack_interchange.passes import PassDone
+from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 
 MOST_ALTERNATIVES = 20
@@ -48,7 +49,20 @@ class TraceListener(Listener):
         self._texts: dict[tuple[int, str], str] = {}
         """The text after the last pass, by thread and stage."""
         self._current = threading.local()
+        self._is_incomplete = False
         self.joint: list[tuple[Captured, StageGraph]] = []
+
+    def _add(self, described: Callable[[], records.Body]) -> None:
+        """Write a record. What cannot be described is reported once: a record must not end the program."""
+        try:
+            body = described()
+        except Exception as error:
+            if not self._is_incomplete:
+                text = f"fxstack: a part of the record is missing: {type(error).__name__}: {error}. Please report this."
+                warn_user(text, UserWarning)
+            self._is_incomplete = True
+        else:
+            self._write(body)
 
     def wants_stages(self) -> bool:
         return self._wanted()
@@ -59,12 +73,12 @@ class TraceListener(Listener):
             self._numbers[code.graph_module] = captured.number
             sources = describe.paths_of(code)
             self._sources[captured.number] = sources
-            self._write(describe.graph_of(captured, "captured", code.graph_module, sources))
+            self._add(lambda: describe.graph_of(captured, "captured", code.graph_module, sources))
 
     def on_frame(self, record: FrameRecord) -> None:
         if self._wanted():
             number = 0 if record.graph is None else self._numbers.get(record.graph, 0)
-            self._write(describe.frame_of(record, number))
+            self._add(lambda: describe.frame_of(record, number))
             if record.recompilation is not None and record.recompilation.failures:
                 self._write(describe.recompilation_of(record.recompilation))
 
@@ -81,12 +95,11 @@ class TraceListener(Listener):
             return
         if graph.signature.stage is Stage.JOINT and len(self.joint) < MOST_ALTERNATIVES:
             self.joint.append((captured, graph))
-        self._write(describe.stage_graph(captured, graph, self._sources.get(captured.number, {})))
+        self._add(lambda: describe.stage_graph(captured, graph, self._sources.get(captured.number, {})))
 
     def on_partition(self, captured: Captured, parts: Partition) -> None:
         if self._wanted():
-            with suppress(NotImplementedError):  # an operator whose size the simulation does not know
-                self._write(describe.cut_of(captured, parts, _DEFAULTS))
+            self._add(lambda: describe.cut_of(captured, parts, _DEFAULTS))
 
     def on_compiled(
         self, captured: Captured, role: str, graph_module: GraphModule, made: Compiled
@@ -99,8 +112,8 @@ class TraceListener(Listener):
 
         if role == "inference":
             sources = self._sources.get(captured.number, {})
-            self._write(describe.graph_of(captured, "functional", graph_module, sources))
-        self._write(program_of(captured, role, graph_module, lowered))
+            self._add(lambda: describe.graph_of(captured, "functional", graph_module, sources))
+        self._add(lambda: program_of(captured, role, graph_module, lowered))
         if isinstance(lowered, Lowered) and self._in_full():
             return measuring(made, lowered, captured.number, role, self._write)
         return None
@@ -109,7 +122,7 @@ class TraceListener(Listener):
         """Record what other partitioners would do, which nothing has to wait for."""
         for captured, joint in self.joint:
             if self._wanted() and len(joint.graph_module.graph.nodes) <= MOST_NODES:
-                self._write(describe.alternatives_of(captured, joint))
+                self._add(partial(describe.alternatives_of, captured, joint))
         self.joint.clear()
 
     def on_time(self, captured: Captured, time: StageTime) -> None:

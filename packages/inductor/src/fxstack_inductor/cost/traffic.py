@@ -84,10 +84,14 @@ def _flops(step: ExternCall, sizes: Mapping[str, int]) -> int:
     formula = flop_registry.get(packet)
     if formula is None:
         return 0
-    made = tuple(_meta(output, sizes) for output in step.outputs)
+    made = {output.path: _meta(output, sizes) for output in step.outputs}
     args = _concrete(step.args, sizes)
     kwargs = _concrete(step.kwargs, sizes)
-    return int(formula(*args, **kwargs, out_val=made[0] if len(made) == 1 else made))
+    if () in made:
+        return int(formula(*args, **kwargs, out_val=made[()]))
+    # Results that nothing reads are missing: the gradient of a batch of images, for example.
+    count = max((path[0] for path in made), default=-1) + 1
+    return int(formula(*args, **kwargs, out_val=tuple(made.get((k,)) for k in range(count))))
 
 
 def _concrete(value: object, sizes: Mapping[str, int]) -> Any:
