@@ -97,8 +97,48 @@ def _warn(_torch: ModuleType) -> None:
     )
 
 
+_OURS = (
+    "fxstack",
+    "fxstack_capture",
+    "fxstack_functionalize",
+    "fxstack_inductor",
+    "fxstack_interchange",
+    "fxstack_partition",
+)
+_WAITING: list[ModuleType] = []
+"""torch, if a package of ``_OURS`` has imported it: fxstack is installed when the import of the package has ended."""
+
+
 def _install(torch: ModuleType) -> None:
     _STARTED[0].stop()
+    if _is_being_imported():
+        _WAITING.append(torch)
+        sys.meta_path.insert(0, _AfterOurs())
+    else:
+        _finish(torch)
+
+
+def _is_being_imported() -> bool:
+    modules = (sys.modules.get(name) for name in _OURS)
+    return any(getattr(getattr(m, "__spec__", None), "_initializing", False) for m in modules)
+
+
+class _AfterOurs(MetaPathFinder):
+    """Installs fxstack at the first import after that of the package which has imported torch."""
+
+    def find_spec(self, *_arguments: object) -> None:
+        if not _is_being_imported():
+            sys.meta_path.remove(self)
+            installed()
+
+
+def installed() -> None:
+    """Install fxstack if torch waits for it. ``fxstack`` calls this when it can be installed."""
+    while _WAITING:
+        _finish(_WAITING.pop())
+
+
+def _finish(torch: ModuleType) -> None:
     import fxstack  # noqa: PLC0415 - it imports torch
 
     fxstack.install()

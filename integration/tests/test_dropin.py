@@ -100,6 +100,18 @@ def test_other_values_of_the_variable(value, active):
     assert fresh(program, FXSTACK=value, PYTHONWARNINGS="error") == [active]
 
 
+@pytest.mark.parametrize(
+    "first", ["fxstack", "fxstack.log", "fxstack_capture", "fxstack_interchange", "fxstack_partition"]
+)
+def test_a_package_of_ours_may_be_imported_before_torch(first):
+    program = f"""
+        import {first}
+        import fxstack, torch
+        print(fxstack.is_installed(), torch.compile.__globals__["__name__"].startswith("fxstack"))
+    """
+    assert fresh(program, FXSTACK="1", PYTHONWARNINGS="error") == ["True", "True"]
+
+
 def test_an_unknown_value_warns_when_torch_is_imported():
     program = """
         import warnings

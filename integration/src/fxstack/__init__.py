@@ -6,6 +6,8 @@ stages, ``disk`` stores compiled programs, ``refusals`` and ``safe`` fall back t
 compiled. Begin with ``api``.
 """
 
+import sys
+
 from fxstack.api import compile, compile_log, optimize
 from fxstack.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
 from fxstack.backends import (
@@ -134,3 +136,7 @@ __all__ = [
 ]
 
 _start()
+
+# ``FXSTACK=1`` and a program that imports fxstack before torch: the start of Python waits for this module.
+if (startup := sys.modules.get("fxstack_startup")) is not None:
+    startup.installed()
