@@ -109,7 +109,7 @@ def trace_without_assumptions(last: Attempt[AssumptionRefused]) -> Attempt[Outco
     >>> attempts(program)
     trace: an assumed check may fail, and the graph cannot be retracted
     trace_without_assumptions: [data-dependent-branch] a branch depends on the value of a tensor: ...
-    trace_to_break: add_ = l_x.add_(1), sum_1 = l_x.sum(), gt = operator.gt(sum_1, 0)
+    trace_to_break: add_ = l_x.add_(1), sum_1 = l_x.sum()...
     """
     ends_before = last.outcome.several and not last.plan.ends_at_writes
     return last.again(replace(last.restarted, assuming=ends_before, ends_at_writes=True))
