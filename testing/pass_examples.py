@@ -12,10 +12,23 @@ from contextlib import redirect_stdout
 from difflib import SequenceMatcher
 from io import StringIO
 
-from fxstack_interchange.passes import Pass, PassDone, observed
+from fxstack_interchange.passes import Pass, PassDone, StoppedAfterPass, observed
 
 FEWEST, MOST = 3, 8
 """The number of lines of an example, with the call."""
+
+
+class PassLog:
+    """Keeps stage, name, text and reason of each pass. Ends the stage after the pass ``stop``, in a stage or in any."""
+
+    def __init__(self, stop: str | tuple[str, str] | None = None) -> None:
+        self.seen: list[tuple[str, str, str, str | None]] = []
+        self.stop = stop
+
+    def on_pass(self, done: PassDone) -> None:
+        self.seen.append((done.stage, done.name, done.text(), done.why))
+        if self.stop in (done.name, (done.stage, done.name)):
+            raise StoppedAfterPass
 
 
 class Texts:

@@ -230,6 +230,15 @@ def test_a_convolution_whose_input_needs_no_gradient_is_recorded(tmp_path):
     assert "is missing" not in done.stderr
 
 
+def test_sizes_from_data_have_a_record():
+    options = {"capture_dynamic_output_shape_ops": True}
+    compiled = fxstack.compile(lambda x: x.nonzero().float() * 2, options=options)
+    compiled(torch.tensor([1.0, 0.0, 2.0]))
+    session = events(fxstack.compile_log(compiled))
+    assert {op.bytes for graph in session.of(records.Graph) for op in graph.operations} == {0}
+    assert session.of(records.Program)[0].memory
+
+
 def test_what_cannot_be_described_is_reported_once_and_the_program_goes_on():
     listener = TraceListener(lambda: True, lambda body: None)
     with pytest.warns(UserWarning, match="a part of the record is missing: ZeroDivisionError") as caught:

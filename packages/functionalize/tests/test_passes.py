@@ -4,11 +4,12 @@ import pass_examples
 import pytest
 import torch
 from helpers import run_graph, save_everything
+from pass_examples import PassLog
 from torch.fx import symbolic_trace
 
 from fxstack_functionalize import AotOptions, aot, trace_inference, trace_joint
 from fxstack_functionalize.passes import STAGES
-from fxstack_interchange.passes import PassDone, StoppedAfterPass, observed
+from fxstack_interchange.passes import StoppedAfterPass, observed
 
 NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()}
 
@@ -41,16 +42,6 @@ def test_examples(stage):
     assert pass_examples.failures(STAGES[stage], namespace) == []
 
 
-class Log:
-    def __init__(self, stop=None):
-        self.seen, self.stop = [], stop
-
-    def on_pass(self, done: PassDone):
-        self.seen.append((done.stage, done.name, done.text(), done.why))
-        if done.name == self.stop:
-            raise StoppedAfterPass
-
-
 def layer(x):
     x = x * 1
     x.exp()
@@ -69,7 +60,7 @@ def run(log, *, grad=True):
 
 @pytest.mark.parametrize(("grad", "stage"), [(True, "joint"), (False, "inference")])
 def test_an_observer_sees_each_pass_in_order(grad, stage):
-    log = Log()
+    log = PassLog()
     run(log, grad=grad)
     expected = [("functionalize", n) for n in NAMES["functionalize"]] + [(stage, n) for n in NAMES[stage]]
     assert [entry[:2] for entry in log.seen] == expected
@@ -77,7 +68,7 @@ def test_an_observer_sees_each_pass_in_order(grad, stage):
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_pass_changes_the_text_or_says_why_not(grad):
-    log = Log()
+    log = PassLog()
     run(log, grad=grad)
     texts = [text for _, _, text, _ in log.seen]
     for before, after, (_, name, _, why) in zip(texts, texts[1:], log.seen[1:], strict=False):
@@ -91,7 +82,7 @@ TRACED = [(stage, name) for stage, names in NAMES.items() if stage != "hooks" fo
 def test_a_stopped_stage_leaves_nothing_behind(stage, name):
     grad = stage == "joint"
     with pytest.raises(StoppedAfterPass):
-        run(Log(stop=name), grad=grad)
+        run(PassLog(stop=name), grad=grad)
     x = torch.ones(3, requires_grad=grad)
-    torch.testing.assert_close(run(Log(), grad=grad)(x), layer(torch.ones(3)))
+    torch.testing.assert_close(run(PassLog(), grad=grad)(x), layer(torch.ones(3)))
     assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()

@@ -7,13 +7,14 @@ import pass_examples
 import pytest
 import torch
 from inductor_checks import FAST, TABLE, trace
+from pass_examples import PassLog
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import fxstack_inductor as fi
 from fxstack_inductor.freezing import packing
 from fxstack_inductor.passes import STAGES
-from fxstack_interchange.passes import PassDone, StoppedAfterPass, observed
+from fxstack_interchange.passes import StoppedAfterPass, observed
 
 NAMES = {name: [step.name for step in passes] for name, passes in STAGES.items()}
 IMAGES, INDEX = ((1, 2, 4, 4), (2, 2, 1, 1), (2,), (2,)), torch.arange(4)
@@ -61,16 +62,6 @@ def test_examples(stage):
     assert pass_examples.failures(known, examples(stage)) == []
 
 
-class Log:
-    def __init__(self, stop=None):
-        self.seen, self.stop = [], stop
-
-    def on_pass(self, done: PassDone):
-        self.seen.append((done.stage, done.name, done.text(), done.why))
-        if (done.stage, done.name) == self.stop:
-            raise StoppedAfterPass
-
-
 def layer(x, w):
     x.mul_(2)
     return (x @ w.exp()).t().softmax(-1), x.sum(0)
@@ -84,7 +75,7 @@ def watched(log, stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_observer_sees_each_pass_in_order(stage):
-    log = Log()
+    log = PassLog()
     watched(log, stage)
     before = ["freeze"] if stage == "freeze" else []
     stages = [*before, "lower", "schedule", "triton" if stage == "triton" else "c"]
@@ -94,7 +85,7 @@ def test_an_observer_sees_each_pass_in_order(stage):
 
 @pytest.mark.parametrize("stage", ["freeze", "c", "triton"])
 def test_a_pass_changes_the_text_or_says_why_not(stage):
-    log = Log()
+    log = PassLog()
     watched(log, stage)
     for (one, _, before, _), (other, name, after, why) in zip(log.seen, log.seen[1:], strict=False):
         if one == other:
@@ -104,13 +95,13 @@ def test_a_pass_changes_the_text_or_says_why_not(stage):
 @pytest.mark.parametrize(("stage", "name"), [(s, n) for s, names in NAMES.items() for n in names])
 def test_a_stopped_stage_leaves_nothing_behind(stage, name):
     with pytest.raises(StoppedAfterPass):
-        watched(Log(stop=(stage, name)), stage)
+        watched(PassLog(stop=(stage, name)), stage)
 
 
 def test_a_graph_is_compiled_after_a_stopped_one():
     graph = trace(layer, torch.randn(4, 4), torch.randn(4, 4))
     for stage in ("lower", "schedule", "c"):
-        with observed(Log(stop=(stage, NAMES[stage][-1]))), pytest.raises(StoppedAfterPass):
+        with observed(PassLog(stop=(stage, NAMES[stage][-1]))), pytest.raises(StoppedAfterPass):
             fi.compile_graph(graph, (), FAST, on_failure=print)
     x, w = torch.randn(4, 4), torch.randn(4, 4)
     expected = layer(x.clone(), w)

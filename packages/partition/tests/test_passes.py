@@ -5,8 +5,9 @@ import pytest
 import torch
 from joint_programs import PROGRAMS, rand
 from joints import trace_joint
+from pass_examples import PassLog
 
-from fxstack_interchange.passes import PassDone, StoppedAfterPass, observed
+from fxstack_interchange.passes import StoppedAfterPass, observed
 from fxstack_partition import partition
 from fxstack_partition.passes import STAGES
 
@@ -25,16 +26,6 @@ def test_examples(stage):
     assert pass_examples.failures(own, {"example": example}) == []
 
 
-class Log:
-    def __init__(self, stop=None):
-        self.seen, self.stop = [], stop
-
-    def on_pass(self, done: PassDone):
-        self.seen.append((done.stage, done.name, done.text(), done.why))
-        if done.name == self.stop:
-            raise StoppedAfterPass
-
-
 def cut(log, stage):
     fn, inputs = PROGRAMS["mlp"]
     joint = trace_joint(fn, *inputs())
@@ -44,14 +35,14 @@ def cut(log, stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_an_observer_sees_each_pass_in_order(stage):
-    log = Log()
+    log = PassLog()
     cut(log, stage)
     assert [name for seen, name, _, _ in log.seen if seen == stage] == NAMES[stage]
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_pass_changes_the_text_or_says_why_not(stage):
-    log = Log()
+    log = PassLog()
     cut(log, stage)
     seen = [entry for entry in log.seen if entry[0] == stage]
     for (_, _, before, _), (_, name, after, why) in zip(seen, seen[1:], strict=False):
@@ -61,6 +52,6 @@ def test_a_pass_changes_the_text_or_says_why_not(stage):
 @pytest.mark.parametrize(("stage", "name"), [(s, n) for s, names in NAMES.items() for n in names])
 def test_a_stopped_stage_leaves_nothing_behind(stage, name):
     with pytest.raises(StoppedAfterPass):
-        cut(Log(stop=name), stage)
-    assert str(cut(Log(), stage).saved) == str(cut(Log(), stage).saved)
+        cut(PassLog(stop=name), stage)
+    assert str(cut(PassLog(), stage).saved) == str(cut(PassLog(), stage).saved)
     assert torch.is_grad_enabled()

@@ -25,7 +25,10 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     for row in rows:
         table.add_row(*row)
     # Where the output is no terminal, lines stay whole for grep.
-    Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def tell(text: str) -> None:

@@ -1,11 +1,11 @@
-"""Counts of the compilations of a process or of one callable: what was compiled, what was not, where the time went."""
+"""Counts of the compilations of a process: what was compiled, what was not, where the time went."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
 
-from fxstack.log import NOT_CAPTURED, Captured, CompileLog, Listener, StageTime
+from fxstack.log import Captured, Listener, StageTime
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports.recompiling import Recompilation
 from fxstack_capture.driver.reports.records import FrameRecord, Verdict
@@ -29,21 +29,6 @@ class Summary(Listener):
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.stored: Counter[bool] = Counter()
         """Look-ups of programs on disk: found or not."""
-
-    @classmethod
-    def of_log(cls, log: CompileLog) -> Summary:
-        """Return the counts of one callable."""
-        made = cls()
-        made.functions.update(captured.place for captured in log.captured.values())
-        made.graphs = log.graph_count
-        made.stored.update({True: log.stored})
-        for record in log.breaks:
-            made.on_break(record)
-        for again in log.recompilations:
-            made.count_recompilation(again)
-        for time in log.times:
-            made.on_time(NOT_CAPTURED, time)
-        return made
 
     def on_frame(self, record: FrameRecord) -> None:
         with self._lock:

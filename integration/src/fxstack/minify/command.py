@@ -30,7 +30,7 @@ NOTHING, WRITTEN, USAGE, UNWRITTEN = range(4)
 
 @dataclass
 class Verdict:
-    """What is known in the end. ``status`` is the exit status."""
+    """The result of the search for a fault. ``status`` is the exit status of the command."""
 
     status: int
     summary: str

@@ -192,12 +192,8 @@ def _bytes(value: object) -> int:
     """Return the bytes of a tensor with symbols at their hints; 0 for other values, and for sizes from data."""
     if not isinstance(value, torch.Tensor):
         return 0
-    try:
-        sizes = [
-            size.node.hint if isinstance(size, torch.SymInt) and size.node.has_hint() else int(size)
-            for size in value.shape
-        ]
-    except Exception:  # a size that only the data determine
+    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
+    if None in sizes:
         return 0
     return int(math.prod(sizes) * value.dtype.itemsize)
 

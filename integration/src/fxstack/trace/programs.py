@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def program_of(
     if isinstance(lowered, Lowered):
         cpu = measured_cpu()
         steps = _on_cpu(lowered.plan, nodes, sizes, cpu)
-        memory = memory_timeline(lowered.plan, sizes)
+        # Sizes that only the data determine count as one, as in the traffic of steps.
+        memory = memory_timeline(lowered.plan, defaultdict(lambda: 1, sizes))
         arena, moments, bandwidth = memory.arena, memory.steps, cpu.bandwidth
     else:
         steps, bandwidth = _on_gpu(lowered, nodes, sizes)
