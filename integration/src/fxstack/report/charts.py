@@ -68,19 +68,20 @@ def scatter(rows: Sequence[records.Alternative]) -> Markup:
 
 def flame(session: Session) -> Markup:
     """Return the seconds of compilation: functions, below them graphs, stages, and passes."""
-    tree: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    chart = _Flame()
     for spent in session.of(records.Spent):
-        _add(tree, (spent.place, f"graph {spent.graph}", spent.stage), spent.seconds)
-    total = sum(seconds for path, seconds in tree.items() if len(path) == 1)
+        path = (spent.place, f"graph {spent.graph}", spent.stage)
+        for length in range(1, len(path) + 1):
+            chart.add(path[:length], spent.seconds)
     for done in session.of(records.PassRun):
         parent = (done.place, f"graph {done.graph}", _stage_of(done.stage))
-        tree[*parent, done.name] += done.seconds
+        chart.add((*parent, done.name), done.seconds)
+    total = sum(chart.seconds[path] for path in chart.below[()])
     if not total:
         return Markup("")
-    parts: list[str] = []
-    _bars(tree, (), 0.0, WIDTH / total, parts)
-    depth = max(len(path) for path in tree)
-    return _svg(parts, depth * _ROW + 4)
+    chart.draw((), 0.0, WIDTH / total)
+    depth = max(len(path) for path in chart.seconds)
+    return _svg(chart.parts, depth * _ROW + 4)
 
 
 def _stage_of(stage: str) -> str:
@@ -93,43 +94,39 @@ def _stage_of(stage: str) -> str:
     }.get(stage, stage)
 
 
-def _add(tree: defaultdict[tuple[str, ...], float], path: tuple[str, ...], seconds: float) -> None:
-    for length in range(1, len(path) + 1):
-        tree[path[:length]] += seconds
+class _Flame:
+    """Bars of paths, each above those of its parts. ``seconds`` of paths, ``below``: the paths that extend a path."""
 
+    def __init__(self) -> None:
+        self.seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        self.below: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+        self.parts: list[str] = []
 
-def _bars(
-    tree: dict[tuple[str, ...], float], parent: tuple[str, ...], start: float, scale: float, parts: list[str]
-) -> None:
-    children = [path for path in tree if len(path) == len(parent) + 1 and path[:-1] == parent]
-    room = tree[parent] if parent else float("inf")
-    known = sum(tree[path] for path in children)
-    shrink = min(1.0, room / known) if known else 1.0  # passes are timed inside of their stage
-    for path in children:
-        width = tree[path] * scale * shrink
-        if width >= 0.5:
-            y = _ROW * (len(path) - 1)
-            color = _COLORS[hash_text(path[-1]) % len(_COLORS)]
-            label = path[-1] if len(path[-1]) * _LETTER < width else ""
-            parts.append(
-                Markup(
-                    '<g><title>{}: {}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}" opacity=".55"/>'
-                    '<text x="{}" y="{}">{}</text></g>'
-                ).format(
-                    " > ".join(path),
-                    time_text(tree[path]),
-                    f"{start:.1f}",
-                    y,
-                    f"{width:.1f}",
-                    _ROW - 2,
-                    color,
-                    f"{start + 3:.1f}",
-                    y + 14,
-                    label,
-                )
-            )
-            _bars(tree, path, start, scale * shrink, parts)
-        start += width
+    def add(self, path: tuple[str, ...], seconds: float) -> None:
+        if path not in self.seconds:
+            self.below[path[:-1]].append(path)
+        self.seconds[path] += seconds
+
+    def draw(self, parent: tuple[str, ...], start: float, scale: float) -> None:
+        room = self.seconds[parent] if parent else float("inf")
+        known = sum(self.seconds[path] for path in self.below[parent])
+        scale *= min(1.0, room / known) if known else 1.0  # passes are timed inside of their stage
+        for path in self.below[parent]:
+            width = self.seconds[path] * scale
+            if width >= 0.5:
+                self.parts.append(self._bar(path, start, width))
+                self.draw(path, start, scale)
+            start += width
+
+    def _bar(self, path: tuple[str, ...], start: float, width: float) -> Markup:
+        y = _ROW * (len(path) - 1)
+        color = _COLORS[hash_text(path[-1]) % len(_COLORS)]
+        label = path[-1] if len(path[-1]) * _LETTER < width else ""
+        title = f"{' > '.join(path)}: {time_text(self.seconds[path])}"
+        return Markup(
+            '<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}" opacity=".55"/>'
+            '<text x="{}" y="{}">{}</text></g>'
+        ).format(title, f"{start:.1f}", y, f"{width:.1f}", _ROW - 2, color, f"{start + 3:.1f}", y + 14, label)
 
 
 def hash_text(text: str) -> int:
