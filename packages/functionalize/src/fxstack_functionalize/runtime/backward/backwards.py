@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any
@@ -98,8 +99,10 @@ class Backwards:
         try:
             return ready(arguments, grads, sizes)
         except Exception as error:
-            traces = stack_traces(self._graph().graph_module.graph)
-            error.__traceback__ = located(error.__traceback__, traces) or error.__traceback__
+            # The graph of a program from disk is traced again here. The program's error matters more than its line.
+            with suppress(Exception):
+                traces = stack_traces(self._graph().graph_module.graph)
+                error.__traceback__ = located(error.__traceback__, traces) or error.__traceback__
             raise
 
     def arguments(self, missing: tuple[bool, ...]) -> tuple[int, ...] | None:
