@@ -21,10 +21,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions, lower
 from fxstack_inductor.autotune.choices import config_name
+from fxstack_inductor.autotune.templates import product_kernels
 from fxstack_inductor.codegen.triton.module import triton_source
-from fxstack_inductor.codegen.triton.product_tiles import CONFIGS
 from fxstack_inductor.runtime import triton_runtime
-from fxstack_inductor.schedule.fusion.templates import product_kernels
+from fxstack_inductor.tiling.product_tiles import CONFIGS
 
 
 def gelu(x, w):

@@ -13,11 +13,11 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.cost.products import Work
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
 RUNS = 12

@@ -17,18 +17,14 @@ from typing import Protocol
 import torch
 
 from fxstack_inductor.autotune.choices import Choice, SavedChoices, config_name
-from fxstack_inductor.codegen.triton.module import TritonKernel, triton_kernel
-from fxstack_inductor.codegen.triton.product_tiles import (
-    CONFIGS,
-    ProductConfig,
-    fitting_configs,
-    tile_product,
-)
+from fxstack_inductor.autotune.templates import Candidate
+from fxstack_inductor.codegen.triton.module import triton_kernel
 from fxstack_inductor.cost.products import Work, does_more, work_of
 from fxstack_inductor.errors import CudaError
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.runtime.cubins import Cubin
-from fxstack_inductor.schedule.fusion.templates import Candidate
+from fxstack_inductor.tiling.kernels import TritonKernel
+from fxstack_inductor.tiling.product_tiles import CONFIGS, ProductConfig, fitting_configs, tile_product
 
 LOG = logging.getLogger(__name__)
 NOISE = 0.02

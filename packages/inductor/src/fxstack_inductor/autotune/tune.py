@@ -10,11 +10,11 @@ import torch
 from fxstack_inductor.autotune.choices import SavedChoices
 from fxstack_inductor.autotune.device import DeviceTimer, machine_name
 from fxstack_inductor.autotune.search import Timer, choose
-from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
+from fxstack_inductor.autotune.templates import Candidates, origin_of, product_kernels
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.fusion.templates import Candidates, origin_of, product_kernels
 from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.tiling.product_tiles import ProductConfig
 
 # Limits: the operations beside a library's product are timed as a copy of equally many bytes.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.sharing import Sharing, share
 from fxstack_inductor.codegen.c.text import Names, index_text
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
+from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 from fxstack_inductor.codegen.c.points import PointsWriter
@@ -13,6 +12,7 @@ from fxstack_inductor.codegen.c.sharing import share
 from fxstack_inductor.codegen.c.text import index_text, parameters
 from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
 

@@ -69,8 +69,8 @@ def test_what_fills_the_device_or_is_short_is_not_split(shape):
 
 def split_from(monkeypatch, row):
     """Let programs reduce ``row`` elements at least, and any number of them be split."""
-    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", row)
-    monkeypatch.setattr("fxstack_inductor.schedule.split.WHOLE", 0)
+    monkeypatch.setattr("fxstack_inductor.lower.reductions.split.ROW", row)
+    monkeypatch.setattr("fxstack_inductor.lower.reductions.split.WHOLE", 0)
 
 
 def spiked(*shape, value=float("nan")):
