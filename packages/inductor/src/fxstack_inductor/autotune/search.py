@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
-
-import torch
 
 from fxstack_inductor.autotune.choices import Choice, SavedChoices, config_name
+from fxstack_inductor.autotune.device import DeviceTimer
 from fxstack_inductor.autotune.templates import Candidate
 from fxstack_inductor.codegen.triton.module import triton_kernel
-from fxstack_inductor.cost.products import Work, does_more, work_of
+from fxstack_inductor.cost.products import does_more, work_of
 from fxstack_inductor.errors import CudaError
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.runtime.cubins import Cubin
@@ -32,20 +30,7 @@ FAILURES = (CudaError, RuntimeError, MemoryError)
 """Exceptions of launches and allocations; torch's OutOfMemoryError is a RuntimeError."""
 
 
-class Timer(Protocol):
-    """Compiles and times on one device; a time is the median of several runs, in seconds."""
-
-    def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
-        """Return, by kernel name, machine code or the reason for its absence."""
-
-    def kernel(self, kernel: TritonKernel, cubin: Cubin) -> float:
-        """Return the time of a launch on buffers of the kernel's sizes."""
-
-    def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
-        """Return the time of the library's product and, ``with_rest``, of a copy of the rest's bytes."""
-
-
-def choose(kernel: Kernel, saved: SavedChoices, timer: Timer, one: Candidate) -> Choice:
+def choose(kernel: Kernel, saved: SavedChoices, timer: DeviceTimer, one: Candidate) -> Choice:
     """Return the saved choice for ``kernel``; without one, measure and save."""
     key = _key(kernel, one)
     found = saved.get(key)
@@ -61,7 +46,7 @@ def _key(kernel: Kernel, one: Candidate) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def measure(kernel: Kernel, timer: Timer, one: Candidate) -> Choice:
+def measure(kernel: Kernel, timer: DeviceTimer, one: Candidate) -> Choice:
     """Time every alternative and return the choice."""
     origins, tiling = ", ".join(kernel.origins), tile_product(kernel)
     configs = fitting_configs(tiling)
@@ -86,7 +71,7 @@ def measure(kernel: Kernel, timer: Timer, one: Candidate) -> Choice:
     return Choice(_best(times), origins, micros, skipped)
 
 
-def _timed(timer: Timer, kernel: TritonKernel, cubin: Cubin | str) -> float:
+def _timed(timer: DeviceTimer, kernel: TritonKernel, cubin: Cubin | str) -> float:
     if isinstance(cubin, str):
         raise CudaError(cubin)
     return timer.kernel(kernel, cubin)

@@ -16,8 +16,7 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import HALF_DTYPES
 from fxstack_inductor.lower.products import RULES, addmm, baddbmm
-from fxstack_inductor.schedule.plan import Plan
-from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep, Plan
 from fxstack_inductor.tiling.product_tiles import LEAST, tile_product
 
 Candidates = dict[str, "Candidate"]

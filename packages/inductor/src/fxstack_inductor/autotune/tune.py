@@ -9,11 +9,11 @@ import torch
 
 from fxstack_inductor.autotune.choices import SavedChoices
 from fxstack_inductor.autotune.device import DeviceTimer, machine_name
-from fxstack_inductor.autotune.search import Timer, choose
+from fxstack_inductor.autotune.search import choose
 from fxstack_inductor.autotune.templates import Candidates, origin_of, product_kernels
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import Plan
 from fxstack_inductor.tiling.product_tiles import ProductConfig
 
 # Limits: the operations beside a library's product are timed as a copy of equally many bytes.
@@ -22,7 +22,7 @@ LOG = logging.getLogger(__name__)
 
 
 def tuned(
-    planned: Callable[[Candidates], Plan], chosen: Candidates, saved: SavedChoices, timer: Timer
+    planned: Callable[[Candidates], Plan], chosen: Candidates, saved: SavedChoices, timer: DeviceTimer
 ) -> tuple[Plan, dict[str, ProductConfig]]:
     """Return the schedule, and the tile sizes of its products by kernel name.
 
@@ -47,7 +47,7 @@ def tuned(
         chosen = {name: one for name, one in chosen.items() if name not in lost}
 
 
-def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, Timer] | None:
+def device_tuner(options: InductorOptions, device: int) -> tuple[SavedChoices, DeviceTimer] | None:
     """Return the choices and the timer of a device; None (and a log entry) if there is no GPU."""
     if not torch.cuda.is_available():
         LOG.info("autotuning needs a GPU: the cost model chooses")

@@ -50,7 +50,7 @@ from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
 from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
-from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
+from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
@@ -58,7 +58,7 @@ from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
-from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
+from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})

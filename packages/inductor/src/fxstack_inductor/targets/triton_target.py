@@ -27,8 +27,8 @@ from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.schedule.int32_indexing import small_kernels
-from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
-from fxstack_inductor.schedule.printer import show_plan
+from fxstack_inductor.schedule.plan import plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
 from fxstack_inductor.tiling.kernels import TritonSource
 from fxstack_inductor.tiling.product_tiles import ProductConfig
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch

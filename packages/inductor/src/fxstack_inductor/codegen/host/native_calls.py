@@ -18,7 +18,7 @@ from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
-from fxstack_inductor.schedule.plan import Step
+from fxstack_inductor.schedule.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

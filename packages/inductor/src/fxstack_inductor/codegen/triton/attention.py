@@ -7,10 +7,9 @@ values. The tables of a block mask list the tiles to compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2
-from typing import Protocol
 
 import torch
 
@@ -28,10 +27,8 @@ NOTHING = 'float("-inf")'
 ROW, COLUMN = "[:, None]", "[None, :]"
 
 
-class Body(Protocol):
-    """Writes the code for one tile; ``masked``: some scores of the tile may be excluded."""
-
-    def __call__(self, *, masked: bool) -> None: ...
+Body = Callable[..., None]
+"""Writes the code for one tile; its argument ``masked`` says that some scores of the tile may be excluded."""
 
 
 class AttentionWriter(KernelWriter):

@@ -62,6 +62,3 @@ class HostNumbers:
             self._program.steps.append(call)
             self._arguments[value] = made
         return self._arguments[value]
-
-
-__all__ = ["HostNumbers"]
