@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 import triton
-from machine_code import registers_and_spilled
+from machine_code import compile_ahead, registers_and_spilled
 from result_tables import Table
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -34,7 +34,7 @@ def gelu(x, w):
 def row(kernel, config, capability, folder):
     source = triton_source([kernel], {kernel.name: config})
     module = triton_runtime.load_module(source.text, folder)
-    (compiled,) = triton_runtime.compile_ahead(source, module, capability).values()
+    (compiled,) = compile_ahead(source, module, capability).values()
     ptx = compiled.asm["ptx"]
     used = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", ptx)))
     copies = "yes" if "cp.async" in ptx else "no"
