@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.names import identifier
+from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
