@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fxstack
-from fxstack import backends as torch_backend
+from fxstack.torch_interop import backend as torch_backend
 from fxstack_inductor.codegen.c import module as c
 
 X = torch.randn(4, 5)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar, cast, overload
 
-from torch.fx import GraphModule
-
 from fxstack.log import CompileLog
 from fxstack.minify.checking import CHECKS
 from fxstack.minify.requested import requested_check
-from fxstack.pipeline import Backend, Compiled, LateTable, eager_backend, make_aot_eager_backend, make_backend
+from fxstack.pipeline import Backend, LateTable, eager_backend, make_aot_eager_backend, make_backend
 from fxstack.settings import CompileOptions, make_options
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_interchange.torch_errors import CompilerError
@@ -67,21 +65,6 @@ def register_backend(backend: Any = None, name: str | None = None) -> Any:
         )
     _REGISTERED[chosen] = backend
     return backend
-
-
-def fxstack(
-    graph_module: GraphModule,
-    example_inputs: Sequence[Any],
-    *,
-    mode: str | None = None,
-    options: dict[str, Any] | None = None,
-) -> Compiled:
-    """Compile a graph for ``torch.compile(model, backend="fxstack")``: the last three stages under torch's frontend.
-
-    ``mode`` and ``options`` are those of ``fxstack.compile``. The entry-point group ``torch_dynamo_backends`` lists
-    this function.
-    """
-    return make_backend(make_options(mode, options), CompileLog())(graph_module, example_inputs)
 
 
 def lookup_backend(name: str) -> Backend:
