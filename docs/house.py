@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import configparser
 import re
 import sys
 import tokenize
@@ -97,22 +98,98 @@ def _executed(imported: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(min(2, len(parts)), len(parts) + 1)]
 
 
-def circles() -> list[str]:
-    """The modules of each import circle; imports for type checkers and inside functions count."""
+@cache
+def imports() -> tuple[tuple[str, str], ...]:
+    """Return each importer with the module it imports; imports for type checkers and inside functions count."""
     for source in SOURCES:
         sys.path.insert(0, str(source))
     graph = grimp.build_graph(*PACKAGES, cache_dir=None, exclude_type_checking_imports=False)
-    imports = networkx.DiGraph(
+    return tuple(
+        (importer, imported)
+        for importer in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(importer))
+        # The extension module is no Python file, so grimp takes its package for it.
+        if (importer, imported) != ("fxstack_capture.native", "fxstack_capture")
+    )
+
+
+def circles() -> list[str]:
+    """Return the modules of each import circle."""
+    executed = networkx.DiGraph(
         (importer, name)
-        for importer in graph.modules
-        for imported in graph.find_modules_directly_imported_by(importer)
+        for importer, imported in imports()
         for name in _executed(imported)
         if not f"{importer}.".startswith(f"{name}.") or name == imported
-        # The extension module is no Python file, so grimp takes its package for it.
-        if not (importer == "fxstack_capture.native" and imported == "fxstack_capture")
     )
-    rings = [ring for ring in networkx.strongly_connected_components(imports) if len(ring) > 1]
+    rings = [ring for ring in networkx.strongly_connected_components(executed) if len(ring) > 1]
     return [f"{len(ring)}: {', '.join(sorted(ring))}" for ring in sorted(rings, key=len, reverse=True)]
+
+
+def _room(module: str) -> str:
+    """Return the folder or root module of a package that ``module`` belongs to; the package for its ``__init__``."""
+    return ".".join(module.split(".")[:2])
+
+
+def _between_rooms() -> Iterator[tuple[str, str, str, str]]:
+    """Yield each import from one room of a package to another: both rooms, and both modules."""
+    for importer, imported in imports():
+        here, there = _room(importer), _room(imported)
+        if (
+            here != there
+            and here.partition(".")[0] == there.partition(".")[0]
+            and "." in here
+            and "." in there
+        ):
+            yield here, there, importer, imported
+
+
+def rooms_in_circles() -> list[str]:
+    """Return the rooms that import each other, directly or through other rooms."""
+    graph = networkx.DiGraph((here, there) for here, there, *_ in _between_rooms())
+    rings = [ring for ring in networkx.strongly_connected_components(graph) if len(ring) > 1]
+    return [f"{room}: in a circle of {len(ring)}" for ring in rings for room in sorted(ring)]
+
+
+def _heights() -> dict[str, int]:
+    """Map each room to the number of its layer in ``.importlinter``, where 0 is the highest.
+
+    Siblings that ``|`` separates have one number. Rooms that ``:`` joins are counted from left to right.
+    """
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    heights: dict[str, int] = {}
+    for contract in config.sections():
+        package = config.get(contract, "containers", fallback=None)
+        layers = config.get(contract, "layers", fallback="").replace(":", "\n").split("\n")
+        for height, layer in enumerate(layers):
+            for name in layer.split("|") if package else ():
+                heights[f"{package}.{name.strip()}"] = height
+    return heights
+
+
+def upward_imports() -> list[str]:
+    """Return the imports of a room from a sibling or from a higher layer."""
+    heights = _heights()
+    return [
+        f"{importer} -> {imported}"
+        for here, there, importer, imported in _between_rooms()
+        if heights.get(here, -1) >= heights.get(there, sys.maxsize)
+    ]
+
+
+def unimported_modules() -> list[str]:
+    """Return the modules that no other module imports, and that no entry point, string or page names."""
+    imported = {name for _, name in imports()}
+    pages = [*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("packages/*/README.md")]
+    pages += [ROOT / "integration/pyproject.toml", *ROOT.glob("docs/**/*.md")]
+    texts = [module.text for module in modules()] + [page.read_text() for page in pages]
+    found = []
+    for module in modules():
+        name = ".".join(module.path.with_suffix("").parts).rpartition(".src.")[2]
+        is_known = name in imported or name.endswith(("__init__", "__main__"))
+        if not is_known and not any(name in text for text in texts):
+            found.append(module.place)
+    return found
 
 
 def long_files() -> list[str]:
@@ -198,6 +275,11 @@ def lines() -> int:
     return sum(module.text.count("\n") for module in modules())
 
 
+def lines_of_c() -> int:
+    files = [path for source in SOURCES for path in source.rglob("*") if path.suffix in {".c", ".h", ".cpp"}]
+    return sum(path.read_text().count("\n") for path in files)
+
+
 @dataclass(frozen=True)
 class Measure:
     """One row of the table: ``places`` lists what counts; ``value`` is a number that is no count of places."""
@@ -214,6 +296,9 @@ class Measure:
 
 MEASURES = [
     Measure("circles", "import circles", 0, circles),
+    Measure("rooms", "rooms in a circle", 24, rooms_in_circles),
+    Measure("upward", "upward imports", 98, upward_imports),
+    Measure("unimported", "modules that only tests import", 0, unimported_modules),
     Measure("files", "files over 500 lines", 0, long_files),
     Measure("functions", "functions over 60 lines", 0, long_functions),
     Measure("folders", "folders over 14 modules", 0, full_folders),
@@ -221,11 +306,10 @@ MEASURES = [
     Measure("any", "parameters annotated Any (%)", 5, any_parameters, any_share),
     Measure("ignores", "type: ignore comments", 40, ignores),
     Measure("comments", "comment lines in 1,000", None, None, comments_per_thousand),
-    # A ratchet: the aim is 81,048. Lower the limit whenever the number falls. 2026-11-28: raised from 96,000 for the
-    # checks of cache entries, graph files and signals, and for programs that were wrong; then from 99,500 for the tools
-    # that look into compilations: passes as data (1,500), record and report (1,700), minify and bench (2,200), torch's
-    # tools (800), and for the examples that each pass has.
-    Measure("lines", "lines of source", 107_800, None, lines),
+    # A ratchet: the aim is 98,000. Lower the limit whenever the number falls. 2026-11-28: C is counted from now on. The
+    # limit without C had been raised from 96,000 for the checks of cache entries, graph files and signals, for
+    # programs that were wrong, and for the tools that look into compilations.
+    Measure("lines", "lines of source, C included", 114_014, None, lambda: lines() + lines_of_c()),
 ]
 
 

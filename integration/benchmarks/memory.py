@@ -1,6 +1,6 @@
 """Simulated and measured peak memory of compiled training steps: ``python memory.py [--markdown] [MODEL ...]``.
 
-The prediction is ``fxstack_partition.budgets.simulate`` of the partition that the compiled model runs; the measurement is the
+The prediction is ``fxstack_partition.ordering.simulate`` of the partition that the compiled model runs; the measurement is the
 running sum of the CPU allocator's events over one step, as torch's profiler records them. Backend ``operators`` runs
 the partitioned graphs operator by operator, which is what is simulated; ``inductor`` fuses and reuses buffers, and
 its caller holds the backward's arguments.

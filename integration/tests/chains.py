@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import fxstack
 import fxstack_inductor
 from fxstack import pipeline
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep
 
 ROWS, COLUMNS = 12, 16
 

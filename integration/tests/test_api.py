@@ -15,7 +15,7 @@ import fxstack
 import fxstack_partition
 from fxstack.report import write_report
 from fxstack.settings import make_options
-from fxstack.torch_interop.options import TORCH_OPTIONS, names_of_torch
+from fxstack.torch_options import TORCH_OPTIONS, names_of_torch
 from fxstack_inductor.errors import TRITON_HINT, CudaError, TritonMissing
 
 

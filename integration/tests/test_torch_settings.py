@@ -8,8 +8,7 @@ import torch._functorch.config as functorch
 import torch._inductor.config as inductor
 
 import fxstack
-from fxstack.settings import make_options
-from fxstack.torch_interop.torch_settings import FUNCTORCH, INDUCTOR, with_torch_settings
+from fxstack.settings import FUNCTORCH, INDUCTOR, make_options, with_torch_settings
 from fxstack_interchange.torch_settings import TABLES, meaning
 
 X = torch.randn(8, 8)

@@ -22,7 +22,7 @@ from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
 from fxstack.settings import list_mode_options, list_options
-from fxstack.torch_interop.options import OptionError
+from fxstack.torch_options import OptionError
 from fxstack_capture import (
     BackendError,
     CaptureOptions,

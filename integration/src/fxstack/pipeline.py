@@ -14,8 +14,7 @@ from fxstack.disk import ProgramStore, program_store
 from fxstack.log import CompileLog
 from fxstack.refusals import eager_error, repeatable
 from fxstack.safe import Trial
-from fxstack.settings import CompileOptions
-from fxstack.torch_interop.torch_settings import with_torch_settings
+from fxstack.settings import CompileOptions, with_torch_settings
 from fxstack_capture import disable
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_capture.driver.reports.compilation import compiled_later, present_compilation

@@ -1,16 +1,22 @@
-"""All options of ``fxstack.compile``, checked once, in one frozen record."""
+"""All options of ``fxstack.compile``, checked once, in one frozen record.
+
+Settings of ``torch._inductor.config`` and ``torch._functorch.config`` are read when a graph is compiled. An option that
+was given to ``compile`` precedes the setting.
+"""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
-from fxstack.torch_interop.options import TORCH_MODES, TORCH_OPTIONS, OptionError, in_our_words
+from fxstack.torch_options import INDUCTOR, TORCH_MODES, TORCH_OPTIONS, OptionError, in_our_words
 from fxstack_capture import CaptureOptions
 from fxstack_functionalize import AotOptions
 from fxstack_inductor import InductorOptions, options_from_environment
+from fxstack_interchange.torch_settings import NoEffect, Ours, Table, options_from_torch, register
 from fxstack_interchange.user_warnings import warn_user
 from fxstack_partition import PartitionOptions
 from fxstack_partition.mincut.solve import SOLVERS
@@ -52,7 +58,7 @@ def make_options(mode: str | None, options: Mapping[str, Any] | None) -> Compile
 
     ``options`` may have ``partitioner`` and any field of ``CaptureOptions`` (except ``fullgraph`` and
     ``dynamic``, which are arguments of ``compile``), ``AotOptions``, ``PartitionOptions`` and
-    ``InductorOptions``, or options of ``torch.compile`` (see ``torch_interop.options``). A budget without a
+    ``InductorOptions``, or options of ``torch.compile`` (see ``torch_options``). A budget without a
     partitioner is one for the partitioner ``"budget"``.
 
     Raises:
@@ -164,3 +170,72 @@ def _unknown(kind: str, name: object, known: Iterable[object]) -> str:
     close = difflib.get_close_matches(str(name), candidates, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"fxstack.compile: unknown {kind} {name!r}.{hint} Known: {', '.join(sorted(map(str, known)))}."
+
+
+FUNCTORCH: Final = "torch._functorch.config"
+
+_OF_FUNCTORCH: Table = {
+    "activation_memory_budget": Ours(
+        "budget", because="the budget is a share of the memory of a simulated step"
+    ),
+    "activation_memory_budget_*": NoEffect("the solver is exact on a frontier of simulated steps"),
+    "functionalize_rng_ops": NoEffect("the option functional_random makes draws functions of a state"),
+    "enable_autograd_cache": NoEffect("the option use_cache turns the cache off"),
+    "recompute_views": NoEffect("views are recomputed where this frees memory"),
+    "aggressive_recomputation": NoEffect("activation_memory_budget asks for more recomputation"),
+    "*": NoEffect("it configures the autograd frontend of torch's compiler, which does not run"),
+}
+
+register(FUNCTORCH, _OF_FUNCTORCH)
+
+DYNAMO: Final = "torch._dynamo.config"
+_MINIFIES = "the first call of each graph is checked, and fxstack minify writes a script"
+register(DYNAMO, {name: Ours(name, because=_MINIFIES) for name in ("repro_after", "repro_level")})
+
+
+@dataclass(frozen=True, slots=True)
+class ReproRequest:
+    """``after``: ``dynamo`` compares with captured graphs, ``aot`` with functionalized graphs.
+
+    ``level`` is torch's: up to 2 what raises is minified, 3 writes every graph before its first call, 4 minifies what
+    is wrong, too.
+    """
+
+    after: str
+    level: int
+
+
+def repro_request() -> ReproRequest | None:
+    """Return what the program, or else the environment, says about minifying.
+
+    Raises:
+        ValueError: it is neither ``dynamo`` nor ``aot``.
+    """
+    found = options_from_torch(DYNAMO)
+    after = found.get("repro_after", os.environ.get("TORCHDYNAMO_REPRO_AFTER"))
+    if not after:
+        return None
+    if after not in ("dynamo", "aot"):
+        raise ValueError(f"TORCHDYNAMO_REPRO_AFTER must be dynamo or aot, not {after!r}")
+    return ReproRequest(after, int(found.get("repro_level", os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))))
+
+
+def with_torch_settings(options: CompileOptions) -> CompileOptions:
+    """Return ``options`` with what the settings of torch say of those that have their default value."""
+    defaults = options_from_environment()
+    if repro_request() is not None:
+        options = replace(options, inductor=replace(options.inductor, raise_failures=True))
+    known = {field.name for field in fields(InductorOptions)}
+    found = options_from_torch(INDUCTOR)
+    new = {
+        name: value
+        for name, value in found.items()
+        if name in known and getattr(options.inductor, name) == getattr(defaults, name)
+    }
+    if new:
+        options = replace(options, inductor=replace(options.inductor, **new))
+    budget = options_from_torch(FUNCTORCH).get("budget")
+    if budget is not None and options.partitioner == "min_cut":
+        bounded = replace(options.partition, budget=budget)
+        options = replace(options, partitioner="budget", partition=bounded)
+    return options

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import flop_registry
 from fxstack_partition import PartitionOptions, compare, corpus, from_partition_fn, simulate
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
-from fxstack_partition.joint.merge import analyze_merged
+from fxstack_partition.extraction.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 
 BUDGETS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)

@@ -7,7 +7,7 @@ from joints import compare, trace_joint
 
 from fxstack_interchange import verify
 from fxstack_partition import PartitionOptions, analyze, corpus, extract, partition, simulate
-from fxstack_partition.joint.merge import analyze_merged, repetitions
+from fxstack_partition.extraction.merge import analyze_merged, repetitions
 from fxstack_partition.mincut.network import build
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.partitioners import cut_with_rules

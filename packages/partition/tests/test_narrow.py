@@ -7,7 +7,7 @@ from joint_programs import rand
 from joints import compare, trace_joint
 
 from fxstack_partition import PartitionOptions, check_partition, explain, partition
-from fxstack_partition.extraction.narrow import narrow_dtype
+from fxstack_partition.joint.narrow import narrow_dtype
 
 
 def mask(x):

@@ -6,7 +6,7 @@ from joint_programs import PROGRAMS, rand
 from joints import check, compare, trace_joint
 
 from fxstack_partition import analyze, corpus, partition, simulate
-from fxstack_partition.budgets.order import demand_order, eager_frees, peak_bytes
+from fxstack_partition.ordering.order import demand_order, eager_frees, peak_bytes
 
 
 def is_topological(graph, order):

@@ -65,8 +65,11 @@ def minify(
     arguments = tuple(context.args)
     minifier = Minifier(out, tell)
     is_graph = script.endswith(".case") and not module
+    program = Program(script, arguments, module)
     verdict = (
-        minifier.saved(Path(script)) if is_graph else minifier.program(Program(script, arguments, module))
+        minifier.saved(Path(script))
+        if is_graph
+        else minifier.program(program.run, [script, *arguments], module=module)
     )
     if as_json:
         print_json(verdict.as_record())

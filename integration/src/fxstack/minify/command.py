@@ -8,12 +8,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack.dropin.program import Program
 from fxstack.minify.cases import Case, load_case
 from fxstack.minify.checking import CHECKS, Check, Found
 from fxstack.minify.compare import Failure, raised
@@ -68,22 +67,25 @@ class Minifier:
         self.tell = tell
         self.trials = Trials()
 
-    def program(self, program: Program) -> Verdict:
-        """Run a program, and minify the first call of a graph that fails."""
+    def program(self, run: Callable[[], None], argv: Sequence[str], *, module: bool) -> Verdict:
+        """Run a program by ``run``, and minify the first call of a graph that fails.
+
+        ``argv`` is the program's ``sys.argv``; ``module`` says that ``argv[0]`` is a module's name, not a file's.
+        """
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
             folder = Path(name)
-            known = self._checked(program, folder, None)
+            known = self._checked(run, folder, None)
             if known.get("signal") and (folder / "current").exists():
                 graph, call = map(int, (folder / "current").read_text().split())
                 failure: Failure | None = Failure(
                     "dies", known["signal"], f"the process ends by {known['signal']}"
                 )
                 self.tell(f"{failure}; the program runs again up to this call")
-                known |= self._checked(program, folder, (graph, call))
+                known |= self._checked(run, folder, (graph, call))
             else:
                 failure = known.get("failure")
             if failure is None:
-                verdict = self.python_side(program, known)
+                verdict = self.python_side(argv, known, module=module)
                 verdict.graphs, verdict.calls = known["graphs"], known["calls"]
                 return verdict
             if not (folder / "case").exists():
@@ -103,11 +105,13 @@ class Minifier:
                 )
             verdict = self.case(case, failure)
             if verdict.stage == "" and failure.kind == "dies":  # not in the graph that was in work
-                verdict = self.python_side(program, known)
+                verdict = self.python_side(argv, known, module=module)
         verdict.graphs, verdict.calls = known["graphs"], known["calls"]
         return verdict
 
-    def _checked(self, program: Program, folder: Path, only: tuple[int, int] | None) -> dict[str, Any]:
+    def _checked(
+        self, program: Callable[[], None], folder: Path, only: tuple[int, int] | None
+    ) -> dict[str, Any]:
         """Run the program in a child that compares graphs; return what is known of its end."""
 
         def run(_send: Send) -> dict[str, Any]:
@@ -116,7 +120,7 @@ class Minifier:
             CHECKS.append(check)
             end: BaseException | None = None
             try:
-                program.run()
+                program()
             except Found:
                 pass
             except BaseException as error:
@@ -143,15 +147,15 @@ class Minifier:
             else Verdict(NOTHING, "nothing is wrong: the graph is eager's", 1, 1)
         )
 
-    def python_side(self, program: Program, known: dict[str, Any]) -> Verdict:
+    def python_side(self, argv: Sequence[str], known: dict[str, Any], *, module: bool) -> Verdict:
         """Minify a program of which all graphs agree."""
         agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
         if known.get("end"):
             agree += f" (the program {known['end']})"
-        if program.module:
+        if module:
             return Verdict(NOTHING, f"nothing is wrong: {agree}; results of a module are not compared")
         self.tell(f"{agree}; the program runs once in eager and once captured")
-        reduction = ProgramReduction(program, self.trials, self.tell)
+        reduction = ProgramReduction(argv, self.trials, self.tell)
         failure = reduction.find()
         if failure is None:
             return Verdict(
@@ -160,7 +164,7 @@ class Minifier:
         reduction.run()
         verdict = Verdict(UNWRITTEN, "", failure=str(failure), stage=CAPTURE.stage)
         verdict.function, verdict.lines = reduction.functions(), reduction.lines()
-        self._write(reduction.text(f"On fxstack {program.script} {failure}"), failure, verdict)
+        self._write(reduction.text(f"On fxstack {argv[0]} {failure}"), failure, verdict)
         return verdict
 
     def case(self, case: Case, failure: Failure) -> Verdict:

@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fxstack.dropin.program import Program
 from fxstack.minify.compare import Failure
 from fxstack.minify.forks import Send
 from fxstack.minify.trials import Trials, attempt_of, execute
@@ -53,9 +52,9 @@ _BODIES = ("body", "orelse", "finalbody")
 
 @dataclass
 class ProgramReduction:
-    """Removes statements and expressions of ``tree`` while its script fails like ``failure``."""
+    """Removes statements and expressions of ``tree``, the program ``argv[0]``, while it fails like ``failure``."""
 
-    program: Program
+    argv: Sequence[str]
     trials: Trials
     tell: Callable[[str], None]
     tree: ast.Module = field(init=False)
@@ -63,7 +62,7 @@ class ProgramReduction:
     _end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
 
     def __post_init__(self) -> None:
-        self.tree = ast.parse(Path(self.program.script).read_text(encoding="utf-8"))
+        self.tree = ast.parse(Path(self.argv[0]).read_text(encoding="utf-8"))
 
     def find(self) -> Failure | None:
         """Run the whole program and return how a call of a compiled callable fails, if one does."""
@@ -105,16 +104,14 @@ class ProgramReduction:
     def functions(self) -> str:
         """Return the functions that are left, with their places in the program."""
         found = [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
-        names = (
-            f"{getattr(node, 'name', '<lambda>')} ({self.program.script}:{node.lineno})" for node in found
-        )
+        names = (f"{getattr(node, 'name', '<lambda>')} ({self.argv[0]}:{node.lineno})" for node in found)
         return ", ".join(names)
 
     def lines(self) -> list[str]:
         """Return the lines of the program's functions that are left."""
         inside = [n for f in ast.walk(self.tree) if isinstance(f, ast.FunctionDef) for n in f.body]
         found = {n.lineno: ast.unparse(n).splitlines()[0] for n in inside if hasattr(n, "lineno")}
-        return [f"{self.program.script}:{line}: {text}" for line, text in sorted(found.items())]
+        return [f"{self.argv[0]}:{line}: {text}" for line, text in sorted(found.items())]
 
     def _attempt(self, tree: ast.Module) -> Failure | None:
         """Return how the script fails. A script that fails without a compiler, too, says nothing."""
@@ -130,9 +127,9 @@ class ProgramReduction:
 
         def run(send: Send) -> Any:
             send((None, text))
-            sys.argv = [self.program.script, *self.program.arguments]
-            sys.path.insert(0, str(Path(self.program.script).resolve().parent))
-            return execute(text, {"__name__": "__main__", "__file__": self.program.script}), text
+            sys.argv = [*self.argv]
+            sys.path.insert(0, str(Path(self.argv[0]).resolve().parent))
+            return execute(text, {"__name__": "__main__", "__file__": self.argv[0]}), text
 
         return attempt_of(self.trials.forks.run(run)).failure
 

@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from fxstack.minify.cases import Case, make_case
 from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, savable
 from fxstack.minify.compare import Failure, difference, raised
-from fxstack.torch_interop.torch_settings import ReproRequest, repro_request
+from fxstack.settings import ReproRequest, repro_request
 from fxstack_capture import WrongResultError
 from fxstack_interchange.errors import SaveError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxstack.torch_interop.options import INDUCTOR, names_of_torch
+from fxstack.torch_options import INDUCTOR, names_of_torch
 from fxstack_interchange.torch_settings import TABLES, Meaning, Ours, Same, meaning
 
 

@@ -16,8 +16,7 @@ from fxstack_inductor.cost.cpu import Cpu, measured_cpu
 from fxstack_inductor.cost.traffic import Traffic, call_traffic, kernel_traffic, size_of
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.host.symbols import hints
-from fxstack_inductor.schedule.plan import Plan
-from fxstack_inductor.schedule.steps import KernelStep, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_inductor.targets.triton_target import LoweredTriton
 from fxstack_interchange.show import target_text
 

@@ -10,8 +10,8 @@ import zipfile
 from stage_graphs import GRAPHS
 
 from fxstack_interchange import LoadError, load
+from fxstack_interchange.files import to_bytes
 from fxstack_interchange.format.container import canonical_json, pack
-from fxstack_interchange.format.files import to_bytes
 
 ODD = [
     *(

@@ -9,7 +9,7 @@ from stage_graphs import captured
 from test_bad_files import error_of
 
 from fxstack_interchange import SaveError
-from fxstack_interchange.format.files import to_bytes
+from fxstack_interchange.files import to_bytes
 
 SAMPLE = random.Random(0).sample(NAMES, 40)
 

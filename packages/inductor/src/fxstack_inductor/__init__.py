@@ -7,7 +7,6 @@ Begin with ``compile.compile_graph``.
 """
 
 from fxstack_inductor.compile import compile_graph, lower
-from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import (
     ArgumentError,
     CompilerFailedError,
@@ -18,6 +17,7 @@ from fxstack_inductor.errors import (
     VerificationError,
 )
 from fxstack_inductor.failures import Failure
+from fxstack_inductor.lower.decompositions.table import decompositions
 from fxstack_inductor.options import InductorOptions, options_from_environment
 from fxstack_inductor.repro.script import write_repro
 from fxstack_inductor.targets.lowered_c import Lowered

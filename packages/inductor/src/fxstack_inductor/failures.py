@@ -131,6 +131,3 @@ def _place(graph_module: GraphModule, names: Iterable[str]) -> tuple[str, int]:
         if (frame := user_frame(node)) is not None:
             return frame[0], frame[1]
     return "", 0
-
-
-__all__ = ["NO_DEFECTS", "Failure", "about", "nodes_of", "run_by_aten", "tell_defects"]

@@ -14,8 +14,7 @@ from fxstack_inductor.runtime.arena import PAGE
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import place, slots, used, written
-from fxstack_inductor.schedule.plan import Plan, Step
-from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_interchange.show import short_repr
 
 
@@ -87,6 +86,3 @@ def _name(step: Step) -> str:
     if isinstance(step, KernelStep):
         return step.stored[-1].origin if step.stored else step.kernel.name
     return step.name
-
-
-__all__ = ["MemoryTimeline", "memory_timeline"]

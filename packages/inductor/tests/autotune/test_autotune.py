@@ -9,13 +9,12 @@ import torch
 from product_graphs import OPTIONS, gelu, planner
 
 from fxstack_inductor.autotune.choices import Choice, SavedChoices
-from fxstack_inductor.autotune.search import measure
-from fxstack_inductor.autotune.tune import device_tuner, tuned
+from fxstack_inductor.autotune.templates import product_kernels
+from fxstack_inductor.autotune.tune import device_tuner, measure, tuned
 from fxstack_inductor.codegen.triton.module import triton_source
-from fxstack_inductor.codegen.triton.product_tiles import CONFIGS
 from fxstack_inductor.errors import CudaError
-from fxstack_inductor.schedule.fusion.templates import product_kernels
 from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.tiling.product_tiles import CONFIGS
 
 FIRST, SECOND, *_ = CONFIGS
 

@@ -10,11 +10,11 @@ from product_graphs import gelu, planner
 
 from fxstack_inductor import InductorOptions, torch_compat
 from fxstack_inductor.autotune import device
+from fxstack_inductor.autotune.templates import product_kernels
 from fxstack_inductor.codegen.triton.module import triton_kernel
-from fxstack_inductor.codegen.triton.product_tiles import CONFIGS, tile_product
 from fxstack_inductor.cost.products import work_of
 from fxstack_inductor.runtime.cubins import Cubin
-from fxstack_inductor.schedule.fusion.templates import product_kernels
+from fxstack_inductor.tiling.product_tiles import CONFIGS, tile_product
 
 
 class Event:

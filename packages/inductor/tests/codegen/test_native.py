@@ -15,7 +15,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fxstack_inductor as fi
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
+from fxstack_inductor.codegen.host.names import DTYPE_CODES
 from fxstack_inductor.codegen.host.native_calls import NEW_CALLS, shim_name
 from fxstack_inductor.codegen.host.records import Call, Result, Strided, Variable
 from fxstack_inductor.ir.bounds import VarKind

@@ -15,9 +15,9 @@ from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.errors import CudaError
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, extremum, floordiv, integer, mod, of_atom
+from fxstack_inductor.lower.host.numbers import tensor_bits
 from fxstack_inductor.runtime.cubins import Cubin
 from fxstack_inductor.runtime.native import Refused, native_table
-from fxstack_inductor.runtime.numbers import tensor_bits
 from fxstack_inductor.targets.triton_load import load_native
 from fxstack_inductor.targets.triton_target import lower_triton
 

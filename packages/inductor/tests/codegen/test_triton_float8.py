@@ -5,7 +5,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep
 
 pytest.importorskip("triton")
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]

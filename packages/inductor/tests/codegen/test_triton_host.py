@@ -10,8 +10,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
-from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.lower.host.numbers import number_bits, tensor_bits
+from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.triton_load import _interpreted_kernels, device_kernels
 from fxstack_inductor.targets.triton_target import graph_refusal, lower_triton
 from fxstack_interchange.operators.kernel_operators import functional_operator

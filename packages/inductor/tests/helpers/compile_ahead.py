@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from machine_code import registers_and_spilled
+from machine_code import compile_ahead, registers_and_spilled
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
@@ -72,7 +72,7 @@ def compile_all(fn, inputs, capability, folder, mode="fake"):
     graph = make_fx(fn, decomposition_table=decompositions(), tracing_mode=mode)(*inputs)
     source = lower_triton(graph, InductorOptions()).source
     module = triton_runtime.load_module(source.text, folder)
-    compiled = triton_runtime.compile_ahead(source, module, capability)
+    compiled = compile_ahead(source, module, capability)
     assert set(compiled) == {f.name for f in source.functions.values()}
     return {f"{fn.__name__}.{name}": facts(kernel) for name, kernel in compiled.items()}
 

@@ -4,9 +4,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, decompositions
+from fxstack_inductor.autotune.templates import candidates
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.schedule.fusion.templates import candidates
 from fxstack_inductor.schedule.plan import plan
 
 OPTIONS = InductorOptions(target="cuda")

@@ -9,8 +9,7 @@ from inductor_checks import FAST, check
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Var, floordiv, integer, of_atom
 from fxstack_inductor.ir.nodes import Layout
-from fxstack_inductor.runtime.arena import Pool, Window, Workspace
-from fxstack_inductor.runtime.sizes import Sizes
+from fxstack_inductor.runtime.arena import Pool, Sizes, Window, Workspace
 from fxstack_inductor.schedule.memory import Slot
 
 W = torch.randn(8, 8)

@@ -5,7 +5,7 @@ import torch
 from inductor_checks import FAST, check, trace
 
 import fxstack_inductor as fi
-from fxstack_inductor.codegen.analysis import Analysis
+from fxstack_inductor.ir.analysis import Analysis
 from fxstack_inductor.schedule.fusion import inplace_scatter
 
 X = torch.linspace(-1, 1, 3 * 5 * 7).reshape(3, 5, 7)

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 import fxstack_inductor as fi
 from fxstack_inductor.codegen.c.strategy import strategy
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep
 
 warnings.filterwarnings("ignore")
 # Who asked for samples is found by reading the source of the whole stack, which takes a third of a sweep.

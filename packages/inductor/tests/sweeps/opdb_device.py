@@ -112,7 +112,7 @@ def backwards() -> None:
     from triton.runtime.interpreter import InterpreterBuilder
 
     from fxstack_inductor.codegen.host import python_host as wrapper
-    from fxstack_inductor.codegen.triton import tiles as triton_tiles
+    from fxstack_inductor.tiling import tiles as triton_tiles
 
     place = InterpreterBuilder.set_grid_idx
 

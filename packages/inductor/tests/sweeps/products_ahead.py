@@ -15,16 +15,16 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "testing"))
 
 import torch
 import triton
-from machine_code import registers_and_spilled
+from machine_code import compile_ahead, registers_and_spilled
 from result_tables import Table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions, lower
 from fxstack_inductor.autotune.choices import config_name
+from fxstack_inductor.autotune.templates import product_kernels
 from fxstack_inductor.codegen.triton.module import triton_source
-from fxstack_inductor.codegen.triton.product_tiles import CONFIGS
 from fxstack_inductor.runtime import triton_runtime
-from fxstack_inductor.schedule.fusion.templates import product_kernels
+from fxstack_inductor.tiling.product_tiles import CONFIGS
 
 
 def gelu(x, w):
@@ -34,7 +34,7 @@ def gelu(x, w):
 def row(kernel, config, capability, folder):
     source = triton_source([kernel], {kernel.name: config})
     module = triton_runtime.load_module(source.text, folder)
-    (compiled,) = triton_runtime.compile_ahead(source, module, capability).values()
+    (compiled,) = compile_ahead(source, module, capability).values()
     ptx = compiled.asm["ptx"]
     used = sorted(set(re.findall(r"wgmma|mma(?=\.sync)", ptx)))
     copies = "yes" if "cp.async" in ptx else "no"

@@ -9,15 +9,13 @@ from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import BudgetError, budget
 from fxstack_partition.budgets.ilp import ilp
 from fxstack_partition.budgets.measure import Measured
-from fxstack_partition.budgets.runtime import StageMemory
-from fxstack_partition.budgets.simulate import Moment, Timeline, simulate
 from fxstack_partition.extraction.check import check_partition
 from fxstack_partition.extraction.extract import PartitionError, extract
 from fxstack_partition.joint.joint import JointFacts, JointGraphError, analyze
-from fxstack_partition.options import DEVICES, Device, PartitionOptions
-from fxstack_partition.partitioners import min_cut, save_all
+from fxstack_partition.options import DEVICES, Device, PartitionOptions, StageMemory
+from fxstack_partition.ordering.simulate import Moment, Timeline, simulate
+from fxstack_partition.partitioners import min_cut, sac, save_all
 from fxstack_partition.policy.modules import by_module
-from fxstack_partition.policy.sac import sac
 from fxstack_partition.registry import Partitioner, UnknownPartitionerError, register
 from fxstack_partition.report.compare import Comparison, Row, compare
 from fxstack_partition.report.explain import Explanation, explain

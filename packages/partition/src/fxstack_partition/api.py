@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.collector import paused_collector
-from fxstack_partition.budgets.plan import PartitionError
 from fxstack_partition.extraction.check import check_partition
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.registry import REGISTRY, Partitioner
 
 _DEFAULTS = PartitionOptions()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, StageGraph
-from fxstack_partition.budgets.runtime import StageMemory
 
 _STATIC = frozenset({InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR})
 
@@ -28,6 +27,25 @@ DEVICES = {
     "h100": Device(4.5e14, 3.0e12, 3e-6),
 }
 """Orders of magnitude that programs reach, not values of a data sheet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """The memory of one stage, beyond its inputs, for the simulation.
+
+    Without it, operators run one by one, and each allocates its results. A backend that fuses operators writes less,
+    keeps memory blocks between steps and holds a backward's arguments.
+
+    ``moments``: the steps in order, each as the name of an FX node that the step computes, and the bytes that
+    the stage has allocated and that are alive during the step. ``retained``: bytes kept between steps; a
+    step's stages share them, so the largest value counts. ``released``: by name of an input, the number of
+    steps after which the stage releases it, if nobody else holds it; other arguments live until the stage
+    returns.
+    """
+
+    moments: tuple[tuple[str, int], ...]
+    retained: int = 0
+    released: Mapping[str, int] = field(default_factory=dict)
 
 
 MEASURES = ("seconds", "products")
@@ -51,9 +69,9 @@ class PartitionOptions:
     recompute_views: bool = True
     """Views may be recomputed."""
     narrow: bool = True
-    """Save values in a smaller dtype that holds them exactly (``extraction.narrow``)."""
+    """Save values in a smaller dtype that holds them exactly (``joint.narrow``)."""
     redraw: bool = True
-    """Recompute random numbers from the saved state of the generator (``extraction.rng_replay``)."""
+    """Recompute random numbers from the saved state of the generator (``joint.rng_replay``)."""
     budget: float | int | None = None
     """Bound of the simulated peak of forward and backward, for the partitioners ``budget`` and ``ilp``.
 

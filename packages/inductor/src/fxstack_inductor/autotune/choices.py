@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 from fxstack_inductor.runtime.loader import writable
+from fxstack_inductor.tiling.product_tiles import ProductConfig
 
 LIBRARY = "library"
 """The name of the library's product, an alternative to every kernel."""

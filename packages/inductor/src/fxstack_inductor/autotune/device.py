@@ -13,11 +13,11 @@ import torch
 
 from fxstack_inductor import torch_compat
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.cost.products import Work
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cubins import Cubin, compiled_or_not, triton_version
 from fxstack_inductor.runtime.cuda_driver import Driver, Launchers
+from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
 
 RUNS = 12
@@ -34,13 +34,17 @@ def machine_name(device: int) -> str:
 
 @dataclass(frozen=True)
 class DeviceTimer:
-    """Times kernels on device number ``device`` of compute capability ``capability``."""
+    """Times kernels on device number ``device`` of compute capability ``capability``.
+
+    A time is the median of several runs, in seconds.
+    """
 
     device: int
     capability: int
     options: InductorOptions
 
     def compile(self, kernels: Sequence[TritonKernel]) -> Mapping[str, Cubin | str]:
+        """Return, by kernel name, machine code or the reason for its absence."""
         text = "\n\n".join([triton_ops.PRELUDE, *(kernel.text for kernel in kernels)]) + "\n"
         source = TritonSource(text, {kernel.name: kernel for kernel in kernels})
         return compiled_or_not(source, self.capability, self.options)
@@ -67,6 +71,7 @@ class DeviceTimer:
         return self._median(lambda: launch(record, stream, grid, *pointers))
 
     def library(self, work: Work, dtype: torch.dtype, *, with_rest: bool) -> float:
+        """Return the time of the library's product and, ``with_rest``, of a copy of the rest's bytes."""
         batch, rows, columns, depth = work.sides
         with self._apart():
             left = self._filled(batch * rows * depth, dtype).view(batch, rows, depth)

@@ -2,7 +2,6 @@
 
 ``c`` and ``triton`` write kernels from the same loop-level IR; ``host`` writes the host program in Python and
 in C. The C headers here are part of the generated C text. Modules at this level are shared by the targets.
-The kernel writers import ``ir``, ``errors`` and a few helpers of ``schedule``; ``host`` also imports
-``lower``, ``schedule.plan`` and ``runtime``. Begin with ``analysis``, then ``c.strategy`` or
-``triton.writer``.
+The kernel writers import ``ir``, ``errors``, ``tiling`` and a few helpers of ``schedule``; ``host`` also imports
+``lower``, ``schedule.plan`` and ``runtime``. Begin with ``c.strategy`` or ``triton.writer``.
 """

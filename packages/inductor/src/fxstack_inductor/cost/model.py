@@ -14,16 +14,16 @@ from math import prod
 
 import torch
 
-from fxstack_inductor.codegen.analysis import analyse
-from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
-from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-from fxstack_inductor.codegen.triton.tiles import Tiling
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.products import predict_product
 from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic, size_of
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall
-from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
+from fxstack_inductor.tiling.attention_tiles import AttentionTiling, attention_of
+from fxstack_inductor.tiling.product_tiles import ProductTiling
+from fxstack_inductor.tiling.tiles import Tiling
 
 Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 

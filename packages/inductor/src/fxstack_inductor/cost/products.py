@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Compute, Kernel
+from fxstack_inductor.tiling.product_tiles import ProductTiling
 
 OWN_MATRIX = 0.55
 """The fraction of the peak rate that a kernel of this package reaches in a large product."""

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from fxstack_inductor.codegen.analysis import analyse
-from fxstack_inductor.codegen.triton.tiles import extent
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Kernel, Load, Reduce
 from fxstack_inductor.ir.nodes import Extern, ExternCall, Node
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
+from fxstack_inductor.tiling.tiles import extent
 
 EXPENSIVE_OPERATIONS = 20
 """The cost of a transcendental function, in additions."""

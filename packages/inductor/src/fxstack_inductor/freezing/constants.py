@@ -197,6 +197,3 @@ def _without(output: FxNode, border: set[FxNode]) -> set[FxNode]:
     """Return the nodes that results and effects need, given the nodes ``border``."""
     effects = [n for n in output.graph.nodes if not _removable(n)]
     return _reached([output, *effects], lambda node: (n for n in node.all_input_nodes if n not in border))
-
-
-__all__ = ["PACKED", "Split", "constant_nodes", "is_evaluated_norm", "is_state", "split"]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Interpreter
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fxstack_inductor.freezing import norms, packing
 from fxstack_inductor.freezing.constants import Split, constant_nodes, split
-from fxstack_inductor.freezing.steps import LAST, watch_optimizers
 from fxstack_interchange.modules import make_graph_module
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 from fxstack_interchange.show import show_graph
@@ -198,4 +199,22 @@ def _copy(graph_module: GraphModule) -> torch.fx.Graph:
     return graph
 
 
-__all__ = ["Frozen", "frozen"]
+@dataclass(eq=False)
+class LastStep:
+    """``step`` becomes another object after each step of any optimizer."""
+
+    step: object
+
+
+LAST = LastStep(object())
+
+
+def note_step(_optimizer: object, _args: object, _kwargs: object) -> None:
+    """Record a step, as a hook. The hook only writes, so a compiled step around it depends on nothing."""
+    LAST.step = object()
+
+
+@lru_cache(maxsize=1)
+def watch_optimizers() -> None:
+    """Record every optimizer step of this process from now on."""
+    register_optimizer_step_post_hook(note_step)

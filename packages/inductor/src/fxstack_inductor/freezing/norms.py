@@ -73,6 +73,3 @@ def emit(graph: Graph, target: Any, *args: Any) -> FxNode:
     with values[0].fake_mode:
         node.meta["val"] = target(*values)
     return node
-
-
-__all__ = ["emit", "fold_norms"]

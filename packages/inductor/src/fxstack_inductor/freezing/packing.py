@@ -111,6 +111,3 @@ def faster(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
                 way()
                 shortest[k] = min(shortest[k], time.perf_counter() - start)
     return shortest[1] < GAIN * shortest[0]
-
-
-__all__ = ["available", "faster", "pack", "pack_products"]

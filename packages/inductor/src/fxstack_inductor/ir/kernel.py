@@ -147,7 +147,7 @@ class Kernel:
     guarded: bool = False
     """Whether the kernel may write nothing after an index was out of range, in this kernel or before."""
     small: bool = False
-    """Whether the launcher ensures that index arithmetic fits into 32 bits (``codegen/index_width``)."""
+    """Whether the launcher ensures that index arithmetic fits into 32 bits (``schedule.index_width``)."""
     attention: Attention | None = None
     """The roles of the values, if the kernel is an attention and not a plain nest of loops."""
 

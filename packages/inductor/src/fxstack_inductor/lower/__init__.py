@@ -2,7 +2,7 @@
 
 One registered rule lowers each operator or family of operators; an operator without a rule stays a call of
 its ATen kernel. Subfolders hold the rules: ``elementwise``, ``indexing`` and ``reductions``. ``host`` binds
-symbolic sizes and host numbers. Modules here import ``ir``, ``errors``, ``options`` and
-``fxstack_interchange``; they never import ``schedule`` or ``codegen``. Begin with ``graph`` (the driver),
-then ``registry``, ``context`` and ``elementwise.pointwise``.
+symbolic sizes and host numbers; ``decompositions`` has what earlier stages apply. Modules here import ``ir``,
+``errors``, ``options`` and ``fxstack_interchange``; they never import ``schedule`` or ``codegen``. Begin with
+``graph`` (the driver), then ``registry``, ``context`` and ``elementwise.pointwise``.
 """

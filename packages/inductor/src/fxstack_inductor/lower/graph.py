@@ -15,7 +15,6 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 
-from fxstack_inductor.decompositions import decompositions
 from fxstack_inductor.errors import NotLowered, UnsupportedGraphError
 from fxstack_inductor.failures import about
 from fxstack_inductor.ir.expr import ZERO, Expr
@@ -32,6 +31,7 @@ from fxstack_inductor.ir.nodes import (
 )
 from fxstack_inductor.lower.attention import attention_rule
 from fxstack_inductor.lower.context import Context
+from fxstack_inductor.lower.decompositions.table import decompositions
 from fxstack_inductor.lower.facts import (
     handled,
     has_effect,
@@ -48,17 +48,17 @@ from fxstack_inductor.lower.facts import (
 from fxstack_inductor.lower.host.assertions import asserted_numbers, is_simplified
 from fxstack_inductor.lower.host.bindings import Symbols
 from fxstack_inductor.lower.host.host_numbers import HostNumbers
+from fxstack_inductor.lower.host.numbers import word
 from fxstack_inductor.lower.host.symbols import may_exceed_word, size_expr
-from fxstack_inductor.lower.launches import functional_launch_of, launch_arguments
+from fxstack_inductor.lower.launches import launch_arguments
 from fxstack_inductor.lower.layouts import check_layout, layout_of, set_layout, strided_view
 from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutation, Program, SymbolBinding
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.runtime.numbers import word
 from fxstack_interchange.eager_facts.effects import is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
-from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
+from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 
 LOG = logging.getLogger(__name__)
 NO_RULES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})

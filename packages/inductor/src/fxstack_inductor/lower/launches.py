@@ -23,8 +23,6 @@ from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, fun
 RENAMES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 COPY = torch.ops.aten.copy_.default
 
-__all__ = ["functional_launch_of", "launch_arguments"]
-
 
 def launch_arguments(
     node: FxNode, launch: FunctionalLaunch, value_of: Callable[[FxNode], Node]

@@ -16,9 +16,9 @@ from fxstack_inductor.lower.accumulate import accumulate_products as rewrite_sum
 from fxstack_inductor.lower.graph import lower_graph
 from fxstack_inductor.lower.host.scalars import numbers_on_device
 from fxstack_inductor.lower.program import Program, show_program
+from fxstack_inductor.lower.reductions.split import split_reductions as split_large
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.split import split_reductions as split_large
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 from fxstack_interchange.show import show_graph
 

@@ -14,7 +14,7 @@ from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
 from fxstack_inductor.repro.values import foreign, text_of, whole
 from fxstack_inductor.schedule.memory import place
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import Plan
 
 
 @dataclass

@@ -22,7 +22,6 @@ from weakref import WeakKeyDictionary
 import torch
 
 from fxstack_inductor.ir.expr import Expr
-from fxstack_inductor.runtime.sizes import Sizes
 from fxstack_inductor.schedule.memory import Slot, arrange
 
 # Limits: torch allocates saved tensors of a forward and results of a backward in each step. The C library may
@@ -172,3 +171,23 @@ class Workspace:
             offset = placement.offsets[window.slot] // dtype.itemsize + next(values)
             tensors.append(typed[dtype].as_strided(shape, stride, offset))
         return self.pack([start + offset for offset in placement.offsets], tensors)
+
+
+@dataclass(eq=False)
+class Sizes:
+    """``sizes(values)`` returns the values of ``exprs`` for the given ``values`` of ``symbols``."""
+
+    symbols: Sequence[str]
+    exprs: Sequence[Expr]
+    different: list[Expr] = field(init=False)
+    places: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        numbers: dict[Expr, int] = {}
+        self.places = [numbers.setdefault(expr, len(numbers)) for expr in self.exprs]
+        self.different = list(numbers)
+
+    def __call__(self, values: Sequence[int]) -> list[int]:
+        known = dict(zip(self.symbols, values, strict=True))
+        found = [expr.evaluate(known) for expr in self.different]
+        return [found[place] for place in self.places]

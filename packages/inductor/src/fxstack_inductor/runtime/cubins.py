@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
 from fxstack_inductor.errors import TRITON_HINT, CompilerFailedError, TritonMissing
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.cache import Cache
 from fxstack_inductor.runtime.loader import from_cache
+from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
 
 Compiler = Callable[[Path, Path, Sequence[dict[str, Any]], int], None]
 

@@ -129,6 +129,3 @@ def torch_library(name: str) -> ctypes.CDLL:
     file = "torch_python" if name in MANGLED else "torch_cuda" if "_cuda_" in name else "torch_cpu"
     found = sorted((Path(torch.__file__).parent / "lib").glob(f"*{file}.*"))
     return ctypes.CDLL(str(found[0])) if found else ctypes.CDLL(None)
-
-
-__all__ = ["ENTRY", "Refused", "Table", "bind", "native_table", "pack", "tensor_offset", "torch_library"]

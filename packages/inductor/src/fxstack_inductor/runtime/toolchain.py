@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from fxstack_inductor.codegen.parts import parts_of
 from fxstack_inductor.errors import CompilerFailedError, CompilerKilledError, NoCompilerError, first_error
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.runtime.parts import parts_of
 
 CANDIDATES = ("gcc", "cc", "clang")
 

@@ -21,10 +21,8 @@ import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder
 
-from fxstack_inductor.codegen.triton.float8 import NAMES
-from fxstack_inductor.codegen.triton.module import TritonKernel, TritonSource
-from fxstack_inductor.runtime.cubins import request_entry
-from fxstack_inductor.runtime.triton_worker import compile_kernel, import_file
+from fxstack_inductor.runtime.triton_worker import import_file
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES, TritonKernel
 
 
 def load_module(text: str, folder: Path) -> Any:
@@ -115,21 +113,9 @@ def interpreted(kernel: TritonKernel, function: Any) -> Callable[..., None]:
 
 def _bytes(argument: object) -> Any:
     """Return the argument for a kernel: 8-bit floats are passed as bytes."""
-    if not isinstance(argument, torch.Tensor) or argument.dtype not in NAMES:
+    if not isinstance(argument, torch.Tensor) or argument.dtype not in FLOAT8_NAMES:
         return argument
     return argument.view(torch.uint8)
-
-
-def compile_ahead(source: TritonSource, module: object, capability: int) -> dict[str, Any]:
-    """Compile every kernel for ``sm_<capability>`` without a GPU; return Triton's compiled kernels by name.
-
-    ``asm["cubin"]`` and ``asm["ptx"]`` of a compiled kernel hold the machine code.
-    """
-    kernels = {k.name: k for k in source.functions.values()}
-    return {
-        name: compile_kernel(getattr(module, name), request_entry(kernel), capability)
-        for name, kernel in kernels.items()
-    }
 
 
 class NumpyLibdevice:

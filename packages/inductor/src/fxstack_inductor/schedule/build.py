@@ -8,7 +8,6 @@ from typing import cast
 
 import torch
 
-from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, as_expr, in_range, recombine, value_var
 from fxstack_inductor.ir.expr_forms import contiguous_strides
 from fxstack_inductor.ir.kernel import (
@@ -292,6 +291,3 @@ def extent(node: Node) -> Expr:
 
 def _loop(var: Var) -> Loop:
     return Loop(var, var.extent or ZERO)
-
-
-__all__ = ["VarKind", "build_kernel", "extent"]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fxstack_inductor.codegen.index_width import INT32, fits, limits
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.lower.program import Program, SymbolBinding
+from fxstack_inductor.schedule.index_width import INT32, fits, limits
 
 
 def small_kernels(

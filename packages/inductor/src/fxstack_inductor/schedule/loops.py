@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, Expr, FloorDiv, Mod, Var, integer, of_atom
-from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Store, expressions, with_expressions
+from fxstack_inductor.ir.kernel import Kernel, Load, Loop, expressions, with_expressions
 
 
 def normalise(kernel: Kernel) -> Kernel:
@@ -172,5 +172,3 @@ def find_sizes(kernel: Kernel) -> Kernel:
 
 
 PASSES = (split_loops, order_loops, merge_loops, rename_loops, find_sizes)
-
-__all__ = ["PASSES", "Store", "normalise"]

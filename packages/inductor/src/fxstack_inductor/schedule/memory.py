@@ -20,7 +20,7 @@ from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.schedule.build import extent
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.outvariants import out_variant
-from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 
 ALIGNMENT = 64
 ADDMM = find_overload("addmm.default")
@@ -207,6 +207,3 @@ def _lowest_gap(own: _Place, beside: Sequence[_Place]) -> int:
 
 def _aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
-
-__all__ = ["Slot", "added_to", "arrange", "place", "slots", "used", "written"]

@@ -28,8 +28,7 @@ from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, usa
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import chained
 from fxstack_inductor.schedule.fusion.state import Group, Unit
-from fxstack_inductor.schedule.printer import show_plan
-from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step, show_plan
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 
 
@@ -402,6 +401,3 @@ def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
     if isinstance(unit, HostCall):
         return (0, fusion.position[id(unit)])
     return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
-
-
-__all__ = ["KernelStep", "Plan", "Step", "plan"]

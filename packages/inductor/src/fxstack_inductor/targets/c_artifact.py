@@ -29,7 +29,7 @@ from fxstack_inductor.runtime.dropout import DRAW, bernoulli
 from fxstack_inductor.runtime.loader import functions_of, load_library
 from fxstack_inductor.runtime.native import bind, pack
 from fxstack_inductor.schedule.memory import Slot
-from fxstack_inductor.schedule.plan import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep
 from fxstack_inductor.targets.lowered_c import Lowered
 from fxstack_interchange import LoadError, SaveError
 from fxstack_interchange.format.arguments import decode_constant, encode

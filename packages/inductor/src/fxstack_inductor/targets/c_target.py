@@ -27,8 +27,8 @@ from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
 from fxstack_inductor.runtime.native import Refused, native_table
 from fxstack_inductor.schedule.outvariants import draws_bernoulli
-from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
-from fxstack_inductor.schedule.printer import show_plan
+from fxstack_inductor.schedule.plan import plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
 from fxstack_inductor.targets.c_artifact import image_of, link
 from fxstack_inductor.targets.lowered_c import Lowered, kernels_of
 from fxstack_interchange.passes import Pass, run_passes

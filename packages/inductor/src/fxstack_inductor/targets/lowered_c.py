@@ -10,9 +10,9 @@ from torch.fx import GraphModule
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.python_host import host_program
-from fxstack_inductor.codegen.parts import PART
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.runtime.parts import PART
+from fxstack_inductor.schedule.steps import Plan
 from fxstack_interchange.show import short_repr
 
 

@@ -24,7 +24,7 @@ from fxstack_inductor.runtime.cuda_graphs import GraphedCall, capture_on_device,
 from fxstack_inductor.runtime.loader import load_library, writable
 from fxstack_inductor.runtime.native import bind
 from fxstack_inductor.schedule.int32_indexing import too_large
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import Plan
 from fxstack_inductor.targets.triton_target import (
     LoweredTriton,
     graph_refusal,

@@ -11,14 +11,14 @@ import torch
 from torch.fx import GraphModule
 
 from fxstack_inductor import torch_compat
+from fxstack_inductor.autotune.templates import Candidates, candidates, worth
 from fxstack_inductor.autotune.tune import device_tuner, tuned
 from fxstack_inductor.codegen.host.build import host_steps
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.records import HostSteps, show_steps
 from fxstack_inductor.codegen.host.triton_host import device_program, interpreted_program
-from fxstack_inductor.codegen.triton.module import TritonSource, triton_source
+from fxstack_inductor.codegen.triton.module import triton_source
 from fxstack_inductor.codegen.triton.ops import PRELUDE
-from fxstack_inductor.codegen.triton.product_tiles import ProductConfig
 from fxstack_inductor.cost.devices import Gpu, gpu_of
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Kernel
@@ -26,10 +26,11 @@ from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
-from fxstack_inductor.schedule.fusion.templates import Candidates, candidates, worth
 from fxstack_inductor.schedule.int32_indexing import small_kernels
-from fxstack_inductor.schedule.plan import KernelStep, Plan, plan
-from fxstack_inductor.schedule.printer import show_plan
+from fxstack_inductor.schedule.plan import plan
+from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
+from fxstack_inductor.tiling.kernels import TritonSource
+from fxstack_inductor.tiling.product_tiles import ProductConfig
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch
 from fxstack_interchange.passes import NothingToDo, Pass, run_passes
 from fxstack_interchange.show import short_repr

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fxstack_partition.budgets.compact import Compact
 from fxstack_partition.budgets.lagrangian_sweep import PricedNetwork, hull
 from fxstack_partition.budgets.local_search import adding, by_gain, by_loss, giving_up, without
-from fxstack_partition.budgets.plan import make_plan
 from fxstack_partition.budgets.search import COSTS, Choice, Search, falling, peak_of_plan
 from fxstack_partition.budgets.segments import Segments
+from fxstack_partition.joint.compact import Compact
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.plan import make_plan
 from fxstack_partition.policy.policy import BUDGET_RULES, MIN_CUT_RULES, SAVE_ALL_RULES
 
 # Limits: peaks are kept and monotone, not proven lowest.

@@ -21,7 +21,6 @@ from fxstack_partition.budgets.budget import (
     find_frontier,
     partition_within,
 )
-from fxstack_partition.budgets.plan import PartitionError, complete_plan
 from fxstack_partition.budgets.program import bytes_between, cheapest_under, grain_of
 from fxstack_partition.budgets.search import peak_of_plan
 from fxstack_partition.extraction.extract import extract
@@ -30,6 +29,7 @@ from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network, build
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.plan import PartitionError, complete_plan
 from fxstack_partition.policy.policy import BUDGET_RULES
 from fxstack_partition.registry import register
 

@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.budgets.plan import make_plan
+from fxstack_partition.joint.compact import Compact
+from fxstack_partition.ordering.plan import make_plan
 
 Saved = tuple[int, ...]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fxstack_partition.budgets.plan import make_plan
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import SINK, SOURCE, Network
 from fxstack_partition.optional import scipy
+from fxstack_partition.ordering.plan import make_plan
 from fxstack_partition.suppressed_output import highs_silenced
 
 MOST_BRANCHES = 100

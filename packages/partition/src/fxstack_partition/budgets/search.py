@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.budgets.order import best_order, forward_order
-from fxstack_partition.budgets.plan import Plan, complete_plan, make_plan
-from fxstack_partition.budgets.simulate import simulate
 from fxstack_partition.extraction.extract import extract_quietly
+from fxstack_partition.joint.compact import Compact
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.order import best_order, forward_order
+from fxstack_partition.ordering.plan import Plan, complete_plan, make_plan
+from fxstack_partition.ordering.simulate import simulate
 
 EXTRACTIONS = 12
 """The number of choices that are simulated as graphs if numbers give only a bound."""

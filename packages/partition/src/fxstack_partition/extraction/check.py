@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,6 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, Stage, StageGraph
-from fxstack_partition.budgets.compact import copied_values
-from fxstack_partition.budgets.plan import PartitionError
 from fxstack_partition.extraction.forms import (
     computation,
     draws_alike,
@@ -20,11 +18,12 @@ from fxstack_partition.extraction.forms import (
     is_widened,
     made_by_cutting,
 )
+from fxstack_partition.joint.compact import copied_values
 from fxstack_partition.joint.joint import JointFacts, analyze, is_given_late
-from fxstack_partition.joint.ops import NEVER_TWICE, OpKind
+from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_view
 from fxstack_partition.joint.structure import structure
+from fxstack_partition.ordering.plan import PartitionError
 from fxstack_partition.policy.policy import tag_of
-from fxstack_partition.torch_interop.keep_inputs import lying_in
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,16 @@ def _updated(case: Case) -> Iterator[tuple[str, str]]:
     saved = [value for value, spec in pairs if spec.kind is OutputKind.SAVED]
     for node in lying_in(updated, saved):
         yield (node.name, "is saved as it is, but its memory changes before the backward: save a copy")
+
+
+def lying_in(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
+    """Yield the ``values`` that are one of ``inputs`` or a view of one."""
+    for value in values:
+        base = value
+        while isinstance(base, Node) and is_view(base):
+            base = base.args[0]
+        if isinstance(value, Node) and base in inputs:
+            yield value
 
 
 def _topology(case: Case) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,10 @@ from torch.fx import Node
 
 from fxstack_interchange import Partition
 from fxstack_interchange.passes import NothingToDo, run_passes
-from fxstack_partition.budgets.plan import PartitionError
 from fxstack_partition.extraction.passes import EXTRACT, Cutting, text
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.plan import PartitionError
 
 __all__ = ["PartitionError", "extract", "extract_quietly"]
 

@@ -9,8 +9,8 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange import StageGraph
-from fxstack_partition.extraction.narrow import narrow_dtype
-from fxstack_partition.extraction.rng_replay import DRAWING, SAVING
+from fxstack_partition.joint.narrow import narrow_dtype
+from fxstack_partition.joint.rng_replay import DRAWING, SAVING
 
 _CONVERT = torch.ops.aten._to_copy.default
 

@@ -23,13 +23,13 @@ from fxstack_interchange import (
     Stage,
     StageGraph,
 )
-from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.budgets.plan import Plan
 from fxstack_partition.extraction.copying import copy_node
-from fxstack_partition.extraction.narrow import narrow_dtype
-from fxstack_partition.extraction.rng_replay import draw_again, draw_and_keep
+from fxstack_partition.joint.compact import Compact
 from fxstack_partition.joint.joint import JointFacts
+from fxstack_partition.joint.narrow import narrow_dtype
+from fxstack_partition.joint.rng_replay import draw_again, draw_and_keep
 from fxstack_partition.joint.symbols import SizeOf, free_symbols
+from fxstack_partition.ordering.plan import Plan
 from fxstack_partition.torch_compat import LazyGraphModule as _LazyGraphModule
 
 

@@ -15,15 +15,15 @@ from torch.fx import Node
 from fxstack_interchange import Partition, StageGraph
 from fxstack_interchange.passes import NothingToDo, Pass
 from fxstack_interchange.show import show
-from fxstack_partition.budgets.compact import Compact
-from fxstack_partition.budgets.order import best_order, forward_order
-from fxstack_partition.budgets.plan import Plan, make_plan
 from fxstack_partition.extraction.graphs import HandedOver, backward_graph, forward_graph, reasons_of
+from fxstack_partition.extraction.merge import merged
+from fxstack_partition.joint.compact import Compact
 from fxstack_partition.joint.joint import JointFacts, analyze
-from fxstack_partition.joint.merge import merged
 from fxstack_partition.mincut.network import Network
 from fxstack_partition.mincut.solve import minimum_cut
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.order import best_order, forward_order
+from fxstack_partition.ordering.plan import Plan, make_plan
 
 
 @dataclass(frozen=True, slots=True)

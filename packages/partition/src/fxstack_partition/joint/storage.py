@@ -12,9 +12,6 @@ from torch.fx import Node
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.ops import is_view, written_arguments
 
-Parts = tuple[Any, ...]
-"""The storages of a value, in the shape of the value: a number for a tensor, a tuple for a tuple."""
-
 
 class StorageTable:
     """The storages of a graph's nodes, numbered in the order of allocation.

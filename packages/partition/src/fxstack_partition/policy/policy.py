@@ -14,9 +14,9 @@ import torch
 from torch.fx import Node
 
 from fxstack_interchange.eager_facts.effects import may_act
-from fxstack_partition.extraction.rng_replay import can_be_redrawn
 from fxstack_partition.joint.joint import JointFacts
 from fxstack_partition.joint.ops import OpKind, is_symbolic_value
+from fxstack_partition.joint.rng_replay import can_be_redrawn
 from fxstack_partition.options import PartitionOptions
 
 

@@ -10,11 +10,11 @@ from fxstack_interchange import Partition, StageGraph
 from fxstack_partition.api import partition
 from fxstack_partition.budgets.budget import partition_within
 from fxstack_partition.budgets.frontier import frontier
-from fxstack_partition.budgets.plan import PartitionError
-from fxstack_partition.budgets.simulate import Timeline, simulate
-from fxstack_partition.joint.merge import analyze_merged
+from fxstack_partition.extraction.merge import analyze_merged
 from fxstack_partition.joint.work import WorkModel
 from fxstack_partition.options import PartitionOptions
+from fxstack_partition.ordering.plan import PartitionError
+from fxstack_partition.ordering.simulate import Timeline, simulate
 
 _DEFAULTS = PartitionOptions()
 HEAD = ("partitioner", "saved MB", "peak MB", "recomputed MFLOP", "step ms", "solver ms")

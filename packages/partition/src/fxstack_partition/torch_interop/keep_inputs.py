@@ -6,14 +6,14 @@ later stage of torch to give the backward the old values. Here the forward copie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxstack_partition.budgets.compact import copied_values
+from fxstack_partition.extraction.check import lying_in
+from fxstack_partition.joint.compact import copied_values
 from fxstack_partition.joint.joint import JointFacts
-from fxstack_partition.joint.ops import is_view
 
 
 def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) -> None:
@@ -33,16 +33,6 @@ def keep_inputs(facts: JointFacts, forward: GraphModule, backward: GraphModule) 
             node._rename(names[node.name])
     forward.recompile()
     backward.recompile()
-
-
-def lying_in(inputs: set[Node], values: Sequence[object]) -> Iterator[Node]:
-    """Yield the ``values`` that are one of ``inputs`` or a view of one."""
-    for value in values:
-        base = value
-        while isinstance(base, Node) and is_view(base):
-            base = base.args[0]
-        if isinstance(value, Node) and base in inputs:
-            yield value
 
 
 def _copy(graph: Graph, node: Node) -> Node:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fxstack_partition.extraction.rng_replay import can_be_redrawn, draw_again, draw_and_keep
 from fxstack_partition.joint.ops import kind_of
+from fxstack_partition.joint.rng_replay import can_be_redrawn, draw_again, draw_and_keep
 
 
 def keep_states(forward: GraphModule, backward: GraphModule) -> None:

@@ -15,7 +15,6 @@ from fxstack_partition.options import PartitionOptions
 from fxstack_partition.registry import Partitioner
 from fxstack_partition.torch_interop.from_torch import sign_joint
 
-PartitionFn = "Callable[..., tuple[GraphModule, GraphModule]]"
 _DEFAULTS = PartitionOptions()
 
 

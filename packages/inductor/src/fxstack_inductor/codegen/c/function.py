@@ -14,8 +14,8 @@ from fxstack_inductor.codegen.c.reductions.lanes import Lanes
 from fxstack_inductor.codegen.c.reductions.lanes import width as lane_width
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
 from fxstack_inductor.codegen.c.sharing import LINE, Sharing, share
-from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import bounds_of_share
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Compute, Kernel, Loop, Scan, Store
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
@@ -95,7 +95,7 @@ class FunctionWriter(LoopWriter):
         else:
             self._lines(line for lane in lanes for line in lane.declare(f"v{lane.position}"))
         self._open_loops(loops[:-1])
-        size = index_text(loops[-1].extent)
+        size = c_index(loops[-1].extent)
         if blocked:
             self.out.open(f"for (int64_t block = 0; block < {size}; block += {BLOCK})")
             self.out.line(f"const int64_t stop = {size} - block < {BLOCK} ? {size} : block + {BLOCK};")
@@ -115,7 +115,7 @@ class FunctionWriter(LoopWriter):
     def _walk(self, stage: int, reduces: list[int], stores: list[Store], lanes: list[Lanes]) -> None:
         """Write the last loop of a pass, or the part of the loop in one block."""
         last = self.kernel.inner[-1]
-        name, span, prefix = last.var.name, ("0", index_text(last.extent)), "v"
+        name, span, prefix = last.var.name, ("0", c_index(last.extent)), "v"
         if self._blocked(reduces):
             span, prefix = ("block", "stop"), "part"
         found = self._halves(stage, reduces, stores)
@@ -322,7 +322,7 @@ class FunctionWriter(LoopWriter):
         sharing = pass_sharing(self.kernel, stores)
         assert sharing is not None  # the strategy has checked
         self._note(sharing)
-        self._lines(bounds_of_share(f"({index_text(first.extent)})", sharing.unit, "team"))
+        self._lines(bounds_of_share(f"({c_index(first.extent)})", sharing.unit, "team"))
         for k, how in zip(reduces, accumulators, strict=True):
             self.out.line(f"{how.wide} own{k} = {how.identity};")
         self._shared_loops(stage, first, rest, reduces, stores)
@@ -342,7 +342,7 @@ class FunctionWriter(LoopWriter):
         if rest:
             self.out.open(for_head(name, "first", "last"))
             self._open_loops(rest[:-1])
-            start, stop, opened = "0", index_text(rest[-1].extent), len(rest)
+            start, stop, opened = "0", c_index(rest[-1].extent), len(rest)
         else:
             self.out.open(for_head("block", "first", "last", str(BLOCK)))
             self.out.line(f"const int64_t stop = last - block < {BLOCK} ? last : block + {BLOCK};")

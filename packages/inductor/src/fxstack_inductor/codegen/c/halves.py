@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from fxstack_inductor.codegen.c.ops import STORAGE
-from fxstack_inductor.codegen.c.text import Names, index_text
+from fxstack_inductor.codegen.c.text import Names
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Load, Store, index_operands, operands
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
@@ -58,7 +59,7 @@ class Halves:
 
     def _place(self, names: Names, buffer: str, index: Expr, first: str) -> str:
         start = index.subs({self.var: ZERO})
-        return f"{names.buffers[buffer]} + {index_text(start)} + {first}"
+        return f"{names.buffers[buffer]} + {c_index(start)} + {first}"
 
 
 def halves(
@@ -102,6 +103,3 @@ def _beside(index: Expr, var: Var, outside: Container[int]) -> bool:
     if step is None or step.as_int() != 1:
         return False
     return all(k in outside for k in index_operands(index))
-
-
-__all__ = ["RUN", "Halves", "halves"]

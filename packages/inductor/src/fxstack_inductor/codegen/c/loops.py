@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.c.halves import RUN, Halves, halves
 from fxstack_inductor.codegen.c.ranges import Range, for_head, ranges
 from fxstack_inductor.codegen.c.sharing import Sharing, share
-from fxstack_inductor.codegen.c.text import Names, index_text
+from fxstack_inductor.codegen.c.text import Names
 from fxstack_inductor.codegen.c.threads import shared_heads, work_condition
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Var, of_atom, product
 from fxstack_inductor.ir.kernel import (
@@ -108,8 +109,8 @@ class LoopWriter:
         sharing = self._sharing(loops)
         shared = () if sharing is None else sharing.loops[: sharing.shared]
         points = product(loop.loop.extent for loop in shared if loop is not pieces)
-        count = index_text(points) if pieces in shared else "threads"
-        columns = index_text(column.extent)
+        count = c_index(points) if pieces in shared else "threads"
+        columns = c_index(column.extent)
         self.out.line(f"const int64_t step = column_step({columns}, {count}, threads, {most});")
         self._open_shared(loops, sharing)
         self.out.line(f"const int64_t width = min_int64_t({columns} - tile, step);")
@@ -122,7 +123,7 @@ class LoopWriter:
     def _open_loops(self, loops: Iterable[Loop]) -> None:
         for loop in loops:
             name = loop.var.name
-            self.out.open(f"for (int64_t {name} = 0; {name} < {index_text(loop.extent)}; {name}++)")
+            self.out.open(f"for (int64_t {name} = 0; {name} < {c_index(loop.extent)}; {name}++)")
 
     @contextmanager
     def _converted(self, found: Halves, first: str, count: str, most: str) -> Iterator[None]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fxstack_inductor.codegen.c.strategy import function_text
-from fxstack_inductor.codegen.parts import in_parts
 from fxstack_inductor.failures import about
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.runtime.parts import in_parts
 
 
 def _header(name: str) -> str:

@@ -30,8 +30,6 @@ STORAGE = MappingProxyType(
 REGISTER = MappingProxyType({**STORAGE, torch.bool: "bool"})
 """The C type of an element in a register (half precision never occurs there)."""
 
-Emit = "Callable[[Sequence[str], torch.dtype, Sequence[torch.dtype]], str]"
-
 
 def suffix(dtype: torch.dtype) -> str:
     return "f" if dtype is torch.float32 else ""

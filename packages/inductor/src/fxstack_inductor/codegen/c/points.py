@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fxstack_inductor.codegen.c.halves import RUN, halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ranges import Range, ranges
-from fxstack_inductor.codegen.c.text import index_text
 from fxstack_inductor.codegen.c.threads import shared_heads
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import integer
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.schedule.borders import assume, invariant_condition, segments
@@ -113,7 +113,7 @@ class PointsWriter(LoopWriter):
         """Write the last loop, over ``span`` if threads share it."""
         loop = self.kernel.outer[-1]
         self.out.open("")
-        self._vector(loop, span or ("0", index_text(loop.extent)))
+        self._vector(loop, span or ("0", c_index(loop.extent)))
         self.out.close()
 
     def only_loop(self) -> None:
@@ -126,7 +126,7 @@ class PointsWriter(LoopWriter):
             self._stores(stores)
             self.out.close(len(loops))
             return
-        size = index_text(loops[0].extent)
+        size = c_index(loops[0].extent)
         self._share([Range("from", loops[0], str(RUN), integer(RUN))])
         with self._run(found, "from", size, "#pragma omp simd"):
             self._values(needed)

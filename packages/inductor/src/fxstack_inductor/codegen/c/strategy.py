@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fxstack_inductor.codegen.analysis import analyse
 from fxstack_inductor.codegen.c.function import FunctionWriter, pass_sharing
 from fxstack_inductor.codegen.c.loops import LoopWriter, Writer
 from fxstack_inductor.codegen.c.points import PointsWriter
@@ -10,9 +9,11 @@ from fxstack_inductor.codegen.c.ranges import ranges
 from fxstack_inductor.codegen.c.reductions.columns import ColumnWriter
 from fxstack_inductor.codegen.c.scatter import ScatterWriter
 from fxstack_inductor.codegen.c.sharing import share
-from fxstack_inductor.codegen.c.text import index_text, parameters
+from fxstack_inductor.codegen.c.text import parameters
 from fxstack_inductor.codegen.c.threads import definition, either, threaded, work_condition
 from fxstack_inductor.codegen.c.tiles import TileWriter, crossing
+from fxstack_inductor.codegen.index_text import c_index
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Check, Kernel, Load, Reduce
 
@@ -123,9 +124,7 @@ def _where_nothing_is_done(kernel: Kernel) -> list[str]:
     """Return early exits for empty loops around all stores: loads before them may have no valid address."""
     inside = all(map(analyse(kernel).store_inner, kernel.stores)) and not kernel.scatters
     loops = (*kernel.outer, *kernel.inner) if inside else kernel.outer
-    return [
-        f"  if ({index_text(loop.extent)} < 1) return;" for loop in loops if not loop.extent.is_positive()
-    ]
+    return [f"  if ({c_index(loop.extent)} < 1) return;" for loop in loops if not loop.extent.is_positive()]
 
 
 WRITERS: dict[str, type[LoopWriter]] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from fxstack_inductor.codegen.c import ops as c_ops
-from fxstack_inductor.codegen.index_text import c_index as index_text
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.kernel import Check, Compute, Constant, IndexValue, Kernel, Load, Reduce, Scan, Store
 
@@ -39,7 +39,7 @@ class Names:
         """Declarations, at the function's start, of pointers for one conditional load each (``_apart``)."""
 
     def element(self, buffer: str, index: Expr) -> str:
-        return f"{self.buffers[buffer]}[{index_text(index)}]"
+        return f"{self.buffers[buffer]}[{c_index(index)}]"
 
     def store(self, store: Store) -> str:
         target, dtype = self.element(store.buffer, store.index), self.dtypes[store.buffer]
@@ -97,7 +97,7 @@ class Names:
             case Constant(text, dtype):
                 return c_ops.literal(text, dtype)
             case IndexValue(expr, dtype):
-                return c_ops.cast(f"(int64_t)({index_text(expr)})", torch.int64, dtype)
+                return c_ops.cast(f"(int64_t)({c_index(expr)})", torch.int64, dtype)
             case Load(buffer, _, _, mask, other):
                 if position in self.floats:
                     return f"{self.floats[position]}[j]"
@@ -108,7 +108,7 @@ class Names:
             case Check(arg, size, _, mask, wraps):
                 valid = "true" if mask is None else self.operand(mask)
                 name = "wrap_index" if wraps else "check_index"
-                return f"{name}({self.operand(arg)}, {index_text(size)}, {valid}, error)"
+                return f"{name}({self.operand(arg)}, {c_index(size)}, {valid}, error)"
             case Compute(op, args, dtype):
                 kinds = [self.kernel.values[k].dtype for k in args]
                 return c_ops.emit(op, [self.operand(k) for k in args], dtype, kinds)
@@ -120,7 +120,7 @@ class Names:
         if position in self.staged:
             return f"{self.staged[position]}[j]"
         if load.mask is not None and self._may_join(load.index):
-            return f"{self._apart(load.buffer)}[{index_text(load.index)}]"
+            return f"{self._apart(load.buffer)}[{c_index(load.index)}]"
         return self.element(load.buffer, load.index)
 
     def _may_join(self, index: Expr) -> bool:
@@ -162,6 +162,3 @@ def parameters(kernel: Kernel) -> list[str]:
     if kernel.checked:
         params.append("int32_t* error")
     return [*params, "const int64_t threads"]
-
-
-__all__ = ["Names", "index_text", "parameters"]

@@ -13,7 +13,7 @@ from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.loops import LoopWriter
 from fxstack_inductor.codegen.c.ops import STORAGE
 from fxstack_inductor.codegen.c.ranges import Range, ranges
-from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import ZERO, Expr, Var, integer
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, operands
 
@@ -77,7 +77,7 @@ class TileWriter(LoopWriter):
         steps = [Range(name, loop, str(size), integer(size)) for name, loop, size in sides]
         self._share([*ranges(others), *steps])
         for name, loop, size in sides:
-            rest = f"{index_text(loop.extent)} - {name}"
+            rest = f"{c_index(loop.extent)} - {name}"
             self.out.line(f"const int64_t {name}s = {rest} < {size} ? {rest} : {size};")
         for position, load in turned.items():
             self._copy(position, load, row, column, width)
@@ -120,12 +120,10 @@ class TileWriter(LoopWriter):
         step = value.index.coefficient(column.var)
         start = value.index.subs({row.var: ZERO, column.var: ZERO})
         assert step is not None
-        source = (
-            f"{self.names.buffers[value.buffer]} + {index_text(start)} + row + column * ({index_text(step)})"
-        )
+        source = f"{self.names.buffers[value.buffer]} + {c_index(start)} + row + column * ({c_index(step)})"
         self.out.line(f"{STORAGE[dtype]} turned{position}[{SIDE}][{width}] __attribute__((aligned(64)));")
         self.out.line(
-            f"transpose_{word}((const {word}*)({source}), {index_text(step)}, "
+            f"transpose_{word}((const {word}*)({source}), {c_index(step)}, "
             f"({word}*)turned{position}, {width}, rows, columns);"
         )
         self.names.staged[position] = f"turned{position}[i]"

@@ -21,7 +21,7 @@ from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.fusion.inlining import base_of
 from fxstack_inductor.schedule.memory import Slot, added_to, slots, used
 from fxstack_inductor.schedule.outvariants import draws_bernoulli, out_variant
-from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
+from fxstack_inductor.schedule.steps import KernelStep, Plan, Step
 from fxstack_interchange.operators.custom_operators import custom_operator
 
 BERNOULLI = records.Variable("bernoulli")
@@ -304,6 +304,3 @@ def _is_random(step: Step) -> bool:
     if not isinstance(step, ExternCall) or not isinstance(step.target, torch_compat.OpOverload):
         return False
     return torch.Tag.nondeterministic_seeded in step.target.tags
-
-
-__all__ = ["BERNOULLI", "Builder", "host_steps"]

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from fxstack_inductor.codegen.c.module import CSource
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.names import identifier, symbols_of
+from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier, symbols_of
 from fxstack_inductor.codegen.host.native_calls import UNDEFINED, ShimCall, shim_call
 from fxstack_inductor.codegen.host.native_numbers import Numbers
 from fxstack_inductor.codegen.host.native_text import (

@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
 from fxstack_inductor.codegen.host import records
-from fxstack_inductor.codegen.host.names import identifier
+from fxstack_inductor.codegen.host.names import DTYPE_CODES, identifier
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.lower.registry import find_overload
 from fxstack_inductor.runtime.native import has_function
 from fxstack_inductor.schedule.outvariants import out_variant
-from fxstack_inductor.schedule.plan import Step
+from fxstack_inductor.schedule.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from fxstack_inductor.codegen.host.native_text import empty_tensor, returning
 from fxstack_inductor.codegen.host.program import HostProgram
 from fxstack_inductor.codegen.host.triton_host import ALIGNMENT, TritonPrinter, launches
 from fxstack_inductor.codegen.index_text import c_index
-from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.cuda_driver import SOURCE
 from fxstack_inductor.runtime.layout import aligned
 from fxstack_inductor.runtime.native import STREAM, Refused, has_function, native_table
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import Plan
+from fxstack_inductor.tiling.kernels import TritonKernel
 
 BEFORE = f"{SOURCE}\n{(files('fxstack_inductor.codegen') / 'device.h').read_text()}"
 RECORDS = "launch_records"

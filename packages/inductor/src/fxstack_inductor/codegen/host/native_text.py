@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fxstack_inductor.codegen.dtype_codes import DTYPE_CODES
+from fxstack_inductor.codegen.host.names import DTYPE_CODES
 from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import Expr
 from fxstack_inductor.ir.nodes import Layout

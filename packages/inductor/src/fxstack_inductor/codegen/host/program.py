@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.memory import Slot
+from fxstack_inductor.tiling.kernels import TritonKernel
 
 
 @dataclass(frozen=True, slots=True)

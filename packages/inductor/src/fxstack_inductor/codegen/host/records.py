@@ -20,7 +20,7 @@ from fxstack_inductor.ir.nodes import ExternCall, Layout, Shape
 from fxstack_inductor.lower.program import HostCall, SymbolBinding
 from fxstack_inductor.runtime.arena import Window
 from fxstack_inductor.schedule.memory import Slot
-from fxstack_inductor.schedule.plan import Plan
+from fxstack_inductor.schedule.steps import Plan
 from fxstack_interchange.show import target_text
 
 Kind = Literal["tensor", "integer", "object"]

@@ -18,8 +18,8 @@ from fxstack_inductor.codegen.host import records
 from fxstack_inductor.codegen.host.names import identifier
 from fxstack_inductor.codegen.host.program import DeviceFunction, HostProgram
 from fxstack_inductor.codegen.host.python_host import PythonPrinter
-from fxstack_inductor.codegen.triton.module import TritonKernel
 from fxstack_inductor.runtime.layout import aligned
+from fxstack_inductor.tiling.kernels import TritonKernel
 
 ALIGNMENT = 16
 

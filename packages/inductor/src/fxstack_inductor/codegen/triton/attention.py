@@ -7,31 +7,28 @@ values. The tables of a block mask list the tiles to compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import log2
-from typing import Protocol
 
 import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
-from fxstack_inductor.codegen.index_width import INT32
-from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling, attention_of
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.attention import GRAD, SCORE
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var, of_atom
 from fxstack_inductor.ir.kernel import Load, Store, Value, index_operands, with_expressions
+from fxstack_inductor.schedule.index_width import INT32
+from fxstack_inductor.tiling.attention_tiles import AttentionTiling, attention_of
 
 LOG2E = log2(2.718281828459045)
 NOTHING = 'float("-inf")'
 ROW, COLUMN = "[:, None]", "[None, :]"
 
 
-class Body(Protocol):
-    """Writes the code for one tile; ``masked``: some scores of the tile may be excluded."""
-
-    def __call__(self, *, masked: bool) -> None: ...
+Body = Callable[..., None]
+"""Writes the code for one tile; its argument ``masked`` says that some scores of the tile may be excluded."""
 
 
 class AttentionWriter(KernelWriter):

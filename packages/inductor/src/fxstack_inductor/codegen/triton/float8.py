@@ -7,13 +7,9 @@ floats are bytes.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import torch
 
-NAMES = MappingProxyType({torch.float8_e4m3fn: "e4m3fn", torch.float8_e5m2: "e5m2"})
-"""The 8-bit dtypes that kernels load and store, and their names in the prelude's functions."""
-
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
 
 _BEYOND = torch.full((1,), 1e4, device="cpu").to(torch.float8_e4m3fn)
 LARGEST = 0x7F if bool(_BEYOND.float().isnan()) else 0x7E
@@ -22,12 +18,12 @@ LARGEST = 0x7F if bool(_BEYOND.float().isnan()) else 0x7E
 
 def load(text: str, dtype: torch.dtype) -> str:
     """Return bytes converted to float32."""
-    return f"_from_{NAMES[dtype]}({text})"
+    return f"_from_{FLOAT8_NAMES[dtype]}({text})"
 
 
 def store(text: str, dtype: torch.dtype) -> str:
     """Return float32 converted to bytes."""
-    return f"_to_{NAMES[dtype]}({text})"
+    return f"_to_{FLOAT8_NAMES[dtype]}({text})"
 
 
 def rounded(dtype: torch.dtype) -> str:

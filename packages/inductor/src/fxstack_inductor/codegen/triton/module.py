@@ -3,55 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fxstack_inductor.codegen.triton import ops as triton_ops
 from fxstack_inductor.codegen.triton.attention import AttentionWriter
-from fxstack_inductor.codegen.triton.attention_tiles import AttentionConfig, AttentionTiling, tile_attention
-from fxstack_inductor.codegen.triton.product_tiles import ProductConfig, ProductTiling, tile_product
 from fxstack_inductor.codegen.triton.products import ProductWriter
-from fxstack_inductor.codegen.triton.tiles import Config, Tiling, tile
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.kernel import Kernel
-
-
-@dataclass(frozen=True, slots=True)
-class TritonKernel:
-    """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
-
-    name: str
-    text: str
-    tiling: Tiling | ProductTiling | AttentionTiling
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.tiling.kernel
-
-    @property
-    def config(self) -> Config | ProductConfig | AttentionConfig:
-        return self.tiling.config
-
-    @property
-    def signature(self) -> dict[str, str]:
-        """Argument types in Triton's notation; tile sizes are ``constexpr``."""
-        pointers = {
-            f"a{k}": "i64" if ref.by_value else triton_ops.POINTERS[ref.dtype]
-            for k, ref in enumerate(self.kernel.buffers)
-        }
-        sizes = dict.fromkeys(self.kernel.sizes, "i32" if self.kernel.small else "i64")
-        return {**pointers, **sizes, **dict.fromkeys(self.constants, "constexpr")}
-
-    @property
-    def constants(self) -> dict[str, int]:
-        return self.config.constants
-
-
-@dataclass(frozen=True, slots=True)
-class TritonSource:
-    """One module with all kernels of a graph. ``functions`` maps kernel names to functions."""
-
-    text: str
-    functions: dict[str, TritonKernel]
+from fxstack_inductor.tiling.attention_tiles import tile_attention
+from fxstack_inductor.tiling.kernels import TritonKernel, TritonSource
+from fxstack_inductor.tiling.product_tiles import ProductConfig, tile_product
+from fxstack_inductor.tiling.tiles import tile
 
 
 def triton_source(

@@ -15,6 +15,7 @@ import torch
 from fxstack_inductor.codegen.triton import float8
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.scalar_ops import INFIX, LIBRARY
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
 
 TYPES = MappingProxyType(
     {
@@ -30,23 +31,6 @@ TYPES = MappingProxyType(
         torch.bool: "tl.int1",
     }
 )
-
-POINTERS = MappingProxyType(
-    {
-        torch.float64: "*fp64",
-        torch.float32: "*fp32",
-        torch.bfloat16: "*bf16",
-        torch.float16: "*fp16",
-        torch.int64: "*i64",
-        torch.int32: "*i32",
-        torch.int16: "*i16",
-        torch.int8: "*i8",
-        torch.uint8: "*u8",
-        torch.bool: "*i1",
-        **dict.fromkeys(float8.NAMES, "*u8"),
-    }
-)
-"""Signature entries of kernel arguments."""
 
 
 def literal(text: str, dtype: torch.dtype) -> str:
@@ -130,7 +114,7 @@ OPS: MappingProxyType[str, Callable[..., str]] = MappingProxyType(
         "truncdiv": _by_kind("libdevice.trunc(_quotient({0}, {1}))", "({0} // {1})"),
         "remainder": _by_kind("_remainder_float({0}, {1})", "_remainder({0}, {1})"),
         "floordiv": _by_kind("_floordiv_float({0}, {1})", "_floordiv({0}, {1})"),
-        **{f"round_{n}": _template(float8.rounded(d)) for d, n in float8.NAMES.items()},
+        **{f"round_{n}": _template(float8.rounded(d)) for d, n in FLOAT8_NAMES.items()},
         "round_bf16": _template("{0}.to(tl.bfloat16).to(tl.float32)"),
         "round_f16": _template("{0}.to(tl.float16).to(tl.float32)"),
     }

@@ -14,11 +14,11 @@ import torch
 
 from fxstack_inductor.codegen.index_text import triton_index
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.product_tiles import ProductTiling, factors, variables_of
-from fxstack_inductor.codegen.triton.tiles import extent
 from fxstack_inductor.codegen.triton.writer import KernelWriter
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import Compute, Load, Loop, Reduce, Store, index_operands
+from fxstack_inductor.tiling.product_tiles import ProductTiling, factors, variables_of
+from fxstack_inductor.tiling.tiles import extent
 
 ROUNDINGS = {"round_bf16": torch.bfloat16, "round_f16": torch.float16}
 

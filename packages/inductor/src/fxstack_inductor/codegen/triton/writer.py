@@ -11,14 +11,10 @@ from types import MappingProxyType
 
 import torch
 
-from fxstack_inductor.codegen.analysis import Analysis, analyse
 from fxstack_inductor.codegen.index_text import triton_index, wide_index
-from fxstack_inductor.codegen.index_width import INT32, fits, magnitude, narrow
 from fxstack_inductor.codegen.triton import float8 as triton_float8
 from fxstack_inductor.codegen.triton import ops as triton_ops
-from fxstack_inductor.codegen.triton.attention_tiles import AttentionTiling
-from fxstack_inductor.codegen.triton.product_tiles import ProductTiling
-from fxstack_inductor.codegen.triton.tiles import Tiling, extent
+from fxstack_inductor.ir.analysis import Analysis, analyse
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.kernel import (
@@ -33,6 +29,11 @@ from fxstack_inductor.ir.kernel import (
     Store,
     index_operands,
 )
+from fxstack_inductor.schedule.index_width import INT32, fits, magnitude, narrow
+from fxstack_inductor.tiling.attention_tiles import AttentionTiling
+from fxstack_inductor.tiling.kernels import FLOAT8_NAMES
+from fxstack_inductor.tiling.product_tiles import ProductTiling
+from fxstack_inductor.tiling.tiles import Tiling, extent
 
 SCANS = MappingProxyType(
     {"sum": "_sum", "prod": "_product", "max": "_maximum", "min": "_minimum", "logaddexp": "_logaddexp"}
@@ -234,7 +235,7 @@ class KernelWriter:
         guard = f", mask={mask}, other=0" if mask else ""
         text = f"tl.load({self.pointers[load.buffer]} + ({index}){guard})"
         stored = self.dtypes[load.buffer]
-        if stored in triton_float8.NAMES:
+        if stored in FLOAT8_NAMES:
             text = triton_float8.load(text, stored)
         elif stored in (torch.bfloat16, torch.float16):
             text += ".to(tl.float32)"
@@ -415,7 +416,7 @@ class KernelWriter:
     def _stored(self, value: str, buffer: str) -> str:
         """Return ``value`` as stored in memory."""
         dtype = self.dtypes[buffer]
-        if dtype in triton_float8.NAMES:
+        if dtype in FLOAT8_NAMES:
             return triton_float8.store(value, dtype)
         return f"{value}.to({triton_ops.TYPES[dtype]})"
 

@@ -8,8 +8,8 @@ from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.nodes import Argument, Extern, ExternCall, Layout, Node
 from fxstack_inductor.lower.context import HostScalar
 from fxstack_inductor.lower.facts import tensors
+from fxstack_inductor.lower.host.numbers import number_bits, tensor_bits
 from fxstack_inductor.lower.program import HostValue, Program
-from fxstack_inductor.runtime.numbers import number_bits, tensor_bits
 
 
 class HostNumbers:
@@ -62,6 +62,3 @@ class HostNumbers:
             self._program.steps.append(call)
             self._arguments[value] = made
         return self._arguments[value]
-
-
-__all__ = ["HostNumbers"]

@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.bounds import VarKind
 from fxstack_inductor.ir.expr import ONE, ZERO, Expr, Var, extremum, floordiv, integer, mod, of_atom
-from fxstack_inductor.runtime.numbers import LARGEST_WORD
+from fxstack_inductor.lower.host.numbers import LARGEST_WORD
 from fxstack_inductor.torch_compat import PythonPrinter
 
 

@@ -51,6 +51,3 @@ def affine(body: Body, values: Mapping[Var, Expr], depth: int = DEEPEST) -> Expr
             return affine(node.body, inner, depth - 1)
         case _:
             return None
-
-
-__all__ = ["affine", "place"]

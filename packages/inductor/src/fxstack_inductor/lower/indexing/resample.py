@@ -21,7 +21,6 @@ from fxstack_inductor.lower.elementwise.pointwise import fold
 from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
-rule = registry.rule
 
 LARGEST = 65536
 """Larger sizes are left to ATen: they are not checked position by position."""

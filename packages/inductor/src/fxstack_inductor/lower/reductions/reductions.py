@@ -18,7 +18,6 @@ from fxstack_inductor.lower.registry import Registry
 
 registry = Registry()
 rule = registry.rule
-Dims = "Sequence[int] | int | None"
 
 
 def normalise_dims(x: Node, dims: Any) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 ``inlining`` chooses tensors to recompute at each use. ``groups`` merges the others into loop nests;
 ``loop_matching`` unifies loop variables and ``precedence`` prevents cycles. ``inplace`` lets kernels write
-mutated inputs directly. ``templates`` chooses matrix products that become kernels of this package. Modules
-here import ``ir``, ``lower``, ``cost``, ``options``, sibling modules of ``schedule``, and the Triton tiling
-of products. Begin with ``groups.fuse``.
+mutated inputs directly. Modules here import ``ir``, ``lower``, ``options`` and sibling modules of
+``schedule``. Begin with ``groups.fuse``.
 """

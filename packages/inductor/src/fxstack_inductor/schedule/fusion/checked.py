@@ -117,6 +117,3 @@ def _spans(coord: Expr, size: Expr) -> bool:
     low = (ZERO - start).bounds()[0]
     high = (start + var.extent - size).bounds()[0]
     return low is not None and low >= 0 and high is not None and high >= 0
-
-
-__all__ = ["covers", "has_checks", "read_in_part"]

@@ -16,7 +16,6 @@ from fxstack_inductor.ir.nodes import (
     Call,
     Computed,
     Coord,
-    Extern,
     ExternCall,
     Masked,
     Node,
@@ -348,5 +347,3 @@ def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
 
 RULES = (_levels, _product, _small, _recomputed, _acyclic)
 """The requirements of a merge, in order; a rule returns None or a refusal."""
-
-__all__ = ["RULES", "Extern", "Fusion", "Group", "Placed", "Refusal", "fuse", "merge"]

@@ -9,7 +9,7 @@ from fxstack_inductor.codegen.c.function import FunctionWriter
 from fxstack_inductor.codegen.c.halves import halves
 from fxstack_inductor.codegen.c.ops import REGISTER
 from fxstack_inductor.codegen.c.reductions.scan import ScanText
-from fxstack_inductor.codegen.c.text import index_text
+from fxstack_inductor.codegen.index_text import c_index
 from fxstack_inductor.ir.expr import product
 from fxstack_inductor.ir.kernel import Constant, Kernel, Loop, Reduce, Scan, Store, operands
 
@@ -66,7 +66,7 @@ class ColumnWriter(FunctionWriter):
     def _column_blocks(self, column: Loop, reduces: list[int], stores: list[Store]) -> None:
         """Sum rows in blocks; add the block sums to sums of twice the precision."""
         first, *rest = self.kernel.inner
-        size, name = index_text(first.extent), first.var.name
+        size, name = c_index(first.extent), first.var.name
         for k in reduces:
             self.out.line(f"{self._accumulator(k).register} part{k}[{COLUMNS}];")
         self.out.open(f"for (int64_t block = 0; block < {size}; block += {ROWS})")

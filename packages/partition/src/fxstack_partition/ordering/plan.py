@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from fxstack_interchange import InputKind
-from fxstack_partition.budgets.compact import Compact, Memory
+from fxstack_partition.joint.compact import Compact, Memory
 from fxstack_partition.joint.ops import OpKind
 from fxstack_partition.joint.symbols import SizeOf
 

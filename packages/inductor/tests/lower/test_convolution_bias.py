@@ -5,7 +5,8 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fxstack_inductor import convolution_bias, decompositions
+from fxstack_inductor import decompositions
+from fxstack_inductor.lower.decompositions import convolution_bias
 
 aten = torch.ops.aten
 CASES = {

@@ -6,6 +6,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import InductorOptions, compile_graph, decompositions
 from fxstack_inductor.ir.kernel import Load
+from fxstack_inductor.lower.reductions import split
 from fxstack_inductor.targets.triton_target import lower_triton
 
 pytest.importorskip("triton")
@@ -69,8 +70,8 @@ def test_what_fills_the_device_or_is_short_is_not_split(shape):
 
 def split_from(monkeypatch, row):
     """Let programs reduce ``row`` elements at least, and any number of them be split."""
-    monkeypatch.setattr("fxstack_inductor.schedule.split.ROW", row)
-    monkeypatch.setattr("fxstack_inductor.schedule.split.WHOLE", 0)
+    monkeypatch.setattr(split, "ROW", row)
+    monkeypatch.setattr(split, "WHOLE", 0)
 
 
 def spiked(*shape, value=float("nan")):

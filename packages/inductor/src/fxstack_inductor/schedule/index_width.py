@@ -81,6 +81,3 @@ def _atom(atom: Atom) -> Expr | None:
             return magnitude(den)
     bounds = [magnitude(part) for part in parts(atom)]
     return None if None in bounds else sum((b for b in bounds if b is not None), ZERO)
-
-
-__all__ = ["INT32", "fits", "limits", "magnitude", "narrow"]

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from torch.fx import Node
 
-from fxstack_partition.extraction.narrow import narrow_dtype
-from fxstack_partition.extraction.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.dissected import DissectedGraph, alias_root, storages
+from fxstack_partition.joint.narrow import narrow_dtype
 from fxstack_partition.joint.ops import NEVER_TWICE, OpKind, is_symbolic_value, written_arguments
+from fxstack_partition.joint.rng_replay import STATE_BYTES, can_be_redrawn
 from fxstack_partition.joint.symbols import SizeOf, free_symbols, symbol_sources
 from fxstack_partition.options import PartitionOptions
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from fxstack_inductor.convolution_bias import convolution, convolution_backward
-from fxstack_inductor.foreach import foreach_rules
-from fxstack_inductor.lower.registry import find_overload
+from fxstack_inductor.lower.decompositions.convolution_bias import convolution, convolution_backward
+from fxstack_inductor.lower.decompositions.foreach import foreach_rules
 from fxstack_inductor.lower.rules import RULES
 from fxstack_inductor.torch_compat import core_aten_decompositions, decomposition_table
 from fxstack_inductor.torch_compat import disable_current_modes as _disable_current_modes
@@ -159,6 +158,3 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 def _packet(op: Any) -> str:
     return str(op._schema.name).partition("::")[2]
-
-
-__all__ = ["decompositions", "find_overload"]

@@ -10,15 +10,14 @@ import torch
 from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 
-from fxstack_inductor.codegen.triton.product_tiles import LEAST, tile_product
 from fxstack_inductor.cost.devices import Gpu
 from fxstack_inductor.cost.products import pays
 from fxstack_inductor.errors import NotLowered
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import HALF_DTYPES
 from fxstack_inductor.lower.products import RULES, addmm, baddbmm
-from fxstack_inductor.schedule.plan import Plan
-from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_inductor.schedule.steps import KernelStep, Plan
+from fxstack_inductor.tiling.product_tiles import LEAST, tile_product
 
 Candidates = dict[str, "Candidate"]
 """Candidates by node name."""

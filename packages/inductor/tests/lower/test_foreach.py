@@ -5,7 +5,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fxstack_inductor import decompositions
-from fxstack_inductor.foreach import foreach_rules
+from fxstack_inductor.lower.decompositions.foreach import foreach_rules
 
 
 def lists(count, shape=(3, 4)):

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fxstack_partition.budgets.compact import Compact, Memory
-from fxstack_partition.budgets.plan import Plan
+from fxstack_partition.joint.compact import Compact, Memory
 from fxstack_partition.joint.ops import OpKind
+from fxstack_partition.ordering.plan import Plan
 
 Arguments = Sequence[tuple[int, ...]]
 

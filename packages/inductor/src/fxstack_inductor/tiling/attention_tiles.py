@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from fxstack_inductor.codegen.triton.tiles import power_of_two
 from fxstack_inductor.ir.attention import Attention
 from fxstack_inductor.ir.expr import Expr, as_expr, floordiv
 from fxstack_inductor.ir.kernel import Kernel, Load
+from fxstack_inductor.tiling.tiles import power_of_two
 
 LEAST = 16
 """The shortest side of a tile that matrix instructions take."""

@@ -15,10 +15,9 @@ from torch.fx import Node
 
 from fxstack_interchange import InputKind, OutputKind, Partition, StageGraph
 from fxstack_interchange.show import short_repr
-from fxstack_partition.budgets.runtime import StageMemory
 from fxstack_partition.joint.cost import SizeModel
 from fxstack_partition.joint.storage import StorageTable
-from fxstack_partition.options import PartitionOptions
+from fxstack_partition.options import PartitionOptions, StageMemory
 
 # Limits: only results of operators are counted, unless PartitionOptions.scratch and PartitionOptions.runtime
 # say more. Compiled steps of bert, llama, t5 and whisper peak 5 to 7% lower than predicted.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fxstack_inductor.codegen.analysis import analyse
+from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.expr import Expr, Var, floordiv, product
 from fxstack_inductor.ir.kernel import Kernel, Load, Loop, Reduce, Scan
 from fxstack_inductor.ir.ordered import PERSISTENT

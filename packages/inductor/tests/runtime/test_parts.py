@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inductor_checks import FAST, check
 
-from fxstack_inductor.codegen import parts
-from fxstack_inductor.codegen.parts import ENOUGH, LATER, MOST, PART, in_parts, parts_of
 from fxstack_inductor.errors import CompilerFailedError
-from fxstack_inductor.runtime import toolchain
+from fxstack_inductor.runtime import parts, toolchain
+from fxstack_inductor.runtime.parts import ENOUGH, LATER, MOST, PART, in_parts, parts_of
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
 UNCACHED = dataclasses.replace(FAST, use_cache=False)

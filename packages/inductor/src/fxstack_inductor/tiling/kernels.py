@@ -1,0 +1,72 @@
+"""A graph's Triton kernels as records: text, tiling, and the types of arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from fxstack_inductor.ir.kernel import Kernel
+from fxstack_inductor.tiling.attention_tiles import AttentionConfig, AttentionTiling
+from fxstack_inductor.tiling.product_tiles import ProductConfig, ProductTiling
+from fxstack_inductor.tiling.tiles import Config, Tiling
+
+FLOAT8_NAMES = MappingProxyType({torch.float8_e4m3fn: "e4m3fn", torch.float8_e5m2: "e5m2"})
+"""The 8-bit dtypes that kernels load and store, and their names in the prelude's functions."""
+
+POINTERS = MappingProxyType(
+    {
+        torch.float64: "*fp64",
+        torch.float32: "*fp32",
+        torch.bfloat16: "*bf16",
+        torch.float16: "*fp16",
+        torch.int64: "*i64",
+        torch.int32: "*i32",
+        torch.int16: "*i16",
+        torch.int8: "*i8",
+        torch.uint8: "*u8",
+        torch.bool: "*i1",
+        **dict.fromkeys(FLOAT8_NAMES, "*u8"),
+    }
+)
+"""Signature entries of kernel arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernel:
+    """``text`` defines the function ``name``; arguments: pointers, sizes, and (constant) tile sizes."""
+
+    name: str
+    text: str
+    tiling: Tiling | ProductTiling | AttentionTiling
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.tiling.kernel
+
+    @property
+    def config(self) -> Config | ProductConfig | AttentionConfig:
+        return self.tiling.config
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """Argument types in Triton's notation; tile sizes are ``constexpr``."""
+        pointers = {
+            f"a{k}": "i64" if ref.by_value else POINTERS[ref.dtype]
+            for k, ref in enumerate(self.kernel.buffers)
+        }
+        sizes = dict.fromkeys(self.kernel.sizes, "i32" if self.kernel.small else "i64")
+        return {**pointers, **sizes, **dict.fromkeys(self.constants, "constexpr")}
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return self.config.constants
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSource:
+    """One module with all kernels of a graph. ``functions`` maps kernel names to functions."""
+
+    text: str
+    functions: dict[str, TritonKernel]
