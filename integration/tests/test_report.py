@@ -161,10 +161,16 @@ if len(sys.argv) < 2:
 """
 
 
+def job(folder, program, *arguments, command=(), **variables):
+    """Run a program that writes its report into the folder ``out``."""
+    (folder / "train.py").write_text(program)
+    environment = {**os.environ, "FXSTACK_REPORT": str(folder / "out"), **variables}
+    words = [sys.executable, *command, "train.py", *arguments]
+    return subprocess.run(words, check=False, env=environment, capture_output=True, text=True, cwd=folder)
+
+
 def test_processes_write_pages_side_by_side(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out"), "RANK": "3"}
-    subprocess.run([sys.executable, tmp_path / "train.py"], check=True, env=environment)
+    assert job(tmp_path, PROGRAM, RANK="3").returncode == 0
     pages = sorted(path.name for path in (tmp_path / "out").glob("process-*.html"))
     index = Page(tmp_path / "out/index.html")
     assert sorted(index.targets) == pages
@@ -173,22 +179,37 @@ def test_processes_write_pages_side_by_side(tmp_path):
     assert index.text.count("rank 3") == 2
 
 
-KILLED = PROGRAM.replace("if len", "import os; os._exit(9)\nif len")
+def killed(end):
+    return PROGRAM.replace("if len", f"import os, signal; {end}\nif len")
 
 
 def test_a_killed_process_leaves_a_record_that_becomes_a_report(tmp_path):
-    (tmp_path / "train.py").write_text(KILLED)
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out")}
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], check=False, env=environment)
-    assert done.returncode == 9
+    assert job(tmp_path, killed("os._exit(9)")).returncode == 9
+    assert f"fxstack report {tmp_path / 'out'}" in (tmp_path / "out/index.html").read_text()
     assert "1 function compiled into 1 graph" in Page(write_folder(tmp_path / "out")).text
 
 
+ENDS = {
+    "os._exit(9)": (9, "with status 9"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (-9, "by SIGKILL"),
+    "os.kill(os.getppid(), signal.SIGTERM); signal.pause()": (-15, "by SIGTERM"),
+    "os.execv('/bin/false', ['false'])": (1, "with status 1"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_run_writes_the_report_of_a_program_that_cannot(tmp_path, end):
+    status, text = ENDS[end]
+    done = job(tmp_path, killed(end), command=("-m", "fxstack", "run"))
+    assert done.returncode == status
+    assert f"fxstack: the program ended {text}; its report is made from its record: " in done.stderr
+    assert "== fxstack summary:\n1 function compiled into 1 graph" in done.stderr
+    assert "1 function compiled into 1 graph" in Page(tmp_path / "out/index.html").text
+
+
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
-    command = [sys.executable, tmp_path / "train.py", "alone"]
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "train.py")}
-    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    done = job(tmp_path, PROGRAM, "alone", FXSTACK_REPORT=str(tmp_path / "train.py"))
+    assert done.returncode == 0
     assert "fxstack: FXSTACK_REPORT: no report was written: " in done.stderr
 
 

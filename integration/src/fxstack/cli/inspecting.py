@@ -11,7 +11,7 @@ import typer
 
 from fxstack.cli.output import Json, fail, print_json, print_table
 from fxstack.cli.run import run_program
-from fxstack.debug.passes import all_passes
+from fxstack.debug.passes import all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
 from fxstack.report.figures import Figures, where
@@ -85,7 +85,8 @@ def passes(
     """List the passes of all stages in order: what each does, and the file of its code."""
     found = [known for known in all_passes() if name in f"{known.stage}:{known.name}"]
     if not found:
-        raise fail(f"no pass has {name!r} in its name; 'fxstack passes' lists all")
+        near = nearest_text(name, [f"{known.stage}:{known.name}" for known in all_passes()], "fxstack passes")
+        raise fail(f"no pass has {name!r} in its name. {near}")
     if as_json:
         print_json([asdict(known) for known in found])
     elif examples:
@@ -106,7 +107,8 @@ def config(
     """List the settings of torch's compiler (torch._dynamo.config and others), and what they do here."""
     found = [known for known in described_settings() if name in f"{known.module}.{known.name}"]
     if not found:
-        raise fail(f"no setting has {name!r} in its name; 'fxstack config' lists all")
+        near = nearest_text(name, [known.name for known in described_settings()], "fxstack config")
+        raise fail(f"no setting has {name!r} in its name. {near}")
     if as_json:
         print_json([asdict(known) for known in found])
     else:

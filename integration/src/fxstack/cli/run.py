@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 
-from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE
+from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE, printed, report_folder
 from fxstack.dropin.program import Program
+from fxstack.trace import TraceError, load
+from fxstack.trace.records import Ended
 
 
 def check_script(command: str, script: str, *, module: bool) -> None:
@@ -30,6 +33,9 @@ def run_program(
 ) -> None:
     """Run ``script`` with ``arguments``. ``torch.compile`` is fxstack in this process and in its children.
 
+    With a report, the program runs in a child: this process writes the report of a program that could not, because
+    it ended by a signal, by ``os._exit`` or by ``exec``.
+
     Raises:
         typer.Exit: status 2 if the script does not exist.
     """
@@ -40,6 +46,8 @@ def run_program(
     for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
         if given:
             os.environ[variable] = given
+    if report_folder() and (child := os.fork()):
+        _follow(child, report_folder())
     try:
         Program(script, tuple(arguments), module).run()
     except Exception as error:
@@ -48,6 +56,44 @@ def run_program(
             own = own.tb_next
         sys.excepthook(type(error), error.with_traceback(own), own)
         raise typer.Exit(1) from None
+
+
+def _follow(child: int, folder: str) -> None:
+    """Wait for the program, write its report if it did not, and end in the same way."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program, too
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda got, _frame: os.kill(child, got))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    _write_missing(
+        Path(folder), child, f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+    )
+    sys.stderr.flush()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)  # what runs at the end of a process is the program's
+
+
+def _write_missing(folder: Path, child: int, end: str) -> None:
+    """Write the report of a process that left a record without an end."""
+    record = folder / f"trace-{child}.jsonl"
+    if not record.exists():
+        return
+    try:
+        session = load(record)
+        if session.of(Ended):
+            return
+        from fxstack.report import write_folder  # noqa: PLC0415 - Jinja takes 50 ms to import
+        from fxstack.report.figures import Figures  # noqa: PLC0415 - the same
+
+        if printed("summary"):
+            sys.stderr.write("\n".join(["== fxstack summary:", *Figures(session).sentences(), ""]))
+        index = write_folder(folder)
+    except (OSError, TraceError) as error:
+        sys.stderr.write(f"fxstack: no report was written: {error}\n")
+    else:
+        sys.stderr.write(f"fxstack: the program ended {end}; its report is made from its record: {index}\n")
 
 
 def _is_ours(file: str) -> bool:

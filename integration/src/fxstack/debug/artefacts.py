@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.passes import AFTER, STOP_VARIABLE, is_pass
+from fxstack.debug.passes import AFTER, STOP_VARIABLE, all_passes, is_pass, nearest_text, warn_of_unknown_stop
 from fxstack_interchange.user_warnings import warn_user
 
 DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
@@ -115,16 +115,36 @@ BY_NAME: Final = {artefact.name: artefact for artefact in ARTEFACTS}
 @cache
 def _named(text: str) -> set[str]:
     """Return the artefacts and passes that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
-    names = {name.strip().lower() for name in text.split(",")} - {""}
-    after = {name for name in names if AFTER in name and is_pass(*name.split(AFTER, 1))}
-    unknown = sorted(names - BY_NAME.keys() - {ALL} - after)
-    if unknown:
-        warn_user(
-            f"{DEBUG_VARIABLE}: unknown {', '.join(map(repr, unknown))}. Known are {', '.join(BY_NAME)}, {ALL}, and"
-            f" STAGE{AFTER}PASS ('fxstack passes' lists these).",
-            UserWarning,
-        )
+    for unknown in unknown_names(DEBUG_VARIABLE, text):
+        warn_user(unknown, UserWarning)
+    names = _words(text)
+    after = {name for name in names if AFTER in name}
     return after | (BY_NAME.keys() if ALL in names else names & BY_NAME.keys())
+
+
+def _words(text: str) -> set[str]:
+    return {name.strip().lower() for name in text.split(",")} - {""}
+
+
+def unknown_names(place: str, text: str) -> list[str]:
+    """Return a text for each unknown name in a value of ``FXSTACK_DEBUG``, or of the option ``place``."""
+    return [
+        f"{place}: there is no {name!r}. {_nearest(name)}"
+        for name in sorted(_words(text) - BY_NAME.keys() - {ALL})
+        if not (AFTER in name and is_pass(*name.split(AFTER, 1)))
+    ]
+
+
+def _nearest(name: str) -> str:
+    if AFTER in name:
+        return nearest_text(name, [f"{p.stage}{AFTER}{p.name}" for p in all_passes()], "fxstack passes")
+    return nearest_text(name, [*BY_NAME, ALL], "fxstack artefacts")
+
+
+def check_names() -> None:
+    """Warn about unknown names in ``FXSTACK_DEBUG`` and ``FXSTACK_STOP_AFTER``."""
+    _named(os.environ.get(DEBUG_VARIABLE, ""))
+    warn_of_unknown_stop(os.environ.get(STOP_VARIABLE, ""))
 
 
 def printed(name: str) -> bool:

@@ -25,11 +25,12 @@ Send = Callable[[object], None]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a child: the last value that it sent or returned, and the signal that ended it."""
+    """The end of a child: the last value that it sent or returned, the signal that ended it, and its exit status."""
 
     value: Any
     signal: str
     hung: bool
+    status: int
 
 
 class Forks:
@@ -57,7 +58,7 @@ class Forks:
             status, hung = _wait(child, time.monotonic() + seconds)
             value = torch.load(message, weights_only=False) if message.exists() else None
         died = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) and not hung else ""
-        return Ended(value, died, hung)
+        return Ended(value, died, hung, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0)
 
     def _run(self, fn: Callable[[Send], object], message: Path, output: str) -> None:
         """Run ``fn`` in the child, which ends here."""
