@@ -56,7 +56,9 @@ def test_run_is_pythons_own_run_with_a_summary(tmp_path):
     done = run(tmp_path, PROGRAM, "", "--lr", "0.1")
     assert done.returncode == 3
     assert done.stdout == "__main__ ['--lr', '0.1'] True\n"
-    assert re.search(r"== fxstack summary: 1 functions compiled, 1 graphs, 0 breaks", done.stderr)
+    assert re.search(
+        r"== fxstack summary\n1 function compiled into 1 graph, with 0 graph breaks", done.stderr
+    )
 
 
 def test_run_shows_artefacts(tmp_path):

@@ -253,11 +253,10 @@ def run(tmp_path, **environment):
 
 def test_the_summary_is_a_table_at_exit(tmp_path):
     text = run(tmp_path, FXSTACK_DEBUG="summary")
-    assert re.search(
-        r"== fxstack summary: 1 functions compiled, \d graphs, 2 breaks, \d recompilations", text
-    )
-    assert re.search(r"seconds by stage: .*capture \d+\.\d\d", text)
-    assert re.search(r"2 times .*train\.py:7 in step: \[data-dependent-number\].*fix: ", text)
+    head = r"== fxstack summary\n1 function compiled into \d graphs, with 2 graph breaks and \d recompilations?\.\n"
+    assert re.search(head, text)
+    assert re.search(r"Seconds by stage: .*capture \d+\.\d\d", text)
+    assert re.search(r"2 breaks at .*train\.py:7 in step because .*\. Fix: ", text)
 
 
 def test_the_docs_list_every_artefact():

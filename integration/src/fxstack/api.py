@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import fxstack_capture
-from fxstack.backends import get_default_backend, resolve_backend
+from fxstack.backends import CHECKS, get_default_backend, resolve_backend
 from fxstack.log import CompileLog
-from fxstack.minify.checking import CHECKS
 from fxstack.pipeline import Backend
 from fxstack.settings import CompileOptions, make_options
 

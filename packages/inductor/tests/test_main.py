@@ -24,7 +24,7 @@ def test_summary(cache, capsys):
     assert run(cache) == 0
     shown = capsys.readouterr().out
     assert "program: 1" in shown
-    assert "kernels: 1, 4 KiB" in shown
+    assert "kernels: 1, 4.2 kB" in shown
 
 
 def test_list(cache, capsys):

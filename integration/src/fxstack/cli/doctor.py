@@ -19,6 +19,7 @@ from fxstack_inductor.errors import InductorError
 from fxstack_inductor.options import options_from_environment
 from fxstack_inductor.runtime.cache import DAMAGED, OTHER_VERSION, Cache
 from fxstack_inductor.runtime.toolchain import find_toolchain
+from fxstack_interchange.quantities import bytes_text
 
 PYTHONS = ((3, 11), (3, 14))
 TORCHES = ((2, 11), (2, 15))
@@ -106,7 +107,7 @@ def _cache_on_disk() -> Finding:
     cache = Cache(folder, options.cache_limit)
     states = Counter(cache.state(entry.name) for entry in cache.entries())
     damaged = states[DAMAGED]
-    text = f"{folder}: {states.total()} entries, {cache.size() / 2**20:.1f} MiB, {damaged} damaged"
+    text = f"{folder}: {states.total()} entries, {bytes_text(cache.size())}, {damaged} damaged"
     if other := states[OTHER_VERSION]:
         text += f", {other} {OTHER_VERSION}"
     return Finding("cache on disk", not damaged, text, "fxstack cache check" if damaged else "")

@@ -9,14 +9,15 @@ from typing import Annotated, TextIO
 
 import typer
 
-from fxstack.cli.output import Json, fail, print_json, print_table
+from fxstack.cli.output import Json, fail, print_json, print_records, print_table
 from fxstack.cli.run import run_program
-from fxstack.debug.passes import all_passes, nearest_text
+from fxstack.debug.passes import PassRecord, all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
-from fxstack.report.figures import Figures, where
+from fxstack.report.figures import Figures
 from fxstack.torch_interop.described_settings import described_settings
 from fxstack.trace import Event, Session, TraceError
+from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
 from fxstack.trace.records import Body
 
@@ -45,14 +46,16 @@ def _explain(bodies: list[Body], out: TextIO, *, as_json: bool) -> None:
     sys.stdout = out
     figures = Figures(Session(tuple(Event(0.0, "", body) for body in bodies)))
     if as_json:
-        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in figures.breaks]
+        counts = figures.counts
+        found = counts.breaks.most_common()
+        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in found]
         print_json(
             {
                 "sentences": figures.sentences(),
                 "breaks": breaks,
-                "recompilations": [asdict(again) for again in figures.recompilations],
-                "plain": figures.plain,
-                "seconds": figures.seconds,
+                "recompilations": [asdict(again) for again in counts.recompilations],
+                "plain": counts.plain,
+                "seconds": counts.seconds,
             }
         )
         return
@@ -87,16 +90,16 @@ def passes(
     if not found:
         near = nearest_text(name, [f"{known.stage}:{known.name}" for known in all_passes()], "fxstack passes")
         raise fail(f"no pass has {name!r} in its name. {near}")
-    if as_json:
-        print_json([asdict(known) for known in found])
-    elif examples:
+    if examples and not as_json:
         for known in found:
             print_table(("",), [(f"{known.stage}:{known.name}  {known.sentence}",), (known.example,), ("",)])
     else:
-        rows = [
-            (k.stage, k.name, k.sentence, f"{k.file.partition('/src/')[2] or k.file}:{k.line}") for k in found
-        ]
-        print_table(("stage", "pass", "what it does", "file"), rows)
+        print_records(found, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
+
+
+def _pass(known: PassRecord) -> tuple[str, ...]:
+    place = f"{known.file.partition('/src/')[2] or known.file}:{known.line}"
+    return (known.stage, known.name, known.sentence, place)
 
 
 def config(
@@ -109,10 +112,7 @@ def config(
     if not found:
         near = nearest_text(name, [known.name for known in described_settings()], "fxstack config")
         raise fail(f"no setting has {name!r} in its name. {near}")
-    if as_json:
-        print_json([asdict(known) for known in found])
-    else:
-        print_table(("setting", "here"), [(f"{k.module}.{k.name}", k.text) for k in found])
+    print_records(found, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +16,10 @@ import torch
 import typer
 
 from fxstack.cli.bench import Result, busy, compare
-from fxstack.cli.doctor import findings
+from fxstack.cli.doctor import Finding, findings
 from fxstack.cli.inspecting import PROGRAM, add_commands
 from fxstack.cli.options import describe_options
-from fxstack.cli.output import Json, fail, print_json, print_table, tell
+from fxstack.cli.output import Json, fail, print_json, print_records, print_table, tell
 from fxstack.cli.run import check_script, run_program
 from fxstack.debug.artefacts import ARTEFACTS, unknown_names
 from fxstack.debug.passes import nearest_text
@@ -128,17 +127,15 @@ def bench(
     results = compare(target, [str(steps), *(inputs or ())] if is_model else context.args, tell)
     if warning := busy():
         tell(warning)
-    if as_json:
-        print_json([asdict(result) for result in results])
-    else:
-        header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
-        print_table(header, [_row(result) for result in results])
+    header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
+    print_records(results, header, _row, as_json=as_json)
     raise typer.Exit(1 if any(result.error for result in results) else 0)
 
 
 def _row(result: Result) -> tuple[str, ...]:
     if result.error:
-        return (result.system, f"FAILED: {result.error}")
+        lines = [f"FAILED: {result.error.strip().partition(chr(10))[0]}", *filter(None, [result.line])]
+        return (result.system, "\n".join([*lines, f"fix: {result.fix}"]))
     low, median, high = (1e3 * seconds for seconds in (result.low, result.median, result.high))
     times = f"{median:.3g} ({low:.3g} to {high:.3g})"
     memory = f"{result.memory / 2**20:.0f}"
@@ -149,12 +146,7 @@ def _row(result: Result) -> tuple[str, ...]:
 def doctor(as_json: Json = False) -> None:
     """Check Python, torch, C compiler, OpenMP, caches, GPU and Triton; say how to mend what is wrong."""
     found = findings()
-    if as_json:
-        print_json([asdict(finding) for finding in found])
-    else:
-        print_table(
-            ("", "", ""), [("ok" if f.good else "PROBLEM", f.name, f"{f.text}{_fix(f.fix)}") for f in found]
-        )
+    print_records(found, ("", "", ""), _finding, as_json=as_json)
     raise typer.Exit(0 if all(finding.good for finding in found) else 1)
 
 
@@ -168,20 +160,16 @@ def options(
     if not found:
         near = nearest_text(name, [option.name for option in describe_options()], "fxstack options")
         raise fail(f"no option has {name!r} in its name. {near}")
-    if as_json:
-        print_json([asdict(option) for option in found])
-    else:
-        rows = [(o.stage, o.name, f"{o.type} = {o.default}", o.meaning) for o in found]
-        print_table(("stage", "option", "type and default", "meaning"), rows)
+    header = ("stage", "option", "type and default", "meaning")
+    row = lambda o: (o.stage, o.name, f"{o.type} = {o.default}", o.meaning)  # noqa: E731
+    print_records(found, header, row, as_json=as_json)
 
 
 @app.command()
 def artefacts(as_json: Json = False) -> None:
     """List what ``FXSTACK_DEBUG`` and ``run --debug`` show."""
-    if as_json:
-        print_json([asdict(artefact) for artefact in ARTEFACTS])
-        return
-    print_table(("name", "what it shows"), [(artefact.name, artefact.sentence) for artefact in ARTEFACTS])
+    header = ("name", "what it shows")
+    print_records(ARTEFACTS, header, lambda artefact: (artefact.name, artefact.sentence), as_json=as_json)
 
 
 @app.command()
@@ -199,8 +187,9 @@ def cache(
     raise typer.Exit(manage(command, folder, as_json=as_json))
 
 
-def _fix(fix: str) -> str:
-    return f"\nfix: {fix}" if fix else ""
+def _finding(finding: Finding) -> tuple[str, ...]:
+    fix = f"\nfix: {finding.fix}" if finding.fix else ""
+    return ("ok" if finding.good else "PROBLEM", finding.name, f"{finding.text}{fix}")
 
 
 add_commands(app)

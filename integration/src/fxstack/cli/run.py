@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE, printed, report_folder
-from fxstack.dropin.program import Program
+from fxstack.dropin.program import Program, end_text
 from fxstack.trace import TraceError, load
 from fxstack.trace.records import Ended
 
@@ -65,9 +65,7 @@ def _follow(child: int, folder: str) -> None:
         signal.signal(number, lambda got, _frame: os.kill(child, got))
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    _write_missing(
-        Path(folder), child, f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-    )
+    _write_missing(Path(folder), child, end_text(code) or "ends with exit code 0")
     sys.stderr.flush()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
@@ -88,12 +86,12 @@ def _write_missing(folder: Path, child: int, end: str) -> None:
         from fxstack.report.figures import Figures  # noqa: PLC0415 - the same
 
         if printed("summary"):
-            sys.stderr.write("\n".join(["== fxstack summary:", *Figures(session).sentences(), ""]))
+            sys.stderr.write("\n".join(["== fxstack summary", *Figures(session).sentences(), ""]))
         index = write_folder(folder)
     except (OSError, TraceError) as error:
         sys.stderr.write(f"fxstack: no report was written: {error}\n")
     else:
-        sys.stderr.write(f"fxstack: the program ended {end}; its report is made from its record: {index}\n")
+        sys.stderr.write(f"fxstack: the program {end}; its report is made from its record: {index}\n")
 
 
 def _is_ours(file: str) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import resource
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Final
 
-from fxstack.debug.artefacts import check_names, printed, report_folder, trace_folders
+from fxstack.debug.artefacts import printed, report_folder, trace_folders
 from fxstack.debug.listener import DebugListener
 from fxstack.debug.progress import Progress
 from fxstack.debug.summary import Summary
@@ -22,17 +22,12 @@ from fxstack.trace.records import Body, Ended
 from fxstack.trace.writer import TraceWriter
 from fxstack_interchange.passes import observe
 
-_UNFINISHED: Final = """<!doctype html>
-<title>fxstack: no report yet</title>
-<p>The job still runs, or it was killed: it writes its report when it ends in order. Its records are here.
-This command writes the report from them, at any time:</p>
-<pre>fxstack report {}</pre>
-"""
 
+def start() -> Callable[[], None]:
+    """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it.
 
-def start() -> None:
-    """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it."""
-    check_names()
+    Return what the end of the process calls.
+    """
     summary = Summary()
     writer = TraceWriter()
 
@@ -48,13 +43,14 @@ def start() -> None:
     observe(progress)
     observe(trace)
     observe(debug)  # last: it may end the stage
-    atexit.register(finish, summary, trace, writer)
+    return partial(finish, summary, trace, writer)
 
 
 def _explain_records(folder: Path) -> None:
     """Say in ``index.html``, until the report is there, how to get one from the records of a job that was killed."""
     with suppress(OSError), (folder / "index.html").open("x", encoding="utf-8") as file:
-        file.write(_UNFINISHED.format(escape(shlex.quote(str(folder.absolute())))))
+        text = (Path(__file__).parents[1] / "templates/unfinished.html").read_text(encoding="utf-8")
+        file.write(text.replace("FOLDER", escape(shlex.quote(str(folder.absolute())))))
 
 
 def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:

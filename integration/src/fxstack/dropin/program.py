@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,3 +35,10 @@ class Program:
         else:
             sys.path.insert(0, str(Path(self.script).resolve().parent))
             runpy.run_path(self.script, run_name="__main__")
+
+
+def end_text(code: object) -> str:
+    """Return how a process ends with a status of ``subprocess`` or of ``sys.exit``; "" if this is no failure."""
+    if isinstance(code, int) and code < 0:
+        return f"ends by {signal.Signals(-code).name}"
+    return f"ends with exit code {code if isinstance(code, int) else 1}" if code else ""

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from torch.fx import GraphModule
 
@@ -18,9 +18,6 @@ from fxstack_interchange.modules import make_graph_module
 
 Compiled = Callable[..., Any]
 Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
-
-CHECKS: Final[list[Check]] = []
-"""The check of this process, if there is one: an empty list or one item."""
 
 
 class Found(BaseException):

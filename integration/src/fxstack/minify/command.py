@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fxstack.dropin.program import Program
+from fxstack.backends import CHECKS
+from fxstack.dropin.program import Program, end_text
 from fxstack.minify.cases import Case, load_case
-from fxstack.minify.checking import CHECKS, Check, Found
+from fxstack.minify.checking import Check, Found
 from fxstack.minify.compare import Failure, raised
 from fxstack.minify.forks import Send
 from fxstack.minify.programs import ProgramReduction
@@ -130,7 +130,7 @@ class Minifier:
             except Found:
                 pass
             except SystemExit as error:
-                end = _exit_text(error.code)
+                end = end_text(error.code)
             except BaseException as error:
                 end = f"ends with {raised(error)}"
             return {
@@ -148,7 +148,7 @@ class Minifier:
         current = folder / "current"
         text = current.read_text() if current.exists() else "0 -1 0 0"
         _, call, graphs, calls = map(int, text.split())
-        end = f"ends by {ended.signal}" if ended.signal else _exit_text(ended.status)
+        end = f"ends by {ended.signal}" if ended.signal else end_text(ended.status)
         return {
             "graphs": graphs,
             "calls": calls + (call >= 0),
@@ -250,21 +250,12 @@ def fails_itself(program: Program) -> Verdict | None:
     )
     if not done.returncode:
         return None
-    code = done.returncode
-    end = _exit_text(code) if code > 0 else f"ends by {signal.Signals(-code).name}"
     command = f"TORCH_COMPILE_DISABLE=1 python {shlex.join(words)}"
     summary = (
-        f"the program fails by itself: in plain eager it {end}. Mend it until this command ends without an error, "
-        f"then minify again: {command}"
+        f"the program fails by itself: in plain eager it {end_text(done.returncode)}. "
+        f"Mend it until this command ends without an error, then minify again: {command}"
     )
     return Verdict(FAILS_ITSELF, summary, stderr=done.stderr.rstrip().splitlines()[-_LAST_LINES:])
-
-
-def _exit_text(code: object) -> str:
-    """Return how a program ends by ``sys.exit(code)``; "" if this is no failure."""
-    if not code:
-        return ""
-    return f"ends with exit code {code if isinstance(code, int) else 1}"
 
 
 def about(verdict: Verdict) -> str:

@@ -30,10 +30,10 @@ from fxstack_partition import PartitionOptions, compare, explain, simulate
 _CALLS = ("call_function", "call_method", "call_module")
 
 
-def frame_of(record: FrameRecord, graph: int) -> records.Frame:
-    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0."""
+def frame_of(record: FrameRecord, graph: int, *, in_full: bool = True) -> records.Frame:
+    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0. ``in_full``: with texts."""
     guards = []
-    for guard in record.guards:
+    for guard in record.guards if in_full else ():
         told = GuardFailure(guard, words.demand(guard.check), "")
         text = f"{told.source_name} {told.demanded}"
         guards.append(records.Guard(text, told.user_line, estimated_nanoseconds(guard)))
@@ -47,7 +47,7 @@ def frame_of(record: FrameRecord, graph: int) -> records.Frame:
         resumed=record.resumed,
         graph=graph,
         guards=tuple(guards),
-        code=record.code,
+        code=record.code if in_full else "",
     )
 
 

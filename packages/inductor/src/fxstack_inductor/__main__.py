@@ -26,6 +26,7 @@ from fxstack_inductor.runtime.cache import (
     entry_size,
     modified,
 )
+from fxstack_interchange.quantities import bytes_text
 
 PROGRAM = "program"
 KERNELS = "kernels"
@@ -47,11 +48,11 @@ def summary(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
         sizes[kind(entry)].append(entry_size(entry))
     size, left = sum(map(sum, sizes.values())), len(cache.left_behind())
     found |= {"folder": str(cache.root), "bytes": size, "limit": cache.limit, "left_behind": left}
-    yield f"{cache.root}: {readable(size)} of at most {readable(cache.limit)}"
+    yield f"{cache.root}: {bytes_text(size)} of at most {bytes_text(cache.limit)}"
     for name in (PROGRAM, KERNELS, DAMAGED):
         found[name] = {"entries": len(sizes[name]), "bytes": sum(sizes[name])}
         if sizes[name]:
-            yield f"  {name}: {len(sizes[name])}, {readable(sum(sizes[name]))}"
+            yield f"  {name}: {len(sizes[name])}, {bytes_text(sum(sizes[name]))}"
     if left:
         yield f"  left behind by processes that were killed: {left}"
 
@@ -60,10 +61,10 @@ def listing(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
     """Show each entry, most recently used first"""
     found["entries"] = []
     for used, entry in sorted(((modified(entry), entry) for entry in cache.entries()), reverse=True):
-        row = {"used": used, "bytes": entry_size(entry), "kind": kind(entry), "source": str(entry / SOURCE)}
-        found["entries"].append(row)
-        time_ = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
-        yield f"{time_}  {readable(row['bytes']):>8}  {row['kind']:8} {row['source']}"
+        size, of, source = entry_size(entry), kind(entry), entry / SOURCE
+        found["entries"].append({"used": used, "bytes": size, "kind": of, "source": str(source)})
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
+        yield f"{day}  {bytes_text(size):>8}  {of:8} {source}"
 
 
 def check(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
@@ -85,7 +86,7 @@ def clear(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
     """Remove all entries"""
     found |= {"removed": len(cache.entries()), "bytes": cache.size()}
     cache.clear()
-    yield f"removed {found['removed']} entries, {readable(found['bytes'])}"
+    yield f"removed {found['removed']} entries, {bytes_text(found['bytes'])}"
 
 
 _WHY = {
@@ -94,15 +95,7 @@ _WHY = {
 }
 COMMANDS = {"summary": summary, "list": listing, "check": check, "clear": clear}
 """Generators of lines. They fill a dict with the same as data; their docstrings are the help."""
-SENTENCES = "; ".join(f"{name}: {(command.__doc__ or str()).lower()}" for name, command in COMMANDS.items())
-
-
-def readable(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
+SENTENCES = "; ".join(f"{name}: {(command.__doc__ or '').lower()}" for name, command in COMMANDS.items())
 
 
 def manage(command: str, folder: Path | None = None, *, as_json: bool = False) -> int:

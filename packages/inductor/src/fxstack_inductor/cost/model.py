@@ -24,6 +24,7 @@ from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic, size_of
 from fxstack_inductor.ir.kernel import Kernel
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.plan import KernelStep, Plan, Step
+from fxstack_interchange.quantities import seconds_text
 
 Tilings = Mapping[str, Tiling | ProductTiling | AttentionTiling]
 
@@ -162,7 +163,3 @@ def _row(cost: Cost) -> str:
 
 def _shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def seconds_text(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
