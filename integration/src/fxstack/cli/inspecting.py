@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import atexit
-import sys
+import os
+import shutil
+import tempfile
 from dataclasses import asdict
-from typing import Annotated, TextIO
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from fxstack.cli.output import Json, fail, print_json, print_records, print_table
-from fxstack.cli.run import run_program
+from fxstack.cli.run import check_script, go_on_in_child, run_program
 from fxstack.debug.passes import PassRecord, all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
 from fxstack.report.figures import Figures
 from fxstack.torch_interop.described_settings import described_settings
-from fxstack.trace import Event, Session, TraceError
+from fxstack.trace import Session, TraceError, load_folder
 from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
-from fxstack.trace.records import Body
+from fxstack.trace.writer import TraceWriter
 
 PROGRAM = {"allow_extra_args": True, "allow_interspersed_args": False}
 """Settings of commands that run a program: what follows the script belongs to the program."""
@@ -33,18 +36,19 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Run a program on fxstack; say in plain words what was compiled, what breaks graphs, and what to do."""
-    bodies: list[Body] = []
-    LISTENERS.append(TraceListener(lambda: True, bodies.append, lambda: True))
-    # The program may end in any way; what is known then is printed.
-    atexit.register(_explain, bodies, sys.stdout, as_json=as_json)
+    check_script("explain", script, module=module)
+    folder = tempfile.mkdtemp(prefix="fxstack-")
+    go_on_in_child(partial(_explain, Path(folder), as_json))
     if as_json:
-        sys.stdout = sys.stderr  # what the program prints would stand in front of the JSON
+        os.dup2(2, 1)  # what the program prints would stand in front of the JSON
+    LISTENERS.append(TraceListener(lambda: True, partial(TraceWriter().write, folder), lambda: True))
     run_program(script, context.args, module=module, debug="", folder="", report="")
 
 
-def _explain(bodies: list[Body], out: TextIO, *, as_json: bool) -> None:
-    sys.stdout = out
-    figures = Figures(Session(tuple(Event(0.0, "", body) for body in bodies)))
+def _explain(folder: Path, as_json: bool, _child: int, _code: int) -> None:
+    sessions = load_folder(folder) if any(folder.iterdir()) else [Session(())]
+    shutil.rmtree(folder)
+    figures = Figures(Session(tuple(event for session in sessions for event in session.events)))
     if as_json:
         counts = figures.counts
         found = counts.breaks.most_common()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -33,8 +36,7 @@ def run_program(
 ) -> None:
     """Run ``script`` with ``arguments``. ``torch.compile`` is fxstack in this process and in its children.
 
-    With a report, the program runs in a child: this process writes the report of a program that could not, because
-    it ended by a signal, by ``os._exit`` or by ``exec``.
+    With a report, the program runs in a child, so that a program that ends by ``os._exit`` or is killed gets one, too.
 
     Raises:
         typer.Exit: status 2 if the script does not exist.
@@ -46,8 +48,8 @@ def run_program(
     for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
         if given:
             os.environ[variable] = given
-    if report_folder() and (child := os.fork()):
-        _follow(child, report_folder())
+    if report_folder():
+        go_on_in_child(partial(_write_missing, Path(report_folder())))
     try:
         Program(script, tuple(arguments), module).run()
     except Exception as error:
@@ -58,22 +60,30 @@ def run_program(
         raise typer.Exit(1) from None
 
 
-def _follow(child: int, folder: str) -> None:
-    """Wait for the program, write its report if it did not, and end in the same way."""
+def go_on_in_child(after: Callable[[int, int], None]) -> None:
+    """Return in a child. This process waits for it, calls ``after(child, exit code)``, and ends in the same way.
+
+    So it can say something of a program that ends by a signal, by ``os._exit`` or by ``exec``.
+    """
+    child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: who kills the parent means the program
+        return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program, too
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda got, _frame: os.kill(child, got))
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    _write_missing(Path(folder), child, end_text(code) or "ends with exit code 0")
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    after(child, code)
+    sys.stdout.flush()
     sys.stderr.flush()
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)  # what runs at the end of a process is the program's
 
 
-def _write_missing(folder: Path, child: int, end: str) -> None:
+def _write_missing(folder: Path, child: int, code: int) -> None:
     """Write the report of a process that left a record without an end."""
     record = folder / f"trace-{child}.jsonl"
     if not record.exists():
@@ -91,7 +101,9 @@ def _write_missing(folder: Path, child: int, end: str) -> None:
     except (OSError, TraceError) as error:
         sys.stderr.write(f"fxstack: no report was written: {error}\n")
     else:
-        sys.stderr.write(f"fxstack: the program {end}; its report is made from its record: {index}\n")
+        sys.stderr.write(
+            f"fxstack: the program {end_text(code) or 'ended'}; its report is made from its record: {index}\n"
+        )
 
 
 def _is_ours(file: str) -> bool:
