@@ -63,5 +63,5 @@ def test_a_file_gets_plain_lines(monkeypatch):
     begins, ends = lines[::2], lines[1::2]
     assert len(begins) == len(ends) >= 1
     for begin, end in zip(begins, ends, strict=True):
-        assert re.fullmatch(r"fxstack: compiling <lambda> \(test_progress\.py:\d+\): [ -~]*", begin)
+        assert re.fullmatch(r"fxstack: compiling \S*<lambda> \(test_progress\.py:\d+\): [ -~]*", begin)
         assert re.fullmatch(r"fxstack: compiled in \d+\.\d s", end)
