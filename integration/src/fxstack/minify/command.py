@@ -97,11 +97,8 @@ class Minifier:
                 verdict.graphs, verdict.calls = known["graphs"], known["calls"]
                 return verdict
             if not (folder / "case").exists():
-                why = (
-                    (folder / "why").read_text()
-                    if (folder / "why").exists()
-                    else "the program does not repeat itself"
-                )
+                file = folder / "why"
+                why = file.read_text() if file.exists() else "the program does not repeat itself"
                 return Verdict(UNWRITTEN, f"no script: {why}", failure=str(failure))
             try:
                 case = load_case(folder / "case")
@@ -133,13 +130,8 @@ class Minifier:
                 end = end_text(error.code)
             except BaseException as error:
                 end = f"ends with {raised(error)}"
-            return {
-                "graphs": check.graphs,
-                "calls": check.calls,
-                "failure": check.failure,
-                "end": end,
-                "signal": "",
-            }
+            counts = {"graphs": check.graphs, "calls": check.calls}
+            return {**counts, "failure": check.failure, "end": end, "signal": ""}
 
         ended = self.trials.forks.run(run, seconds=1e9, output="")
         if ended.value is not None:
