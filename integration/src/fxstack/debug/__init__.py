@@ -33,7 +33,7 @@ def _start() -> None:
 
 def _finish() -> None:
     """Say what was compiled, also if this is nothing."""
-    if not _FINISH and any(name.startswith("FXSTACK_") for name in os.environ):
+    if not _FINISH and {"FXSTACK_DEBUG", "FXSTACK_REPORT", "FXSTACK_TRACE"} & os.environ.keys():
         _start()
     for finish in _FINISH:
         finish()
