@@ -189,7 +189,8 @@ def _checked(backend: Backend, log: CompileLog) -> Backend:
         if check is None and (request := repro_request()) is not None:
             from fxstack.minify.requested import RequestedCheck  # noqa: PLC0415 - few programs need it
 
-            check = RequestedCheck(Path(), request=request, aot_eager=lambda: lookup_backend("aot_eager"))
+            reference = partial(_by_name, "aot_eager", make_options(None, None), CompileLog())  # unchecked
+            check = RequestedCheck(Path(), request=request, aot_eager=reference)
         if check is None:
             return backend(graph_module, example_inputs)
         return check.compile(backend, graph_module, example_inputs, log.newest.place)

@@ -13,10 +13,10 @@ _LOWERING = """
 import os, signal
 import torch, fxstack
 from fxstack_inductor.lower.rules import RULES
-from fxstack_inductor.targets import c_target
+from fxstack_inductor.lower import passes
 atan, tanh = torch.ops.aten.atan.default, torch.ops.aten.tanh.default
 {rule}
-c_target.RULES = {{**RULES, atan: rule}}
+passes.RULES = {{**RULES, atan: rule}}
 """
 
 FAULTS = {
