@@ -62,10 +62,40 @@ def test_a_model_by_its_name(monkeypatch, tmp_path, name):
 
 def test_a_failing_program_is_reported(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("raise ValueError('mine')")
+    (tmp_path / "train.py").write_text("def main():\n    raise ValueError('mine')\nmain()")
     status, printed = invoke("bench", "train.py")
+    printed = " ".join(printed.split())
     assert (status, printed.count("FAILED: ValueError: mine")) == (1, 3)
+    assert (
+        printed.count("train.py:2 in main: raise ValueError('mine') fix: mend the program: it fails in") == 3
+    )
     assert invoke("bench", "nowhere.py")[0] == 2
+
+
+ENDS = {
+    "eager": (
+        "os._exit(9)",
+        "the program ends with exit code 9",
+        "mend the program: it fails in plain eager",
+    ),
+    "torch.compile": ("1 / 0", "ZeroDivisionError: division by zero", "none here: the program runs in eager"),
+    "fxstack": (
+        "os.kill(os.getpid(), 11)",
+        "the program ends by SIGSEGV",
+        "report it, .* 'fxstack minify train.py' writes",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", ENDS)
+def test_each_system_says_how_it_failed_and_what_to_do(monkeypatch, tmp_path, system):
+    line, error, fix = ENDS[system]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(f"import os\n{line}\n")
+    found = bench._measured(system, "train.py", (), bench.Result("eager"))
+    assert found.error == error
+    assert re.match(fix, found.fix)
+    assert found.line == ("train.py:2 in <module>: 1 / 0" if "Zero" in error else "")
 
 
 def test_a_busy_machine_is_named(monkeypatch):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fxstack.cli.main import app
@@ -55,7 +56,9 @@ def test_run_is_pythons_own_run_with_a_summary(tmp_path):
     done = run(tmp_path, PROGRAM, "", "--lr", "0.1")
     assert done.returncode == 3
     assert done.stdout == "__main__ ['--lr', '0.1'] True\n"
-    assert re.search(r"== fxstack summary: 1 functions compiled, 1 graphs, 0 breaks", done.stderr)
+    assert re.search(
+        r"== fxstack summary\n1 function compiled into 1 graph, with 0 graph breaks", done.stderr
+    )
 
 
 def test_run_shows_artefacts(tmp_path):
@@ -87,6 +90,13 @@ def test_run_names_a_missing_script():
         2,
         True,
     )
+
+
+def test_an_unknown_artefact_is_wrong_usage(tmp_path):
+    (tmp_path / "train.py").touch()
+    status, printed = invoke("run", "--debug", "graph,brakes", str(tmp_path / "train.py"))
+    text = "--debug: there is no 'brakes'. The nearest are breaks, "
+    assert (status, text in " ".join(printed.split())) == (2, True)
 
 
 def test_doctor_finds_nothing_here(monkeypatch, tmp_path):
@@ -136,6 +146,28 @@ def test_cache_shows_what_is_kept(tmp_path):
     status, printed = invoke("cache", "--dir", str(tmp_path))
     assert (status, str(tmp_path) in printed) == (0, True)
     assert invoke("cache", "--dir", str(tmp_path / "none"))[0] == 2
+
+
+def test_cache_commands_are_in_the_help_and_print_json(tmp_path):
+    printed = " ".join(invoke("cache", "check", "--help")[1].split())
+    assert "list: show each entry, most recently used first; check: remove damaged entries" in printed
+    assert json.loads(invoke("cache", "check", "--json", "--dir", str(tmp_path))[1])["intact"] == 0
+    status, printed = invoke("cache", "prune")
+    assert (status, "it has summary, list, check, clear" in " ".join(printed.split())) == (2, True)
+
+
+def test_the_versions_of_all_packages_are_printed():
+    status, printed = invoke("--version")
+    versions = dict(line.split() for line in printed.splitlines())
+    packages = {
+        "fxstack",
+        "fxstack-capture",
+        "fxstack-functionalize",
+        "fxstack-partition",
+        "fxstack-inductor",
+    }
+    assert (status, versions.keys()) == (0, {*packages, "torch", "Python"})
+    assert versions["torch"] == torch.__version__
 
 
 DEBUGGING = (DOCS.parent / "debugging.md").read_text().partition("## It is wrong")[2]

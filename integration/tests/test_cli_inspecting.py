@@ -31,6 +31,14 @@ def test_explain_says_what_breaks_the_graph_and_what_to_do():
     )
 
 
+def test_explain_tells_of_a_program_that_is_killed(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os, torch\ntorch.compile(torch.sin)(torch.ones(3))\nos.kill(os.getpid(), 9)")
+    command = [sys.executable, "-m", "fxstack", "explain", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "0 graph breaks" in done.stdout) == (-9, True)
+
+
 def test_explain_as_json():
     told = json.loads(explained("--json"))
     assert told["breaks"][0]["reason"] == "data-dependent-branch"

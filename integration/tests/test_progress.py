@@ -20,7 +20,8 @@ class Terminal(io.StringIO):
 
 def shown(monkeypatch, stream, patience=0.0, **environment):
     """Return what a compilation writes to ``stream``."""
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    for name in ("PATIENCE", "PATIENCE_OF_FILES"):
+        monkeypatch.setattr(progress, name, patience)
     monkeypatch.delenv("FXSTACK_PROGRESS", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -57,5 +58,10 @@ def test_otherwise_nothing_is_written(monkeypatch, stream, patience, environment
     assert shown(monkeypatch, stream(), patience, **environment) == ""
 
 
-def test_the_line_can_be_turned_on_anywhere(monkeypatch):
-    assert "compiling" in shown(monkeypatch, io.StringIO(), FXSTACK_PROGRESS="1")
+def test_a_file_gets_plain_lines(monkeypatch):
+    lines = shown(monkeypatch, io.StringIO(), FXSTACK_PROGRESS="1").splitlines()
+    begins, ends = lines[::2], lines[1::2]
+    assert len(begins) == len(ends) >= 1
+    for begin, end in zip(begins, ends, strict=True):
+        assert re.fullmatch(r"fxstack: compiling \S*<lambda> \(test_progress\.py:\d+\): [ -~]*", begin)
+        assert re.fullmatch(r"fxstack: compiled in \d+\.\d s", end)

@@ -12,8 +12,11 @@ import pytest
 import torch
 
 import fxstack
-from fxstack.report import write_folder, write_report
-from fxstack.report.figures import size_text, time_text
+from fxstack.report import ReportError, charts, write_folder, write_report
+from fxstack.trace import Event
+from fxstack.trace.codec import to_line
+from fxstack.trace.writer import started
+from fxstack_inductor.cost.quantities import bytes_text, seconds_text
 
 VOID = {"meta", "img", "link", "br", "rect", "circle", "path", "polyline"}
 
@@ -24,7 +27,8 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.open, self.titles, self.text, self.targets, self.lines = [], [], "", [], set()
-        self.feed(path.read_text())
+        self.source = path.read_text()
+        self.feed(self.source)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
@@ -149,6 +153,12 @@ def test_a_browser_opens_the_function_that_a_link_names(tmp_path):
     assert re.search(r"<details open[^>]*>\s*<summary>step \(", section)
 
 
+def test_letters_of_charts_stay_large_on_a_narrow_page(trained):
+    """A chart is at least as wide as its own units are pixels, and scrolls."""
+    assert f"min-width: {charts.WIDTH}px" in trained.source
+    assert trained.source.count("<svg") == trained.source.count('<div class="scroll"><svg') > 2
+
+
 def test_a_report_needs_no_network(trained):
     assert all(target.startswith("#f") for target in trained.targets)
 
@@ -161,10 +171,16 @@ if len(sys.argv) < 2:
 """
 
 
+def job(folder, program, *arguments, command=(), **variables):
+    """Run a program that writes its report into the folder ``out``."""
+    (folder / "train.py").write_text(program)
+    environment = {**os.environ, "FXSTACK_REPORT": str(folder / "out"), **variables}
+    words = [sys.executable, *command, "train.py", *arguments]
+    return subprocess.run(words, check=False, env=environment, capture_output=True, text=True, cwd=folder)
+
+
 def test_processes_write_pages_side_by_side(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out"), "RANK": "3"}
-    subprocess.run([sys.executable, tmp_path / "train.py"], check=True, env=environment)
+    assert job(tmp_path, PROGRAM, RANK="3").returncode == 0
     pages = sorted(path.name for path in (tmp_path / "out").glob("process-*.html"))
     index = Page(tmp_path / "out/index.html")
     assert sorted(index.targets) == pages
@@ -173,34 +189,77 @@ def test_processes_write_pages_side_by_side(tmp_path):
     assert index.text.count("rank 3") == 2
 
 
-KILLED = PROGRAM.replace("if len", "import os; os._exit(9)\nif len")
+def test_damaged_lines_of_a_record_are_named_on_the_page(tmp_path, capsys):
+    path = tmp_path / "trace-1.jsonl"
+    path.write_text(to_line(Event(0.5, "main", started())) + "damaged\n")
+    page = write_folder(tmp_path).with_name(f"process-{os.getpid()}.html")
+    assert "1 line or file of the record is left out: damaged" in Page(page).titles
+    assert f"{path}, line 2: no event of a record" in Page(page).text
+    assert f"fxstack: the report leaves out 1 lines or files: {path}, line 2: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".", r"Is a directory.*Pass the path of a file, for example {}/report\.html"),
+        ("file/page.html", r"(File exists|Not a directory).*for example {}/report\.html"),
+        ("/proc/none/page.html", r"No such file.*for example "),
+    ],
+)
+def test_a_path_that_cannot_be_written_says_what_to_pass(tmp_path, path, text):
+    (tmp_path / "file").touch()
+    with pytest.raises(ReportError, match=f"write_report: .* cannot be written .*{text.format(tmp_path)}"):
+        write_report(fxstack.compile(step), tmp_path / path)
+
+
+def test_missing_folders_of_a_page_are_made(tmp_path):
+    write_report(fxstack.compile(step), tmp_path / "a/b/page.html")
+    assert Page(tmp_path / "a/b/page.html").titles[0] == "fxstack compilation report"
+
+
+def killed(end):
+    return PROGRAM.replace("if len", f"import os, signal; {end}\nif len")
 
 
 def test_a_killed_process_leaves_a_record_that_becomes_a_report(tmp_path):
-    (tmp_path / "train.py").write_text(KILLED)
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "out")}
-    done = subprocess.run([sys.executable, tmp_path / "train.py"], check=False, env=environment)
-    assert done.returncode == 9
+    assert job(tmp_path, killed("os._exit(9)")).returncode == 9
+    assert f"fxstack report {tmp_path / 'out'}" in (tmp_path / "out/index.html").read_text()
     assert "1 function compiled into 1 graph" in Page(write_folder(tmp_path / "out")).text
 
 
+ENDS = {
+    "os._exit(9)": (9, "ends with exit code 9"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (-9, "ends by SIGKILL"),
+    "os.kill(os.getppid(), signal.SIGTERM); signal.pause()": (-15, "ends by SIGTERM"),
+    "os.execv('/bin/false', ['false'])": (1, "ends with exit code 1"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_run_writes_the_report_of_a_program_that_cannot(tmp_path, end):
+    status, text = ENDS[end]
+    done = job(tmp_path, killed(end), command=("-m", "fxstack", "run"))
+    assert done.returncode == status
+    assert f"fxstack: the program {text}; its report is made from its record: " in done.stderr
+    assert "== fxstack summary\n1 function compiled into 1 graph" in done.stderr
+    assert "1 function compiled into 1 graph" in Page(tmp_path / "out/index.html").text
+
+
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
-    command = [sys.executable, tmp_path / "train.py", "alone"]
-    environment = {**os.environ, "FXSTACK_REPORT": str(tmp_path / "train.py")}
-    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    done = job(tmp_path, PROGRAM, "alone", FXSTACK_REPORT=str(tmp_path / "train.py"))
+    assert done.returncode == 0
     assert "fxstack: FXSTACK_REPORT: no report was written: " in done.stderr
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (size_text(0), "0 B"),
-        (size_text(1500), "1.5 kB"),
-        (size_text(2.5e9), "2.50 GB"),
-        (time_text(2), "2.00 s"),
-        (time_text(0.0025), "2.50 ms"),
-        (time_text(2.5e-6), "2.5 us"),
+        (bytes_text(0), "0 B"),
+        (bytes_text(1500), "1.5 kB"),
+        (bytes_text(2.5e9), "2.50 GB"),
+        (seconds_text(2), "2.00 s"),
+        (seconds_text(0.0025), "2.50 ms"),
+        (seconds_text(2.5e-6), "2.5 us"),
     ],
 )
 def test_sizes_and_times_are_short(text, expected):

@@ -180,6 +180,46 @@ def test_what_is_no_record_is_refused_with_its_line(tmp_path, line, message):
         load(write(tmp_path / "trace-1.jsonl", line, ""))
 
 
+LOOKED = to_line(Event(1.0, "main", records.Looked(1, True))).rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no record of fxstack, .*: it has no whole line"),
+        (b"\x7fELF\x00\xff\n\xfe\n", "is no record of fxstack, .*: 2 lines are no events; .*line 1: "),
+        (b"import torch\n", "is no record of fxstack, .*: 1 lines are no events; .*line 1: "),
+        (None, "is a folder: pass one of its files .*load_folder"),
+    ],
+    ids=["empty", "binary", "a program", "folder"],
+)
+def test_what_is_no_record_at_all_is_refused(tmp_path, content, message):
+    path = tmp_path / "trace-1.jsonl"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(TraceError, match=message):
+        load(path)
+
+
+def test_damaged_lines_are_skipped_and_named(tmp_path):
+    path = tmp_path / "trace-1.jsonl"
+    path.write_bytes(b"\n".join([GOOD.encode(), b"\xff\x00", LOOKED.encode(), b"{}", b""]))
+    session = load(path)
+    assert [type(event.body) for event in session.events] == [records.Started, records.Looked]
+    assert [text.partition(": ")[0] for text in session.skipped] == [f"{path}, line 2", f"{path}, line 4"]
+
+
+def test_a_folder_with_files_of_other_kinds(tmp_path):
+    write(tmp_path / "trace-1.jsonl", GOOD, LOOKED, "")
+    write(tmp_path / "trace-2.jsonl", GOOD.replace('"version":1', '"version":99'), LOOKED, "")
+    (tmp_path / "trace-3.jsonl").touch()
+    (tmp_path / "trace-4.jsonl").mkdir()
+    (session,) = load_folder(tmp_path)
+    assert ["trace-2" in session.skipped[0], "trace-4" in session.skipped[1]] == [True, True]
+    assert len(session.skipped) == 2
+    with pytest.raises(TraceError, match="is a file: pass the folder"):
+        load_folder(tmp_path / "trace-1.jsonl")
+
+
 def test_a_folder_without_a_record_says_how_to_make_one(tmp_path):
     with pytest.raises(TraceError, match=f"no file trace-.*FXSTACK_REPORT={tmp_path}"):
         load_folder(tmp_path)

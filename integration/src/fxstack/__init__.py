@@ -17,7 +17,7 @@ from fxstack.backends import (
     register_backend,
     set_default_backend,
 )
-from fxstack.debug.start import start as _start
+from fxstack.debug import follow as _follow
 from fxstack.dropin.installing import install, is_installed, uninstall
 from fxstack.log import CompileLog, StageTime
 from fxstack.scripts import repro
@@ -135,7 +135,7 @@ __all__ = [
     "wrap_numpy",
 ]
 
-_start()
+_follow()
 
 # ``FXSTACK=1`` and a program that imports fxstack before torch: the start of Python waits for this module.
 if (startup := sys.modules.get("fxstack_startup")) is not None:

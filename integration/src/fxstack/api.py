@@ -10,9 +10,8 @@ from typing import Any, TypeVar, overload
 import fxstack_capture
 from fxstack.backends import get_default_backend, resolve_backend
 from fxstack.log import CompileLog
-from fxstack.minify.checking import CHECKS
 from fxstack.pipeline import Backend
-from fxstack.settings import CompileOptions, make_options
+from fxstack.settings import CHECKS, CompileOptions, make_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

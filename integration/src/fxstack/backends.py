@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast, overload
 
 from fxstack.log import CompileLog
-from fxstack.minify.checking import CHECKS
-from fxstack.minify.requested import requested_check
 from fxstack.pipeline import Backend, LateTable, eager_backend, make_aot_eager_backend, make_backend
-from fxstack.settings import CompileOptions, make_options
+from fxstack.settings import CHECKS, CompileOptions, make_options, repro_request
 from fxstack_capture.driver.backend import WANTS_FAKES
 from fxstack_interchange.torch_errors import CompilerError
 
@@ -180,10 +179,16 @@ def _checked(backend: Backend, log: CompileLog) -> Backend:
     """Return ``backend``, which compares its graphs with eager if ``fxstack minify`` or a setting asks for it."""
 
     def checked(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
-        check = CHECKS[0] if CHECKS else requested_check(lambda: lookup_backend("aot_eager"))
+        check = CHECKS[0] if CHECKS else None
+        if check is None and (request := repro_request()) is not None:
+            from fxstack.minify.requested import RequestedCheck  # noqa: PLC0415 - few programs need it
+
+            reference = partial(_by_name, "aot_eager", make_options(None, None), CompileLog())  # unchecked
+            check = RequestedCheck(Path(), request=request, aot_eager=reference)
         if check is None:
             return backend(graph_module, example_inputs)
-        return check.compile(backend, graph_module, example_inputs, log.newest.place)
+        compiled: Callable[..., Any] = check.compile(backend, graph_module, example_inputs, log.newest.place)
+        return compiled
 
     return _named(checked, backend)
 

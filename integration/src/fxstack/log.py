@@ -84,6 +84,8 @@ class Listener:
 
 
 LISTENERS: list[Listener] = []
+AT_FIRST: list[Callable[[], None]] = []
+"""Functions that are called before the first callable is compiled: imports that a mere import of fxstack does not need."""
 _NUMBERS = itertools.count(1)
 
 
@@ -122,6 +124,10 @@ class CompileLog:
     _traced: float | None = None
     """The seconds of a trace whose graph has no number yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        while AT_FIRST:
+            AT_FIRST.pop()()
 
     def __repr__(self) -> str:
         seconds = sum(time.seconds for time in self.times)

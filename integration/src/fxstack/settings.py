@@ -193,6 +193,10 @@ _MINIFIES = "the first call of each graph is checked, and fxstack minify writes 
 register(DYNAMO, {name: Ours(name, because=_MINIFIES) for name in ("repro_after", "repro_level")})
 
 
+CHECKS: Final[list[Any]] = []
+"""The ``minify.checking.Check`` of ``fxstack minify`` in this process, if there is one: an empty list or one item."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReproRequest:
     """``after``: ``dynamo`` compares with captured graphs, ``aot`` with functionalized graphs.

@@ -2,6 +2,9 @@
 
 import pytest
 
+from fxstack.dropin.program import Program
+from fxstack.minify.command import fails_itself
+
 from .planting import FAULTS, minified, python
 
 LAYERS = """
@@ -77,6 +80,47 @@ def test_a_program_is_minified_where_capture_is_at_fault(tmp_path):
 def test_a_right_program_has_nothing_to_minify(tmp_path):
     verdict, script = minified(tmp_path, "", CHOICE)
     assert (verdict["status"], verdict["graphs"], verdict["calls"], script) == (0, 1, 3, "")
+
+
+ENDS = {
+    "exception": ("raise ValueError('mine')", "ends with exit code 1", "ValueError: mine"),
+    "exit code": ("print('no data', file=sys.stderr); sys.exit(3)", "ends with exit code 3", "no data"),
+    "text": ("sys.exit('no data')", "ends with exit code 1", "no data"),
+    "no cleanup": ("os._exit(4)", "ends with exit code 4", ""),
+    "signal": ("os.kill(os.getpid(), signal.SIGTERM)", "ends by SIGTERM", ""),
+    "exec": ("os.execv('/bin/false', ['false'])", "ends with exit code 1", ""),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_that_fails_by_itself(tmp_path, end):
+    line, text, stderr = ENDS[end]
+    script = tmp_path / "program.py"
+    script.write_text(f"import os, signal, sys\n{line}\n")
+    verdict = fails_itself(Program(str(script), ("--lr", "0.1")))
+    assert verdict.status == 4
+    assert f"in plain eager it {text}. Mend it" in verdict.summary
+    assert verdict.summary.endswith(f": TORCH_COMPILE_DISABLE=1 python {script} --lr 0.1")
+    assert stderr in str(verdict).partition("stderr: ")[2]
+    assert len(verdict.stderr) <= 5
+
+
+ONLY_HERE = "5 * (os.environ.get('TORCH_COMPILE_DISABLE') != '1')"
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "text"),
+    [
+        ("sys.exit(3)", 4, "the program fails by itself"),
+        ("os._exit(0)", 0, "nothing is wrong"),
+        (f"sys.exit({ONLY_HERE})", 3, "no script: the program fails only on fxstack"),
+    ],
+)
+def test_a_program_that_ends_itself(tmp_path, line, status, text):
+    verdict, script = minified(tmp_path, "", f"import os, sys\n{CHOICE}\n{line}\n")
+    assert (verdict["status"], script) == (status, "")
+    assert verdict["summary"].startswith(text)
+    assert verdict["calls"] == 3 * (status != 4)
 
 
 SIZES = """

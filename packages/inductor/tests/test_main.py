@@ -1,9 +1,11 @@
 """The command that shows, checks and clears the disk cache."""
 
+import json
+
 import pytest
 
 from fxstack_inductor.__main__ import main
-from fxstack_inductor.runtime.cache import LIBRARY, Cache
+from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, Cache
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def test_summary(cache, capsys):
     assert run(cache) == 0
     shown = capsys.readouterr().out
     assert "program: 1" in shown
-    assert "kernels: 1, 4 KiB" in shown
+    assert "kernels: 1, 4.2 kB" in shown
 
 
 def test_list(cache, capsys):
@@ -34,8 +36,30 @@ def test_list(cache, capsys):
 def test_check_removes_what_is_damaged(cache, capsys):
     (cache.directory("a" * 64) / LIBRARY).write_bytes(b"evil")
     run(cache, "check")
-    assert "1 intact, 1 damaged" in capsys.readouterr().out
+    assert "1 intact, 1 damaged, 0 of another version" in capsys.readouterr().out
     assert [path.name for path in cache.entries()] == ["b" * 64]
+
+
+def test_check_tells_entries_of_another_version_from_damaged_ones(cache, capsys):
+    (cache.directory("a" * 64) / ENTRY).write_text('{"format": 1, "sha256": ""}')
+    run(cache, "check")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("a: another version of fxstack wrote it")
+    assert lines[1] == "1 intact, 0 damaged, 1 of another version"
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("summary", {"folder", "bytes", "limit", "left_behind", "program", "kernels", "damaged"}),
+        ("list", {"entries"}),
+        ("check", {"intact", "damaged", "of another version"}),
+        ("clear", {"removed", "bytes"}),
+    ],
+)
+def test_each_command_as_json(cache, capsys, command, keys):
+    assert run(cache, command, "--json") == 0
+    assert json.loads(capsys.readouterr().out).keys() == keys
 
 
 def test_clear(cache, capsys):

@@ -13,7 +13,9 @@ from json import loads
 from pathlib import Path
 
 from fxstack.cli.timed import SYSTEMS
+from fxstack.minify.forks import end_text
 
+_NOTHING = "nothing compiled was called"
 WARMUP = 2
 """Steps at the begin that the times leave out, because they compile."""
 
@@ -22,7 +24,8 @@ WARMUP = 2
 class Result:
     """The seconds of the first step, the quartiles of later steps, and the peak memory in bytes, of one system.
 
-    ``ratio`` is how many times as fast as eager's the median is. ``error`` is the end of a failed run's output.
+    ``ratio`` is how many times as fast as eager's the median is. Of a failed run, ``error`` is the type and the message
+    of its error, ``line`` the line of the program, and ``fix`` what to do.
     """
 
     system: str
@@ -34,6 +37,8 @@ class Result:
     memory: int = 0
     ratio: float = 0.0
     error: str = ""
+    line: str = ""
+    fix: str = ""
 
 
 def busy() -> str:
@@ -56,11 +61,11 @@ def compare(target: str, arguments: Sequence[str], tell: Callable[[str], None]) 
     results: list[Result] = []
     for system in SYSTEMS:
         tell(f"{system} ...")
-        results.append(_measured(system, target, arguments, results[0].median if results else 0.0))
+        results.append(_measured(system, target, arguments, results[0] if results else Result(system)))
     return results
 
 
-def _measured(system: str, target: str, arguments: Sequence[str], eager: float) -> Result:
+def _measured(system: str, target: str, arguments: Sequence[str], eager: Result) -> Result:
     environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
     if system == "fxstack":
         environment["FXSTACK"] = "1"
@@ -70,9 +75,25 @@ def _measured(system: str, target: str, arguments: Sequence[str], eager: float) 
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
         found = loads(file.read_text()) if file.exists() else {"seconds": []}
     seconds = found["seconds"]
-    if done.returncode or not seconds:
-        last = (done.stderr.strip().splitlines() or ["it ended without an error"])[-1]
-        return Result(system, error=last if done.returncode else "nothing compiled was called")
+    if done.returncode:
+        end = f"the program {end_text(done.returncode)}"
+        return _failed(system, found.get("error", end), found.get("line", ""), target, eager)
+    if not seconds:
+        return Result(system, error=_NOTHING, fix="let the program call what torch.compile returns")
     low, median, high = quartiles(seconds)
-    ratio = (eager or median) / median
+    ratio = (eager.median or median) / median
     return Result(system, len(seconds), seconds[0], low, median, high, found["memory"], ratio)
+
+
+def _failed(system: str, error: str, line: str, target: str, eager: Result) -> Result:
+    """Return the result of a run that failed, with what to do."""
+    if system == "eager":
+        fix = "mend the program: it fails in plain eager"
+    elif eager.error not in ("", _NOTHING):
+        fix = "mend the program: it fails in plain eager, too"
+    elif system == "fxstack":
+        fix = "report it, with what 'fxstack minify SCRIPT' writes"
+        fix = fix if ":" in target else fix.replace("SCRIPT", target)
+    else:
+        fix = "none here: the program runs in eager, torch's own compiler fails"
+    return Result(system, error=error, line=line, fix=fix)

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 import torch
 
 from fxstack_capture import native
+from fxstack_inductor.cost.quantities import bytes_text
 from fxstack_inductor.errors import InductorError
 from fxstack_inductor.options import options_from_environment
-from fxstack_inductor.runtime.cache import Cache
+from fxstack_inductor.runtime.cache import DAMAGED, OTHER_VERSION, Cache
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
 PYTHONS = ((3, 11), (3, 14))
@@ -103,8 +105,11 @@ def _cache_on_disk() -> Finding:
     if not folder.is_dir():
         return Finding("cache on disk", True, f"{folder}, not made yet")
     cache = Cache(folder, options.cache_limit)
-    damaged = sum(not cache.is_intact(entry.name) for entry in cache.entries())
-    text = f"{folder}: {len(cache.entries())} entries, {cache.size() / 2**20:.1f} MiB, {damaged} damaged"
+    states = Counter(cache.state(entry.name) for entry in cache.entries())
+    damaged = states[DAMAGED]
+    text = f"{folder}: {states.total()} entries, {bytes_text(cache.size())}, {damaged} damaged"
+    if other := states[OTHER_VERSION]:
+        text += f", {other} {OTHER_VERSION}"
     return Finding("cache on disk", not damaged, text, "fxstack cache check" if damaged else "")
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import atexit
-import sys
+import os
+import shutil
+import tempfile
 from dataclasses import asdict
-from typing import Annotated, TextIO
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from fxstack.cli.output import Json, fail, print_json, print_table
-from fxstack.cli.run import run_program
-from fxstack.debug.passes import all_passes
+from fxstack.cli.output import Json, fail, print_json, print_records, print_table
+from fxstack.cli.run import check_script, go_on_in_child, run_program
+from fxstack.debug.passes import PassRecord, all_passes, nearest_text
 from fxstack.log import LISTENERS
 from fxstack.report import write_folder
-from fxstack.report.figures import Figures, where
+from fxstack.report.figures import Figures
 from fxstack.torch_interop.described_settings import described_settings
-from fxstack.trace import Event, Session, TraceError
+from fxstack.trace import Session, TraceError, load_folder
+from fxstack.trace.counts import where
 from fxstack.trace.listener import TraceListener
-from fxstack.trace.records import Body
+from fxstack.trace.writer import TraceWriter
 
 PROGRAM = {"allow_extra_args": True, "allow_interspersed_args": False}
 """Settings of commands that run a program: what follows the script belongs to the program."""
@@ -32,27 +36,30 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Run a program on fxstack; say in plain words what was compiled, what breaks graphs, and what to do."""
-    bodies: list[Body] = []
-    LISTENERS.append(TraceListener(lambda: True, bodies.append, lambda: True))
-    # The program may end in any way; what is known then is printed.
-    atexit.register(_explain, bodies, sys.stdout, as_json=as_json)
+    check_script("explain", script, module=module)
+    folder = tempfile.mkdtemp(prefix="fxstack-")
+    go_on_in_child(partial(_explain, Path(folder), as_json))
     if as_json:
-        sys.stdout = sys.stderr  # what the program prints would stand in front of the JSON
+        os.dup2(2, 1)  # what the program prints would stand in front of the JSON
+    LISTENERS.append(TraceListener(lambda: True, partial(TraceWriter().write, folder), lambda: True))
     run_program(script, context.args, module=module, debug="", folder="", report="")
 
 
-def _explain(bodies: list[Body], out: TextIO, *, as_json: bool) -> None:
-    sys.stdout = out
-    figures = Figures(Session(tuple(Event(0.0, "", body) for body in bodies)))
+def _explain(folder: Path, as_json: bool, _child: int, _code: int) -> None:
+    sessions = load_folder(folder) if any(folder.iterdir()) else [Session(())]
+    shutil.rmtree(folder)
+    figures = Figures(Session(tuple(event for session in sessions for event in session.events)))
     if as_json:
-        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in figures.breaks]
+        counts = figures.counts
+        found = counts.breaks.most_common()
+        breaks = [{"at": where(record), "times": count, **asdict(record)} for record, count in found]
         print_json(
             {
                 "sentences": figures.sentences(),
                 "breaks": breaks,
-                "recompilations": [asdict(again) for again in figures.recompilations],
-                "plain": figures.plain,
-                "seconds": figures.seconds,
+                "recompilations": [asdict(again) for again in counts.recompilations],
+                "plain": counts.plain,
+                "seconds": counts.seconds,
             }
         )
         return
@@ -85,17 +92,18 @@ def passes(
     """List the passes of all stages in order: what each does, and the file of its code."""
     found = [known for known in all_passes() if name in f"{known.stage}:{known.name}"]
     if not found:
-        raise fail(f"no pass has {name!r} in its name; 'fxstack passes' lists all")
-    if as_json:
-        print_json([asdict(known) for known in found])
-    elif examples:
+        near = nearest_text(name, [f"{known.stage}:{known.name}" for known in all_passes()], "fxstack passes")
+        raise fail(f"no pass has {name!r} in its name. {near}")
+    if examples and not as_json:
         for known in found:
             print_table(("",), [(f"{known.stage}:{known.name}  {known.sentence}",), (known.example,), ("",)])
     else:
-        rows = [
-            (k.stage, k.name, k.sentence, f"{k.file.partition('/src/')[2] or k.file}:{k.line}") for k in found
-        ]
-        print_table(("stage", "pass", "what it does", "file"), rows)
+        print_records(found, ("stage", "pass", "what it does", "file"), _pass, as_json=as_json)
+
+
+def _pass(known: PassRecord) -> tuple[str, ...]:
+    place = f"{known.file.partition('/src/')[2] or known.file}:{known.line}"
+    return (known.stage, known.name, known.sentence, place)
 
 
 def config(
@@ -106,11 +114,9 @@ def config(
     """List the settings of torch's compiler (torch._dynamo.config and others), and what they do here."""
     found = [known for known in described_settings() if name in f"{known.module}.{known.name}"]
     if not found:
-        raise fail(f"no setting has {name!r} in its name; 'fxstack config' lists all")
-    if as_json:
-        print_json([asdict(known) for known in found])
-    else:
-        print_table(("setting", "here"), [(f"{k.module}.{k.name}", k.text) for k in found])
+        near = nearest_text(name, [known.name for known in described_settings()], "fxstack config")
+        raise fail(f"no setting has {name!r} in its name. {near}")
+    print_records(found, ("setting", "here"), lambda k: (f"{k.module}.{k.name}", k.text), as_json=as_json)
 
 
 def add_commands(app: typer.Typer) -> None:

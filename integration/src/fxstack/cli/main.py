@@ -1,27 +1,31 @@
 """Commands for programs that run on fxstack.
 
-Exit status: 0 success, 1 a finding of ``doctor`` or an error of the program that ``run`` runs, 2 wrong usage.
+Exit status: 0 success; 1 a finding of doctor, a failed system of bench, or a script of minify; 2 wrong usage, or nothing
+has the given name; 3 minify: no script; 4 minify: the program fails by itself. run and explain exit as the program does.
 """
 
 from __future__ import annotations
 
+import platform
 import sys
-from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from fxstack.cli.bench import Result, busy, compare
-from fxstack.cli.doctor import findings
+from fxstack.cli.doctor import Finding, findings
 from fxstack.cli.inspecting import PROGRAM, add_commands
 from fxstack.cli.options import describe_options
-from fxstack.cli.output import Json, fail, print_json, print_table, tell
+from fxstack.cli.output import Json, fail, print_json, print_records, print_table, tell
 from fxstack.cli.run import check_script, run_program
-from fxstack.debug.artefacts import ARTEFACTS
+from fxstack.debug.artefacts import ARTEFACTS, unknown_names
+from fxstack.debug.passes import nearest_text
 from fxstack.dropin.program import Program
 from fxstack.minify.command import Minifier
-from fxstack_inductor.__main__ import main as manage_cache
+from fxstack_inductor.__main__ import COMMANDS, SENTENCES, manage
 
 app = typer.Typer(
     help=__doc__,
@@ -30,6 +34,31 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(*, value: bool) -> None:
+    if value:
+        names = (
+            "fxstack",
+            "fxstack-capture",
+            "fxstack-functionalize",
+            "fxstack-partition",
+            "fxstack-inductor",
+        )
+        rows = [(name, version(name)) for name in names]
+        print_table(
+            ("", ""), [*rows, ("torch", str(torch.__version__)), ("Python", platform.python_version())]
+        )
+        raise typer.Exit
+
+
+@app.callback(help=__doc__)
+def _options(
+    *,
+    _show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the versions and exit.")
+    ] = False,
+) -> None: ...
 
 
 @app.command(context_settings=PROGRAM)
@@ -45,6 +74,8 @@ def run(
     report: Annotated[str, typer.Option(help="Write an HTML report into this folder.")] = "",
 ) -> None:
     """Run an unedited program, with its own arguments, on fxstack; print a table at the end."""
+    if unknown := unknown_names("--debug", debug):
+        raise fail("\n".join(unknown))
     run_program(script, context.args, module=module, debug=debug, folder=folder, report=report)
 
 
@@ -99,17 +130,15 @@ def bench(
     results = compare(target, [str(steps), *(inputs or ())] if is_model else context.args, tell)
     if warning := busy():
         tell(warning)
-    if as_json:
-        print_json([asdict(result) for result in results])
-    else:
-        header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
-        print_table(header, [_row(result) for result in results])
+    header = ("", "first step s", "ms a step (quartiles)", "times as fast", "peak MiB", "steps")
+    print_records(results, header, _row, as_json=as_json)
     raise typer.Exit(1 if any(result.error for result in results) else 0)
 
 
 def _row(result: Result) -> tuple[str, ...]:
     if result.error:
-        return (result.system, f"FAILED: {result.error}")
+        lines = [f"FAILED: {result.error.strip().partition(chr(10))[0]}", *filter(None, [result.line])]
+        return (result.system, "\n".join([*lines, f"fix: {result.fix}"]))
     low, median, high = (1e3 * seconds for seconds in (result.low, result.median, result.high))
     times = f"{median:.3g} ({low:.3g} to {high:.3g})"
     memory = f"{result.memory / 2**20:.0f}"
@@ -120,12 +149,7 @@ def _row(result: Result) -> tuple[str, ...]:
 def doctor(as_json: Json = False) -> None:
     """Check Python, torch, C compiler, OpenMP, caches, GPU and Triton; say how to mend what is wrong."""
     found = findings()
-    if as_json:
-        print_json([asdict(finding) for finding in found])
-    else:
-        print_table(
-            ("", "", ""), [("ok" if f.good else "PROBLEM", f.name, f"{f.text}{_fix(f.fix)}") for f in found]
-        )
+    print_records(found, ("", "", ""), _finding, as_json=as_json)
     raise typer.Exit(0 if all(finding.good for finding in found) else 1)
 
 
@@ -137,31 +161,38 @@ def options(
     """List what ``fxstack.compile(options={...})`` takes: stage, name, type, default, meaning."""
     found = [option for option in describe_options() if name in option.name]
     if not found:
-        raise fail(f"no option has {name!r} in its name; 'fxstack options' lists all")
-    if as_json:
-        print_json([asdict(option) for option in found])
-    else:
-        rows = [(o.stage, o.name, f"{o.type} = {o.default}", o.meaning) for o in found]
-        print_table(("stage", "option", "type and default", "meaning"), rows)
+        near = nearest_text(name, [option.name for option in describe_options()], "fxstack options")
+        raise fail(f"no option has {name!r} in its name. {near}")
+    header = ("stage", "option", "type and default", "meaning")
+    row = lambda o: (o.stage, o.name, f"{o.type} = {o.default}", o.meaning)  # noqa: E731
+    print_records(found, header, row, as_json=as_json)
 
 
 @app.command()
 def artefacts(as_json: Json = False) -> None:
     """List what ``FXSTACK_DEBUG`` and ``run --debug`` show."""
-    if as_json:
-        print_json([asdict(artefact) for artefact in ARTEFACTS])
-        return
-    print_table(("name", "what it shows"), [(artefact.name, artefact.sentence) for artefact in ARTEFACTS])
+    header = ("name", "what it shows")
+    print_records(ARTEFACTS, header, lambda artefact: (artefact.name, artefact.sentence), as_json=as_json)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def cache(context: typer.Context) -> None:
-    """Show the cache on disk; also 'list', 'check' (remove damaged entries), 'clear', each with --dir FOLDER."""
-    raise typer.Exit(manage_cache(["cache", *context.args]))
+@app.command()
+def cache(
+    command: Annotated[str, typer.Argument(help=f"{SENTENCES}.")] = "summary",
+    *,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="The folder, if it is not the usual one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the cache of compiled programs and kernels on disk, list or check its entries, or clear it."""
+    if command not in COMMANDS:
+        raise fail(f"fxstack cache has no command {command!r}; it has {', '.join(COMMANDS)}")
+    raise typer.Exit(manage(command, folder, as_json=as_json))
 
 
-def _fix(fix: str) -> str:
-    return f"\nfix: {fix}" if fix else ""
+def _finding(finding: Finding) -> tuple[str, ...]:
+    fix = f"\nfix: {finding.fix}" if finding.fix else ""
+    return ("ok" if finding.good else "PROBLEM", finding.name, f"{finding.text}{fix}")
 
 
 add_commands(app)

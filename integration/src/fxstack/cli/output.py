@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,16 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
     with console.capture() as captured:
         console.print(table)
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def print_records(
+    found: Sequence[Any], header: tuple[str, ...], row: Callable[[Any], tuple[str, ...]], *, as_json: bool
+) -> None:
+    """Print records as JSON, or each as a row of a table."""
+    if as_json:
+        print_json([asdict(record) for record in found])
+    else:
+        print_table(header, [row(record) for record in found])
 
 
 def tell(text: str) -> None:

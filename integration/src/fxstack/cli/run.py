@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import typer
 
-from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE
+from fxstack.debug.artefacts import DEBUG_VARIABLE, FOLDER_VARIABLE, REPORT_VARIABLE, printed, report_folder
 from fxstack.dropin.program import Program
+from fxstack.minify.forks import end_text
+from fxstack.trace import TraceError, load
+from fxstack.trace.records import Ended
 
 
 def check_script(command: str, script: str, *, module: bool) -> None:
@@ -30,6 +37,8 @@ def run_program(
 ) -> None:
     """Run ``script`` with ``arguments``. ``torch.compile`` is fxstack in this process and in its children.
 
+    With a report, the program runs in a child, so that a program that ends by ``os._exit`` or is killed gets one, too.
+
     Raises:
         typer.Exit: status 2 if the script does not exist.
     """
@@ -40,6 +49,8 @@ def run_program(
     for variable, given in ((FOLDER_VARIABLE, folder), (REPORT_VARIABLE, report)):
         if given:
             os.environ[variable] = given
+    if report_folder():
+        go_on_in_child(partial(_write_missing, Path(report_folder())))
     try:
         Program(script, tuple(arguments), module).run()
     except Exception as error:
@@ -48,6 +59,52 @@ def run_program(
             own = own.tb_next
         sys.excepthook(type(error), error.with_traceback(own), own)
         raise typer.Exit(1) from None
+
+
+def go_on_in_child(after: Callable[[int, int], None]) -> None:
+    """Return in a child. This process waits for it, calls ``after(child, exit code)``, and ends in the same way.
+
+    So it can say something of a program that ends by a signal, by ``os._exit`` or by ``exec``.
+    """
+    child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: who kills the parent means the program
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the program, too
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda got, _frame: os.kill(child, got))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    after(child, code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)  # what runs at the end of a process is the program's
+
+
+def _write_missing(folder: Path, child: int, code: int) -> None:
+    """Write the report of a process that left a record without an end."""
+    record = folder / f"trace-{child}.jsonl"
+    if not record.exists():
+        return
+    try:
+        session = load(record)
+        if session.of(Ended):
+            return
+        from fxstack.report import write_folder  # noqa: PLC0415 - Jinja takes 50 ms to import
+        from fxstack.report.figures import Figures  # noqa: PLC0415 - the same
+
+        if printed("summary"):
+            sys.stderr.write("\n".join(["== fxstack summary", *Figures(session).sentences(), ""]))
+        index = write_folder(folder)
+    except (OSError, TraceError) as error:
+        sys.stderr.write(f"fxstack: no report was written: {error}\n")
+    else:
+        sys.stderr.write(
+            f"fxstack: the program {end_text(code) or 'ended'}; its report is made from its record: {index}\n"
+        )
 
 
 def _is_ours(file: str) -> bool:

@@ -12,7 +12,9 @@ import itertools
 import json
 import resource
 import sys
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,16 +114,35 @@ def run(system: str, target: str, arguments: list[str], clock: Clock) -> None:
         step(*(eval(text, {"torch": torch}) for text in expressions))  # noqa: S307 - the user's own expressions
 
 
+def user_line(error: BaseException) -> str:
+    """Return the innermost line of an error that is the program's, not a library's."""
+    paths = sysconfig.get_paths()
+    libraries = (
+        "<",
+        str(Path(__file__).parents[1]),
+        *(paths[key] for key in ("stdlib", "purelib", "platlib")),
+    )
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {own[-1].line}" if own else ""
+
+
 def main() -> None:
     system, result, target, *arguments = sys.argv[1:]
     clock = Clock()
+    failure: dict[str, str] = {}
     try:
         run(system, target, arguments, clock)
+    except BaseException as error:
+        if not isinstance(error, SystemExit) or error.code:
+            failure = {"error": f"{type(error).__name__}: {error}", "line": user_line(error)}
+        raise
     finally:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if torch.cuda.is_initialized():
             memory = torch.cuda.max_memory_allocated()
-        Path(result).write_text(json.dumps({"seconds": clock.seconds(), "memory": memory}), encoding="utf-8")
+        found = {"seconds": clock.seconds(), "memory": memory, **failure}
+        Path(result).write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

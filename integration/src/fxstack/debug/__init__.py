@@ -3,3 +3,37 @@
 Begin reading in ``artefacts`` (what there is to see), then ``listener`` (events of compilations to text) and
 ``output`` (where the text goes). May import ``fxstack.log`` and the stages; the pipeline imports nothing of this folder.
 """
+
+import atexit
+import os
+from collections.abc import Callable
+from typing import Final
+
+from fxstack.log import AT_FIRST
+
+_FINISH: Final[list[Callable[[], None]]] = []
+"""What the end of the process calls, once something is followed."""
+
+
+def follow() -> None:
+    """Follow all compilations, from the first one on. Warn now if the environment asks for what does not exist."""
+    AT_FIRST.append(_start)
+    atexit.register(_finish)
+    if {"FXSTACK_DEBUG", "FXSTACK_STOP_AFTER"} & os.environ.keys():
+        from fxstack.debug.artefacts import check_names  # noqa: PLC0415 - slow, and most programs do not need it
+
+        check_names()
+
+
+def _start() -> None:
+    from fxstack.debug.start import start  # noqa: PLC0415 - an import of fxstack alone does not need it
+
+    _FINISH.append(start())
+
+
+def _finish() -> None:
+    """Say what was compiled, also if this is nothing."""
+    if not _FINISH and {"FXSTACK_DEBUG", "FXSTACK_REPORT", "FXSTACK_TRACE"} & os.environ.keys():
+        _start()
+    for finish in _FINISH:
+        finish()

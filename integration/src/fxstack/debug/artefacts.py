@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from fxstack.debug.passes import AFTER, STOP_VARIABLE, is_pass
+from fxstack.debug.passes import AFTER, STOP_VARIABLE, all_passes, is_pass, nearest_text, warn_of_unknown_stop
 from fxstack_interchange.user_warnings import warn_user
 
 DEBUG_VARIABLE: Final = "FXSTACK_DEBUG"
@@ -37,94 +37,78 @@ class Artefact:
     of_stages: bool = False
 
 
-_DYNAMO, _AOT, _INDUCTOR = "torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor"
+_LOGGERS: Final = {
+    "": "",
+    "dynamo": "torch._dynamo",
+    "aot": "torch._functorch.aot_autograd",
+    "inductor": "torch._inductor",
+}
 
-ARTEFACTS: Final = (
-    Artefact("frames", "The verdict on each frame: compiled, plain Python (and why), or raises.", _DYNAMO),
-    Artefact("breaks", "Each graph break: the reason, the fix and the line.", _DYNAMO, ("graph_breaks",)),
-    Artefact(
-        "recompiles",
-        "Each recompilation: the guard that failed, its old and its new value.",
-        _DYNAMO,
-        ("recompiles", "recompiles_verbose"),
-    ),
-    Artefact(
-        "guards",
-        "The guards of each entry, and the line that needed each guard.",
-        _DYNAMO,
-        ("guards", "verbose_guards"),
-    ),
-    Artefact("bytecode", "The code that replaces a frame.", _DYNAMO, ("bytecode", "side_effects"), "py"),
-    Artefact("resume", "The code that replaces the rest of a frame, after a graph break.", suffix="py"),
-    Artefact(
-        "graph",
-        "The graph that capture gives to the backend.",
-        _DYNAMO,
-        ("graph_code", "graph", "graph_code_verbose", "graph_sizes", "pre_grad_graphs"),
-        "py",
-    ),
-    Artefact(
-        "joint", "The joint graph: forward and backward.", _AOT, ("aot_joint_graph",), "py", of_stages=True
-    ),
-    Artefact(
-        "partition",
-        "The forward and the backward graph, or the graph without gradients.",
-        _AOT,
-        ("aot_graphs", "aot_graphs_effects", "post_grad_graphs"),
-        "py",
-        of_stages=True,
-    ),
-    Artefact(
-        "loops",
-        "The loop nests of the kernels, after fusion.",
-        _INDUCTOR,
-        ("ir_post_fusion",),
-        of_stages=True,
-    ),
-    Artefact(
-        "schedule",
-        "The steps of the host program in order, and which fusions were refused.",
-        _INDUCTOR,
-        ("schedule", "fusion", "compute_dependencies"),
-        of_stages=True,
-    ),
-    Artefact(
-        "kernels",
-        "The generated kernels, in C or Triton.",
-        _INDUCTOR,
-        ("output_code", "kernel_code"),
-        "c",
-        of_stages=True,
-    ),
-    Artefact(
-        "host",
-        "The program that runs the kernels, as Python.",
-        _INDUCTOR,
-        ("output_code",),
-        "py",
-        of_stages=True,
-    ),
-    Artefact("passes", "Each pass: its seconds, and why it did nothing.", of_stages=True),
-    Artefact(
-        "summary", "A table at exit: functions, graphs, breaks, recompilations, seconds by stage, cache."
-    ),
-)
+# name | logger | suffix | sentence | names in TORCH_LOGS
+_TABLE: Final = """
+frames | dynamo | txt | The verdict on each frame: compiled, plain Python (and why), or raises. |
+breaks | dynamo | txt | Each graph break: the reason, the fix and the line. | graph_breaks
+recompiles | dynamo | txt | Each recompilation: the guard that failed, its old and its new value. | recompiles, recompiles_verbose
+guards | dynamo | txt | The guards of each entry, and the line that needed each guard. | guards, verbose_guards
+bytecode | dynamo | py | The code that replaces a frame. | bytecode, side_effects
+resume |  | py | The code that replaces the rest of a frame, after a graph break. |
+graph | dynamo | py | The graph that capture gives to the backend. | graph_code, graph, graph_code_verbose, graph_sizes, pre_grad_graphs
+joint | aot | py | The joint graph: forward and backward. | aot_joint_graph
+partition | aot | py | The forward and the backward graph, or the graph without gradients. | aot_graphs, aot_graphs_effects, post_grad_graphs
+loops | inductor | txt | The loop nests of the kernels, after fusion. | ir_post_fusion
+schedule | inductor | txt | The steps of the host program in order, and which fusions were refused. | schedule, fusion, compute_dependencies
+kernels | inductor | c | The generated kernels, in C or Triton. | output_code, kernel_code
+host | inductor | py | The program that runs the kernels, as Python. | output_code
+passes |  | txt | Each pass: its seconds, and why it did nothing. |
+summary |  | txt | A table at exit: functions, graphs, breaks, recompilations, seconds by stage, cache. |
+"""  # noqa: E501 - a row a line
+
+
+def _artefact(row: str) -> Artefact:
+    name, logger, suffix, sentence, names = (cell.strip() for cell in row.split("|"))
+    of_stages = name == "passes" or logger in ("aot", "inductor")
+    return Artefact(
+        name, sentence, _LOGGERS[logger], tuple(names.replace(",", "").split()), suffix, of_stages
+    )
+
+
+ARTEFACTS: Final = tuple(map(_artefact, _TABLE.strip().splitlines()))
 BY_NAME: Final = {artefact.name: artefact for artefact in ARTEFACTS}
 
 
 @cache
 def _named(text: str) -> set[str]:
     """Return the artefacts and passes that a value of ``FXSTACK_DEBUG`` names. Warn once about unknown names."""
-    names = {name.strip().lower() for name in text.split(",")} - {""}
-    after = {name for name in names if AFTER in name and is_pass(*name.split(AFTER, 1))}
-    unknown = sorted(names - BY_NAME.keys() - {ALL} - after)
-    if unknown:
-        warn_user(
-            f"{DEBUG_VARIABLE}: unknown {', '.join(map(repr, unknown))}. Known are {', '.join(BY_NAME)}, {ALL}, and"
-            f" STAGE{AFTER}PASS ('fxstack passes' lists these).",
-            UserWarning,
-        )
+    for unknown in unknown_names(DEBUG_VARIABLE, text):
+        warn_user(unknown, UserWarning)
+    names = _words(text)
+    after = {name for name in names if AFTER in name}
     return after | (BY_NAME.keys() if ALL in names else names & BY_NAME.keys())
+
+
+def _words(text: str) -> set[str]:
+    return {name.strip().lower() for name in text.split(",")} - {""}
+
+
+def unknown_names(place: str, text: str) -> list[str]:
+    """Return a text for each unknown name in a value of ``FXSTACK_DEBUG``, or of the option ``place``."""
+    return [
+        f"{place}: there is no {name!r}. {_nearest(name)}"
+        for name in sorted(_words(text) - BY_NAME.keys() - {ALL})
+        if not (AFTER in name and is_pass(*name.split(AFTER, 1)))
+    ]
+
+
+def _nearest(name: str) -> str:
+    if AFTER in name:
+        return nearest_text(name, [f"{p.stage}{AFTER}{p.name}" for p in all_passes()], "fxstack passes")
+    return nearest_text(name, [*BY_NAME, ALL], "fxstack artefacts")
+
+
+def check_names() -> None:
+    """Warn about unknown names in ``FXSTACK_DEBUG`` and ``FXSTACK_STOP_AFTER``."""
+    _named(os.environ.get(DEBUG_VARIABLE, ""))
+    warn_of_unknown_stop(os.environ.get(STOP_VARIABLE, ""))
 
 
 def printed(name: str) -> bool:

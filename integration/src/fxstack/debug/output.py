@@ -26,22 +26,13 @@ def emit(name: str, place: str, text: Callable[[], str], detail: str = "") -> Pa
     ``detail`` says which of several artefacts of one kind it is, for example ``backward``. Return the file, if one is
     written.
     """
-    file = None
     artefact = BY_NAME[name]
-    loggers = torch_loggers(artefact)
-    to_stderr, into = printed(name), folder()
-    if not (loggers or to_stderr or into):
+    loggers, to_stderr = torch_loggers(artefact), printed(name)
+    if not (loggers or to_stderr or folder()):
         return None
-    heading = f"{name} {detail}".rstrip()
-    title = f"{heading} of {place}"
-    body = text().rstrip("\n")
-    with _LOCK:  # lines of threads stay together
-        if to_stderr:
-            sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
-        if into:
-            file = _write(
-                into, f"{_slug(place)}_{name}{f'_{detail}' if detail else ''}.{artefact.suffix}", title, body
-            )
+    title, body = f"{f'{name} {detail}'.rstrip()} of {place}", text().rstrip("\n")
+    kind = f"{name}{f'_{detail}' if detail else ''}.{artefact.suffix}"
+    file = _show(to_stderr, f"{_slug(place)}_{kind}", title, body)
     for log in loggers:
         log.debug("%s\n%s", title, body)
     return file
@@ -53,17 +44,20 @@ def show_pass(done: PassDone) -> None:
     if printed("passes"):
         note = f", nothing to do: {done.why}" if done.why else ""
         sys.stderr.write(f"fxstack {done.stage}:{done.name} {done.seconds * 1e3:.2f} ms{note}  # {place}\n")
-    to_stderr, into = printed_after(done.stage, done.name), folder()
-    if not (to_stderr or into):
-        return
-    title = f"{done.stage} after {done.name} of {place}"
-    body = done.text().rstrip("\n")
-    with _LOCK:
+    to_stderr = printed_after(done.stage, done.name)
+    if to_stderr or folder():
+        note = f": nothing to do, {done.why}" if done.why else ""
+        title = f"{done.stage} after {done.name} of {place}{note}"
+        name = f"{_slug(place)}_pass_{done.stage}_{done.name}.txt"
+        _show(to_stderr, name, title, done.text().rstrip("\n"))
+
+
+def _show(to_stderr: bool, name: str, title: str, body: str) -> Path | None:
+    """Show a text on stderr, if it is asked for there, and in the folder, if there is one; return its file."""
+    with _LOCK:  # lines of threads stay together
         if to_stderr:
             sys.stderr.write(f"== fxstack {title}\n{body}\n\n")
-        if into:
-            note = f": nothing to do, {done.why}" if done.why else ""
-            _write(into, f"{_slug(place)}_pass_{done.stage}_{done.name}.txt", f"{title}{note}", body)
+        return _write(folder(), name, title, body) if folder() else None
 
 
 def _slug(place: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -63,9 +64,10 @@ def is_pass(stage: str, name: str) -> bool:
     return any(name == known.name and stage in ("", known.stage) for known in all_passes())
 
 
-def names_text() -> str:
-    """Return all passes as ``stage:name``, for messages."""
-    return ", ".join(f"{known.stage}:{known.name}" for known in all_passes())
+def nearest_text(name: str, known: Iterable[str], command: str) -> str:
+    """Return the three known names that are nearest to an unknown one, and the command that lists all."""
+    near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
+    return f"The nearest are {near}; '{command}' lists all."
 
 
 def stops_after(stage: str, name: str) -> bool:
@@ -76,16 +78,16 @@ def stops_after(stage: str, name: str) -> bool:
 
 @cache
 def _is_asked(asked: str, stage: str, name: str) -> bool:
-    _warn_of_unknown(asked)
+    warn_of_unknown_stop(asked)
     of, _, named = asked.rpartition(":")
     return named == name and of in ("", stage)
 
 
 @cache
-def _warn_of_unknown(asked: str) -> None:
+def warn_of_unknown_stop(asked: str) -> None:
+    """Warn once if a value of ``FXSTACK_STOP_AFTER`` names no pass."""
     of, _, named = asked.rpartition(":")
-    if not is_pass(of, named):
-        warn_user(
-            f"{STOP_VARIABLE}: there is no pass {asked!r}. Passes are {names_text()}; 'fxstack passes' describes them.",
-            UserWarning,
-        )
+    if asked and not is_pass(of, named):
+        known = {known.name: f"{known.stage}:{known.name}" for known in all_passes()}
+        near = nearest_text(asked, known.values() if of else known, "fxstack passes")
+        warn_user(f"{STOP_VARIABLE}: there is no pass {asked!r}. {near}", UserWarning)

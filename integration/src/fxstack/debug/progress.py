@@ -1,7 +1,8 @@
 """One line on the terminal while something compiles for more than half a second.
 
 On by default where stderr is a terminal; ``FXSTACK_PROGRESS=0`` turns it off, ``FXSTACK_PROGRESS=1`` on anywhere. The line
-is removed when the compilation ends, and before a listener of ``FXSTACK_DEBUG`` prints.
+is removed when the compilation ends, and before a listener of ``FXSTACK_DEBUG`` prints. A file gets lines without control
+characters: one for each compilation of more than five seconds, and one at its end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from fxstack_interchange.passes import PassDone
 
 VARIABLE: Final = "FXSTACK_PROGRESS"
 PATIENCE: Final = 0.5
-"""Seconds of a compilation without a line."""
+"""Seconds of a compilation without a line, on a terminal."""
+PATIENCE_OF_FILES: Final = 5.0
 FORGOTTEN: Final = 120.0
 """Seconds without an event after which a compilation has ended, by an error that no event told."""
 _ERASE: Final = "\r\x1b[K"
@@ -86,19 +88,25 @@ class Progress(Listener):
             stale = self._began is None or now - self._newest > FORGOTTEN
             self._began = now if self._began is None or stale else self._began
             self._newest = now
-            if now - self._began < PATIENCE:
+            terminal = self.stream.isatty()
+            if now - self._began < (PATIENCE if terminal else PATIENCE_OF_FILES):
                 return
             where = re.sub(r"[^\s(]*/", "", place)  # folders would fill the line
             seconds, graph = now - self._began, max(self._graphs, 1)
             text = f"fxstack: compiling {where}: graph {graph}, {what}{self._stored}, {seconds:.0f} s"
-            self.stream.write(f"{_ERASE}{text[:_WIDTH]}")
-            self.stream.flush()
+            if terminal:
+                self._write(f"{_ERASE}{text[:_WIDTH]}")
+            elif not self._drawn:
+                self._write(f"{text}\n")
             self._drawn = True
 
     def _end(self) -> None:
         with self._lock:
-            self._began, self._stored = None, ""
             if self._drawn:
-                self.stream.write(_ERASE)
-                self.stream.flush()
-                self._drawn = False
+                seconds = monotonic() - (self._began or 0.0)
+                self._write(_ERASE if self.stream.isatty() else f"fxstack: compiled in {seconds:.1f} s\n")
+            self._began, self._stored, self._drawn = None, "", False
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()

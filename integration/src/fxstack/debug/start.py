@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import resource
+import shlex
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from html import escape
+from pathlib import Path
 
 from fxstack.debug.artefacts import printed, report_folder, trace_folders
 from fxstack.debug.listener import DebugListener
@@ -18,14 +23,18 @@ from fxstack.trace.writer import TraceWriter
 from fxstack_interchange.passes import observe
 
 
-def start() -> None:
-    """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it."""
+def start() -> Callable[[], None]:
+    """Follow all compilations. Nothing is shown unless the environment or torch's logs ask for it.
+
+    Return what the end of the process calls.
+    """
     summary = Summary()
     writer = TraceWriter()
 
     def write(body: Body) -> None:
         for folder in trace_folders():
-            writer.write(folder, body)
+            if writer.write(folder, body) and folder == report_folder():
+                _explain_records(Path(folder))
 
     trace = TraceListener(lambda: bool(trace_folders()), write, lambda: bool(report_folder()))
     debug = DebugListener()
@@ -34,7 +43,14 @@ def start() -> None:
     observe(progress)
     observe(trace)
     observe(debug)  # last: it may end the stage
-    atexit.register(finish, summary, trace, writer)
+    return partial(finish, summary, trace, writer)
+
+
+def _explain_records(folder: Path) -> None:
+    """Say in ``index.html``, until the report is there, how to get one from the records of a job that was killed."""
+    with suppress(OSError), (folder / "index.html").open("x", encoding="utf-8") as file:
+        text = (Path(__file__).parents[1] / "templates/unfinished.html").read_text(encoding="utf-8")
+        file.write(text.replace("FOLDER", escape(shlex.quote(str(folder.absolute())))))
 
 
 def finish(summary: Summary, trace: TraceListener, writer: TraceWriter) -> None:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from torch.fx import GraphModule
 
@@ -19,9 +19,6 @@ from fxstack_interchange.modules import make_graph_module
 Compiled = Callable[..., Any]
 Backend = Callable[[GraphModule, Sequence[Any]], Compiled]
 
-CHECKS: Final[list[Check]] = []
-"""The check of this process, if there is one: an empty list or one item."""
-
 
 class Found(BaseException):
     """A graph fails. The case is in a file, and the program need not go on."""
@@ -29,7 +26,7 @@ class Found(BaseException):
 
 @dataclass
 class Check:
-    """Compares graphs. ``folder`` gets the case that fails, and the number of the graph that is in work.
+    """Compares graphs. ``folder`` gets the case that fails, the number of the graph that is in work, and the counts so far.
 
     The program gets the results of the graph in eager, so that a later difference is no sum of roundings.
     ``only`` is the graph whose case is to be written at its first call, because the process dies there.
@@ -58,7 +55,7 @@ class Check:
         return CheckedGraph(self, kept, made, number, place, kept.forward)
 
     def mark(self, graph: int, call: int) -> None:
-        (self.folder / "current").write_text(f"{graph} {call}")
+        (self.folder / "current").write_text(f"{graph} {call} {self.graphs} {self.calls}")
 
     def compare(self, checked: CheckedGraph, inputs: tuple[Any, ...]) -> None:
         """Compare one call.

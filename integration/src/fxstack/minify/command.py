@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from fxstack.minify.cases import Case, load_case
-from fxstack.minify.checking import CHECKS, Check, Found
+from fxstack.minify.checking import Check, Found
 from fxstack.minify.compare import Failure, raised
-from fxstack.minify.forks import Send
+from fxstack.minify.forks import Send, end_text
 from fxstack.minify.programs import ProgramReduction
 from fxstack.minify.reduction import Reduction
 from fxstack.minify.script import LINES
 from fxstack.minify.stages import CAPTURE, first_failing
 from fxstack.minify.trials import Trials
+from fxstack.settings import CHECKS
 
-NOTHING, WRITTEN, USAGE, UNWRITTEN = range(4)
-"""Exit statuses: nothing is wrong, a script was written, wrong usage, something is wrong without a script."""
+NOTHING, WRITTEN, USAGE, UNWRITTEN, FAILS_ITSELF = range(5)
+"""Exit statuses: nothing is wrong, a script was written, wrong usage, something is wrong without a script, and the
+program fails in plain eager, too."""
+_LAST_LINES = 5
+"""Lines of a failed program's stderr that are shown."""
 
 
 @dataclass
@@ -41,6 +46,8 @@ class Verdict:
     operations: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     script: str = ""
+    stderr: list[str] = field(default_factory=list)
+    """The last lines of a program that fails in plain eager."""
 
     def __str__(self) -> str:
         """Return the verdict for people."""
@@ -50,6 +57,7 @@ class Verdict:
             "function": self.function,
             "operations": ", ".join(self.operations),
             "line": "\n            ".join(self.lines),
+            "stderr": "\n            ".join(self.stderr),
         }
         return "".join(
             [f"{self.summary}\n", *(f"{name:>10}: {text}\n" for name, text in rows.items() if text)]
@@ -75,25 +83,24 @@ class Minifier:
         with tempfile.TemporaryDirectory(prefix="fxstack-") as name:
             folder = Path(name)
             known = self._checked(run, folder, None)
-            if known.get("signal") and (folder / "current").exists():
-                graph, call = map(int, (folder / "current").read_text().split())
+            if known["end"] and (own := fails_itself(argv, module=module)) is not None:
+                return own
+            if known["signal"] and (folder / "current").exists():
+                graph, call = map(int, (folder / "current").read_text().split()[:2])
                 failure: Failure | None = Failure(
                     "dies", known["signal"], f"the process ends by {known['signal']}"
                 )
                 self.tell(f"{failure}; the program runs again up to this call")
                 known |= self._checked(run, folder, (graph, call))
             else:
-                failure = known.get("failure")
+                failure = known["failure"]
             if failure is None:
                 verdict = self.python_side(argv, known, module=module)
                 verdict.graphs, verdict.calls = known["graphs"], known["calls"]
                 return verdict
             if not (folder / "case").exists():
-                why = (
-                    (folder / "why").read_text()
-                    if (folder / "why").exists()
-                    else "the program does not repeat itself"
-                )
+                file = folder / "why"
+                why = file.read_text() if file.exists() else "the program does not repeat itself"
                 return Verdict(UNWRITTEN, f"no script: {why}", failure=str(failure))
             try:
                 case = load_case(folder / "case")
@@ -118,24 +125,33 @@ class Minifier:
             check = Check(folder, only)
             os.environ["FXSTACK_RAISE_FAILURES"] = "1"
             CHECKS.append(check)
-            end: BaseException | None = None
+            end = ""
             try:
                 program()
             except Found:
                 pass
+            except SystemExit as error:
+                end = end_text(error.code)
             except BaseException as error:
-                end = error
-            return {
-                "graphs": check.graphs,
-                "calls": check.calls,
-                "failure": check.failure,
-                "end": None if end is None or isinstance(end, SystemExit) else raised(end),
-            }
+                end = f"ends with {raised(error)}"
+            counts = {"graphs": check.graphs, "calls": check.calls}
+            return {**counts, "failure": check.failure, "end": end, "signal": ""}
 
         ended = self.trials.forks.run(run, seconds=1e9, output="")
         if ended.value is not None:
             return dict(ended.value)
-        return {"graphs": 0, "calls": 0, "failure": None, "signal": ended.signal}
+        # The program has ended the process itself: by a signal, os._exit or exec.
+        current = folder / "current"
+        text = current.read_text() if current.exists() else "0 -1 0 0"
+        _, call, graphs, calls = map(int, text.split())
+        end = f"ends by {ended.signal}" if ended.signal else end_text(ended.status)
+        return {
+            "graphs": graphs,
+            "calls": calls + (call >= 0),
+            "failure": None,
+            "end": end,
+            "signal": ended.signal,
+        }
 
     def saved(self, path: Path) -> Verdict:
         """Minify a graph from a file."""
@@ -150,17 +166,20 @@ class Minifier:
     def python_side(self, argv: Sequence[str], known: dict[str, Any], *, module: bool) -> Verdict:
         """Minify a program of which all graphs agree."""
         agree = f"{known['calls']} calls of {known['graphs']} graphs are eager's"
-        if known.get("end"):
-            agree += f" (the program {known['end']})"
+        if known["end"]:
+            agree += f" (the program {known['end']}, and ends without an error in plain eager)"
+        status, begin = (
+            (UNWRITTEN, "no script: the program fails only on fxstack, but")
+            if known["end"]
+            else (NOTHING, "nothing is wrong:")
+        )
         if module:
-            return Verdict(NOTHING, f"nothing is wrong: {agree}; results of a module are not compared")
+            return Verdict(status, f"{begin} {agree}; results of a module are not compared")
         self.tell(f"{agree}; the program runs once in eager and once captured")
         reduction = ProgramReduction(argv, self.trials, self.tell)
         failure = reduction.find()
         if failure is None:
-            return Verdict(
-                NOTHING, f"nothing is wrong: {agree}, and so are the results of compiled callables"
-            )
+            return Verdict(status, f"{begin} {agree}, and so are the results of compiled callables")
         reduction.run()
         verdict = Verdict(UNWRITTEN, "", failure=str(failure), stage=CAPTURE.stage)
         verdict.function, verdict.lines = reduction.functions(), reduction.lines()
@@ -210,6 +229,29 @@ class Minifier:
                 verdict.status, verdict.summary = WRITTEN, f"{self.out} fails alone"
         else:
             verdict.summary = f"no script: {self.out} does not fail alone"
+
+
+def fails_itself(argv: Sequence[str], *, module: bool) -> Verdict | None:
+    """Run a program in plain eager; return the verdict on one that fails there, too."""
+    words = ["-m"] * module + [*argv]
+    environment = {name: value for name, value in os.environ.items() if name != "FXSTACK"}
+    done = subprocess.run(  # noqa: S603 - the user's own program
+        [sys.executable, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+        env={**environment, "TORCH_COMPILE_DISABLE": "1"},
+    )
+    if not done.returncode:
+        return None
+    command = f"TORCH_COMPILE_DISABLE=1 python {shlex.join(words)}"
+    summary = (
+        f"the program fails by itself: in plain eager it {end_text(done.returncode)}. "
+        f"Mend it until this command ends without an error, then minify again: {command}"
+    )
+    return Verdict(FAILS_ITSELF, summary, stderr=done.stderr.rstrip().splitlines()[-_LAST_LINES:])
 
 
 def about(verdict: Verdict) -> str:

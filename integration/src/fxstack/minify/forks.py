@@ -25,11 +25,12 @@ Send = Callable[[object], None]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a child: the last value that it sent or returned, and the signal that ended it."""
+    """The end of a child: the last value that it sent or returned, the signal that ended it, and its exit status."""
 
     value: Any
     signal: str
     hung: bool
+    status: int
 
 
 class Forks:
@@ -57,7 +58,7 @@ class Forks:
             status, hung = _wait(child, time.monotonic() + seconds)
             value = torch.load(message, weights_only=False) if message.exists() else None
         died = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) and not hung else ""
-        return Ended(value, died, hung)
+        return Ended(value, died, hung, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0)
 
     def _run(self, fn: Callable[[Send], object], message: Path, output: str) -> None:
         """Run ``fn`` in the child, which ends here."""
@@ -95,3 +96,10 @@ def _wait(child: int, end: float) -> tuple[int, bool]:
             return os.waitpid(child, 0)[1], True
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
+
+
+def end_text(code: object) -> str:
+    """Return how a process ends with a status of ``subprocess`` or of ``sys.exit``; "" if this is no failure."""
+    if isinstance(code, int) and code < 0:
+        return f"ends by {signal.Signals(-code).name}"
+    return f"ends with exit code {code if isinstance(code, int) else 1}" if code else ""

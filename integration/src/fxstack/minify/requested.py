@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from fxstack.minify.cases import Case, make_case
 from fxstack.minify.checking import Backend, Check, CheckedGraph, Compiled, savable
 from fxstack.minify.compare import Failure, difference, raised
-from fxstack.settings import ReproRequest, repro_request
+from fxstack.settings import ReproRequest
 from fxstack_capture import WrongResultError
 from fxstack_interchange.errors import SaveError
 
@@ -71,12 +71,6 @@ class RequestedCheck(Check):
 
     def mark(self, graph: int, call: int) -> None:
         """Do nothing: level 3 is for graphs at which the process dies."""
-
-
-def requested_check(aot_eager: Callable[[], Backend]) -> Check | None:
-    """Return the check that the environment or the program asks for."""
-    request = repro_request()
-    return None if request is None else RequestedCheck(Path(), request=request, aot_eager=aot_eager)
 
 
 def _minify(case: Case, failure: Failure) -> None:

@@ -5,6 +5,8 @@ Begin reading in ``page``. ``figures`` computes what the page says from a record
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from fxstack.report.page import STAGES, render, render_index
 from fxstack.trace import Session, events, load_folder
 
 INDEX = "index.html"
+
+
+class ReportError(OSError):
+    """A report cannot be written; the message says what to pass."""
 
 
 def stage_seconds(log: CompileLog) -> dict[str, float]:
@@ -35,10 +41,27 @@ def write_report(
     The page says what compiled, which lines broke the graph and why, why code was compiled again, where the time
     went, and shows every graph, partition and kernel. ``facts`` become a table at the top, with ``pictures`` (paths
     relative to the report) below it. Frames, guards and passes are only in the reports of ``FXSTACK_REPORT``.
+
+    Raises:
+        ReportError: ``path`` is no file that can be written.
+        TypeError: ``compiled`` does not come from ``fxstack.compile``.
     """
     names = [Path(picture).name for picture in pictures]
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(title, events(compile_log(compiled)), facts, names), encoding="utf-8")
+    page = render(title, events(compile_log(compiled)), facts, names)
+    file = Path(path)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        why = f"{error.strerror}: {error.filename}"
+        msg = f"write_report: {file} cannot be written ({why}). Pass the path of a file, for example {_example(file)}"
+        raise ReportError(msg) from error
+
+
+def _example(file: Path) -> Path:
+    """Return a path that could be passed in place of ``file``."""
+    folder = next(place for place in (file, *file.absolute().parents) if place.is_dir())
+    return (folder if os.access(folder, os.W_OK) else Path("out")) / "report.html"
 
 
 def write_folder(folder: str | Path) -> Path:
@@ -50,6 +73,11 @@ def write_folder(folder: str | Path) -> Path:
     """
     root = Path(folder)
     sessions = load_folder(root)
+    for session in sessions:
+        if count := len(session.skipped):
+            sys.stderr.write(
+                f"fxstack: the report leaves out {count} lines or files: {'; '.join(session.skipped[:3])}\n"
+            )
     pages = [_write_session(root, session) for session in sessions]
     index = root / INDEX
     index.write_text(render_index(sessions, pages), encoding="utf-8")

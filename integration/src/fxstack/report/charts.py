@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from fxstack.report.figures import size_text, time_text
 from fxstack.trace import records
 from fxstack.trace.session import Session
+from fxstack_inductor.cost.quantities import bytes_text, seconds_text
 
 WIDTH = 720
+"""The smallest width in pixels (style.html), too: on a narrow page a chart scrolls, and its letters stay large."""
 _ROW = 22
 _COLORS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
 """Paul Tol's bright colours, which people with colour blindness can tell apart."""
-_LETTER = 6.2
+_LETTER = 6.8
 """The width of a letter, in units of the chart."""
 
 
@@ -25,7 +26,7 @@ def line_chart(series: Sequence[tuple[str, Sequence[float]]], unit: str) -> Mark
     if not drawn:
         return Markup("")
     height, top = 180, max(max(values) for _, values in drawn) or 1.0
-    parts = [f'<text x="4" y="12">{size_text(top) if unit == "bytes" else f"{top:g}"}</text>']
+    parts = [f'<text x="4" y="12">{bytes_text(top) if unit == "bytes" else f"{top:g}"}</text>']
     for number, (label, values) in enumerate(drawn):
         color = _COLORS[number % len(_COLORS)]
         last = len(values) - 1
@@ -54,7 +55,7 @@ def scatter(rows: Sequence[records.Alternative]) -> Markup:
     for number, row in enumerate(rows):
         x = 12 + (WIDTH - 220) * row.recomputed_operations / most_operations
         y = 20 + height * (1 - row.peak_bytes / most_bytes)
-        text = f"{row.partitioner}: {size_text(row.peak_bytes)}, {row.recomputed_operations:,} operations"
+        text = f"{row.partitioner}: {bytes_text(row.peak_bytes)}, {row.recomputed_operations:,} operations"
         color = _COLORS[number % len(_COLORS)]
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
         # Labels of equal points would hide each other.
@@ -122,7 +123,7 @@ class _Flame:
         y = _ROW * (len(path) - 1)
         color = _COLORS[hash_text(path[-1]) % len(_COLORS)]
         label = path[-1] if len(path[-1]) * _LETTER < width else ""
-        title = f"{' > '.join(path)}: {time_text(self.seconds[path])}"
+        title = f"{' > '.join(path)}: {seconds_text(self.seconds[path])}"
         return Markup(
             '<g><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" fill="{}" opacity=".55"/>'
             '<text x="{}" y="{}">{}</text></g>'
@@ -137,5 +138,5 @@ def hash_text(text: str) -> int:
 def _svg(parts: Iterable[str], height: float) -> Markup:
     inside = "".join(parts)
     return Markup(  # noqa: S704 - texts of the program are escaped above
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{inside}</svg>'
+        f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{inside}</svg></div>'
     )

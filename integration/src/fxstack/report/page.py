@@ -10,9 +10,11 @@ import jinja2
 from markupsafe import Markup
 
 from fxstack.report import charts
-from fxstack.report.figures import Figures, TimedStep, size_text, time_text, where
+from fxstack.report.figures import Figures, TimedStep
 from fxstack.trace import records
+from fxstack.trace.counts import where
 from fxstack.trace.session import Session
+from fxstack_inductor.cost.quantities import bytes_text, seconds_text
 
 STAGES = ("capture", "functionalize", "partition", "inductor")
 
@@ -57,19 +59,20 @@ def render(
 ) -> str:
     """Return the page of a session."""
     figures = Figures(session)
-    seconds = {stage: figures.seconds.get(stage, 0.0) for stage in STAGES}
-    seconds |= {stage: spent for stage, spent in figures.seconds.items() if stage not in seconds}
+    counts = figures.counts
+    seconds = {stage: counts.seconds.get(stage, 0.0) for stage in STAGES} | counts.seconds
     return _template("report.html").render(
         title=title,
         start=session.start,
+        skipped=session.skipped,
         sentences=figures.sentences(),
         facts=dict(facts or {}),
         pictures=pictures,
         seconds=seconds,
         longest=max(*seconds.values(), 1e-9),
-        breaks=figures.breaks,
-        recompilations=figures.recompilations,
-        plain=figures.plain,
+        breaks=counts.breaks.most_common(),
+        recompilations=counts.recompilations,
+        plain=counts.plain,
         functions=_functions(figures),
         flame=charts.flame(session),
     )
@@ -89,7 +92,7 @@ def _template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(size=size_text, time=time_text, where=where, keys=_keys)
+    environment.filters.update(size=bytes_text, time=seconds_text, where=where, keys=_keys)
     return environment.get_template(name)
 
 
@@ -103,10 +106,10 @@ def _functions(figures: Figures) -> list[Function]:
     parts = _parts(figures)
     spent = figures.session.of(records.Spent)
     found = []
-    for place in figures.places:
+    for place in figures.counts.places:
         frames = [frame for frame in figures.frames if frame.place == place]
         own = [frame for frame in frames if not frame.resumed] or frames
-        breaks = sum(count for record, count in figures.breaks if _is_in(record, own))
+        breaks = sum(count for record, count in figures.counts.breaks.items() if _is_in(record, own))
         seconds = sum(each.seconds for each in spent if each.place == place)
         lines = _lines(parts.get(place, []), shares)
         found.append(Function(place, frames, lines, parts.get(place, []), breaks, seconds))

@@ -18,17 +18,21 @@ class TraceError(ValueError):
     """A file is no record of this version; the message names the file and the line."""
 
 
+class TraceVersionError(TraceError):
+    """A file is a record of another version."""
+
+
 def to_line(event: Event) -> str:
     """Return an event as one line of JSON."""
     content = {"kind": type(event.body).__name__, "time": round(event.time, 6), "thread": event.thread}
     return json.dumps({**content, **asdict(event.body)}, separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def from_line(text: str, where: str) -> Event:
+def from_line(text: str | bytes, where: str) -> Event:
     """Return the event of a line.
 
     Raises:
-        TraceError: the line is no event of this version.
+        TraceError: the line is no event of this version, as ``TraceVersionError`` if it says another version.
     """
     try:
         content = json.loads(text)
@@ -41,7 +45,7 @@ def from_line(text: str, where: str) -> Event:
         msg = f"{where}: no event of a record: {type(error).__name__}: {str(error)[:200]}"
         raise TraceError(msg) from error
     msg = f"{where}: version {version!r}; this fxstack reads version {VERSION}"
-    raise TraceError(msg)
+    raise TraceVersionError(msg)
 
 
 def _read(kind: Any, value: Any) -> Any:

@@ -30,10 +30,10 @@ from fxstack_partition import PartitionOptions, compare, explain, simulate
 _CALLS = ("call_function", "call_method", "call_module")
 
 
-def frame_of(record: FrameRecord, graph: int) -> records.Frame:
-    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0."""
+def frame_of(record: FrameRecord, graph: int, *, in_full: bool = True) -> records.Frame:
+    """Return the record of a frame. ``graph`` is the number of its captured graph, or 0. ``in_full``: with texts."""
     guards = []
-    for guard in record.guards:
+    for guard in record.guards if in_full else ():
         told = GuardFailure(guard, words.demand(guard.check), "")
         text = f"{told.source_name} {told.demanded}"
         guards.append(records.Guard(text, told.user_line, estimated_nanoseconds(guard)))
@@ -47,7 +47,7 @@ def frame_of(record: FrameRecord, graph: int) -> records.Frame:
         resumed=record.resumed,
         graph=graph,
         guards=tuple(guards),
-        code=record.code,
+        code=record.code if in_full else "",
     )
 
 
@@ -89,14 +89,9 @@ def break_of(record: BreakRecord) -> records.Break:
 
 def recompilation_of(again: recompiling.Recompilation) -> records.Recompilation:
     """Return the record of a recompilation."""
+    gone = "an object that no longer exists"
     failures = tuple(
-        records.FailedGuard(
-            failure.source_name or "an object that no longer exists",
-            failure.demanded,
-            failure.found,
-            failure.user_line,
-        )
-        for failure in again.failures
+        records.FailedGuard(f.source_name or gone, f.demanded, f.found, f.user_line) for f in again.failures
     )
     return records.Recompilation(f"{again.name} ({again.file}:{again.line})", failures)
 
@@ -132,40 +127,24 @@ def graph_of(
 def stage_graph(captured: Captured, graph: StageGraph, sources: Mapping[str, str]) -> records.Graph:
     """Return the record of a stage's graph. ``sources``: where inputs of the captured graph come from, by name."""
     signature = graph.signature
+    stage, text, operations = signature.stage.value, show(graph), _operations(graph.graph_module)
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
-    inputs = tuple(
-        records.GraphInput(
-            spec.name,
-            spec.kind.value,
-            sources.get(spec.target or spec.name)
-            or sources.get(spec.name)
-            or spec.target
-            or spec.source
-            or "",
-            value_text(node.meta.get("val")),
+    inputs = []
+    for spec, node in zip(signature.inputs, placeholders, strict=True):
+        found = sources.get(spec.target or spec.name) or sources.get(spec.name)
+        source = found or spec.target or spec.source or ""
+        inputs.append(
+            records.GraphInput(spec.name, spec.kind.value, source, value_text(node.meta.get("val")))
         )
-        for spec, node in zip(signature.inputs, placeholders, strict=True)
-    )
     symbols = tuple(
-        records.Symbol(
-            spec.name,
-            -1 if spec.hint is None else spec.hint,
-            spec.lower,
-            -1 if spec.upper is None else spec.upper,
-            spec.source or "",
-        )
-        for spec in signature.symbols
+        records.Symbol(s.name, _known(s.hint), s.lower, _known(s.upper), s.source or "")
+        for s in signature.symbols
     )
-    return records.Graph(
-        captured.number,
-        captured.place,
-        signature.stage.value,
-        show(graph),
-        inputs,
-        _operations(graph.graph_module),
-        symbols,
-        (),
-    )
+    return records.Graph(captured.number, captured.place, stage, text, tuple(inputs), operations, symbols, ())
+
+
+def _known(bound: int | None) -> int:
+    return -1 if bound is None else bound
 
 
 def _operations(graph_module: GraphModule) -> tuple[records.Operation, ...]:
@@ -174,13 +153,8 @@ def _operations(graph_module: GraphModule) -> tuple[records.Operation, ...]:
 
 def _operation(node: Node) -> records.Operation:
     value = node.meta.get("val")
-    return records.Operation(
-        node.name,
-        target_text(node.target),
-        value_text(value),
-        sum(map(_bytes, value if isinstance(value, tuple | list) else (value,))),
-        stack_of(node),
-    )
+    size = sum(map(_bytes, value if isinstance(value, tuple | list) else (value,)))
+    return records.Operation(node.name, target_text(node.target), value_text(value), size, stack_of(node))
 
 
 def stack_of(node: Node) -> tuple[records.Line, ...]:

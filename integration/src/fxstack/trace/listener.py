@@ -39,7 +39,7 @@ class TraceListener(Listener):
     def __init__(
         self,
         wanted: Callable[[], bool],
-        write: Callable[[records.Body], None],
+        write: Callable[[records.Body], object],
         in_full: Callable[[], bool] = lambda: False,
     ) -> None:
         self._wanted, self._write, self._in_full = wanted, write, in_full

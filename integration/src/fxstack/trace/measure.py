@@ -22,7 +22,7 @@ Compiled = Callable[..., Any]
 
 
 def measuring(
-    made: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], None]
+    made: Compiled, lowered: Lowered, graph: int, role: str, tell: Callable[[Body], object]
 ) -> Compiled:
     """Return ``made``; its third and fourth call are measured and call ``tell``.
 
@@ -54,7 +54,7 @@ def measuring(
     return run
 
 
-def _watched(made: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], None]) -> Any:
+def _watched(made: Compiled, args: tuple[Any, ...], tell: Callable[[tuple[Allocated, ...]], object]) -> Any:
     os.environ.setdefault(
         "KINETO_LOG_LEVEL", "99"
     )  # the profiler of CUDA builds reports that there is no GPU

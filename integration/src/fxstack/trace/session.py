@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fxstack.trace.codec import TraceError, from_line
+from fxstack.trace.codec import TraceError, TraceVersionError, from_line
 from fxstack.trace.records import Event, Started
 
 Kind = TypeVar("Kind")
@@ -16,9 +16,10 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Session:
-    """The events of one process, in order of time."""
+    """The events of one process, in order of time. ``skipped``: what could not be read, with files and lines."""
 
     events: tuple[Event, ...]
+    skipped: tuple[str, ...] = ()
 
     @cached_property
     def _indexed(self) -> dict[tuple[type, int | None], list[Any]]:
@@ -45,30 +46,56 @@ class Session:
 
 
 def load(path: str | Path) -> Session:
-    """Return the record in a file. A last line that a crash has cut is left out.
+    """Return the record in a file. A last line that a crash has cut is left out; other damaged lines are ``skipped``.
 
     Raises:
-        TraceError: a line is no event of this version.
+        TraceError: the file has no event of this version, or is a folder.
         OSError: the file cannot be read.
     """
-    text = Path(path).read_text(encoding="utf-8")
-    lines = text.split("\n")[:-1]  # what follows the last line break is a cut line, or nothing
-    events = [from_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
-    return Session(tuple(events))
+    if Path(path).is_dir():
+        msg = f"{path} is a folder: pass one of its files trace-*.jsonl, or use fxstack.trace.load_folder"
+        raise TraceError(msg)
+    lines = (
+        Path(path).read_bytes().split(b"\n")[:-1]
+    )  # what follows the last line break is a cut line, or nothing
+    events, skipped = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            events.append(from_line(line, f"{path}, line {number}"))
+        except TraceVersionError:
+            raise
+        except TraceError as error:
+            skipped.append(str(error))
+    if not events:
+        why = f"{len(skipped)} lines are no events; {skipped[0]}" if skipped else "it has no whole line"
+        msg = f"{path} is no record of fxstack, as FXSTACK_TRACE writes it into trace-PID.jsonl: {why}"
+        raise TraceError(msg)
+    return Session(tuple(events), tuple(skipped))
 
 
 def load_folder(folder: str | Path) -> list[Session]:
     """Return the records of all processes in a folder, by rank and process.
 
+    Files that cannot be read are ``skipped`` in the first one; empty ones are those of processes that were killed.
+
     Raises:
-        TraceError: the folder has no record, or a line is no event of this version.
+        TraceError: the folder has no record of this version.
     """
-    sessions = [load(path) for path in sorted(Path(folder).glob("trace-*.jsonl"))]
-    sessions = [session for session in sessions if session.events]
+    sessions: list[Session] = []
+    skipped: list[str] = []
+    for path in sorted(Path(folder).glob("trace-*.jsonl")):
+        try:
+            sessions += [load(path)] if path.is_dir() or path.stat().st_size else []
+        except (TraceError, OSError) as error:
+            skipped.append(str(error))
     if not sessions:
-        msg = f"{folder}: no file trace-*.jsonl; run the program with FXSTACK_REPORT={folder}"
+        why = skipped[0] if skipped else "no file trace-*.jsonl"
+        msg = f"{folder}: {why}; run the program with FXSTACK_REPORT={folder}"
+        if Path(folder).is_file():
+            msg = f"{folder} is a file: pass the folder of the files trace-*.jsonl"
         raise TraceError(msg)
-    return sorted(sessions, key=_order)
+    first, *others = sorted(sessions, key=_order)
+    return [replace(first, skipped=(*first.skipped, *skipped)), *others]
 
 
 def _order(session: Session) -> tuple[int, int]:

@@ -46,11 +46,15 @@ class TraceWriter:
         self._start = clock()
         self._broken: set[str] = set()
 
-    def write(self, folder: str, body: Body) -> None:
-        """Append an event. A folder that cannot be written is reported once, and the program goes on."""
+    def write(self, folder: str, body: Body) -> bool:
+        """Append an event; return whether it is the first one of this process in ``folder``.
+
+        A folder that cannot be written is reported once, and the program goes on.
+        """
         if folder in self._broken:
-            return
+            return False
         with self._lock:
+            is_first = (folder, os.getpid()) not in self._files
             try:
                 file = self._opened(folder)
                 file.write(self._line(body))
@@ -58,6 +62,8 @@ class TraceWriter:
             except OSError as error:
                 self._broken.add(folder)
                 warn_user(f"fxstack: no trace can be written into {folder!r}: {error}.", UserWarning)
+                return False
+        return is_first
 
     def _opened(self, folder: str) -> TextIO:
         key = folder, os.getpid()

@@ -1,4 +1,4 @@
-"""``python -m fxstack_inductor cache [list|check|clear] [--dir FOLDER]``: show, check or clear the cache.
+"""``python -m fxstack_inductor cache [summary|list|check|clear] [--dir FOLDER] [--json]``: manage the cache on disk.
 
 Kernels and whole compiled programs are in one directory; ``clear`` removes both.
 """
@@ -6,18 +6,30 @@ Kernels and whole compiled programs are in one directory; ``clear`` removes both
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from fxstack_inductor.cost.quantities import bytes_text
 from fxstack_inductor.options import options_from_environment
 from fxstack_inductor.private_files import remove
-from fxstack_inductor.runtime.cache import LIBRARY, SOURCE, Cache, entry_size
+from fxstack_inductor.runtime.cache import (
+    DAMAGED,
+    GONE,
+    INTACT,
+    LIBRARY,
+    OTHER_VERSION,
+    SOURCE,
+    Cache,
+    entry_size,
+    modified,
+)
 
 PROGRAM = "program"
 KERNELS = "kernels"
-DAMAGED = "damaged"
 
 
 def kind(entry: Path) -> str:
@@ -26,67 +38,90 @@ def kind(entry: Path) -> str:
         with (entry / LIBRARY).open("rb") as file:
             return PROGRAM if file.read(1) == b"{" else KERNELS
     except OSError:
-        return DAMAGED
+        return DAMAGED if entry.exists() else GONE
 
 
-def summary(cache: Cache) -> Iterator[str]:
-    """Yield the number and size of entries of each kind."""
-    yield f"{cache.root}: {readable(cache.size())} of at most {readable(cache.limit)}"
+def summary(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+    """Show the number and size of entries (the default)"""
+    sizes: dict[str, list[int]] = {name: [] for name in (PROGRAM, KERNELS, DAMAGED, GONE)}
+    for entry in cache.entries():
+        sizes[kind(entry)].append(entry_size(entry))
+    size, left = sum(map(sum, sizes.values())), len(cache.left_behind())
+    found |= {"folder": str(cache.root), "bytes": size, "limit": cache.limit, "left_behind": left}
+    yield f"{cache.root}: {bytes_text(size)} of at most {bytes_text(cache.limit)}"
     for name in (PROGRAM, KERNELS, DAMAGED):
-        found = [entry for entry in cache.entries() if kind(entry) == name]
-        if found:
-            yield f"  {name}: {len(found)}, {readable(sum(map(entry_size, found)))}"
-    if left := cache.left_behind():
-        yield f"  left behind by processes that were killed: {len(left)}"
+        found[name] = {"entries": len(sizes[name]), "bytes": sum(sizes[name])}
+        if sizes[name]:
+            yield f"  {name}: {len(sizes[name])}, {bytes_text(sum(sizes[name]))}"
+    if left:
+        yield f"  left behind by processes that were killed: {left}"
 
 
-def listing(cache: Cache) -> Iterator[str]:
-    """Yield a line for every entry, most recently used first."""
-    for entry in sorted(cache.entries(), key=lambda path: -path.stat().st_mtime):
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.stat().st_mtime))
-        yield f"{used}  {readable(entry_size(entry)):>8}  {kind(entry):8} {entry / SOURCE}"
+def listing(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+    """Show each entry, most recently used first"""
+    found["entries"] = []
+    for used, entry in sorted(((modified(entry), entry) for entry in cache.entries()), reverse=True):
+        size, of, source = entry_size(entry), kind(entry), entry / SOURCE
+        found["entries"].append({"used": used, "bytes": size, "kind": of, "source": str(source)})
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(used))
+        yield f"{day}  {bytes_text(size):>8}  {of:8} {source}"
 
 
-def check(cache: Cache) -> Iterator[str]:
-    """Remove damaged entries, as the next look-up would."""
-    damaged = [entry for entry in cache.entries() if not cache.is_intact(entry.name)]
-    for entry in damaged:
-        remove(entry)
-        yield f"removed {entry}: its files do not match what was written"
-    yield f"{len(cache.entries())} intact, {len(damaged)} damaged"
+def check(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+    """Remove damaged entries, and those of another version"""
+    found |= {INTACT: 0, DAMAGED: [], OTHER_VERSION: []}
+    for entry in cache.entries():
+        state = cache.state(entry.name)
+        if state == INTACT:
+            found[INTACT] += 1
+        elif state != GONE:
+            remove(entry)
+            found[state].append(str(entry))
+            yield f"removed {entry}: {_WHY[state]}"
+    counts = (f"{len(found[name])} {name}" for name in (DAMAGED, OTHER_VERSION))
+    yield ", ".join([f"{found[INTACT]} {INTACT}", *counts])
 
 
-def clear(cache: Cache) -> Iterator[str]:
-    count, freed = len(cache.entries()), cache.size()
+def clear(cache: Cache, found: dict[str, Any]) -> Iterator[str]:
+    """Remove all entries"""
+    found |= {"removed": len(cache.entries()), "bytes": cache.size()}
     cache.clear()
-    yield f"removed {count} entries, {readable(freed)}"
+    yield f"removed {found['removed']} entries, {bytes_text(found['bytes'])}"
 
 
+_WHY = {
+    DAMAGED: "its files do not match what was written",
+    OTHER_VERSION: "another version of fxstack wrote it",
+}
 COMMANDS = {"summary": summary, "list": listing, "check": check, "clear": clear}
+"""Generators of lines. They fill a dict with the same as data; their docstrings are the help."""
+SENTENCES = "; ".join(f"{name}: {(command.__doc__ or '').lower()}" for name, command in COMMANDS.items())
 
 
-def readable(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
+def manage(command: str, folder: Path | None = None, *, as_json: bool = False) -> int:
+    """Run one command; the exit status is 2 if the cache directory does not exist. None is the usual directory."""
+    options = options_from_environment()
+    root = Path(options.cache_dir) if folder is None else folder
+    if not root.is_dir():
+        sys.stderr.write(f"{root} is not a directory: nothing has been kept there\n")
+        return 2
+    found: dict[str, Any] = {}
+    for line in COMMANDS[command](Cache(root, options.cache_limit), found):
+        if not as_json:
+            sys.stdout.write(f"{line}\n")
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 2 if the cache directory does not exist."""
-    options = options_from_environment()
     parser = argparse.ArgumentParser("python -m fxstack_inductor", description=__doc__)
     parser.add_argument("what", choices=["cache"])
-    parser.add_argument("command", nargs="?", default="summary", choices=COMMANDS)
-    parser.add_argument("--dir", type=Path, default=Path(options.cache_dir))
+    parser.add_argument("command", nargs="?", default="summary", choices=COMMANDS, help=SENTENCES)
+    parser.add_argument("--dir", type=Path)
+    parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
-    if not chosen.dir.is_dir():
-        sys.stderr.write(f"{chosen.dir} is not a directory: nothing has been kept there\n")
-        return 2
-    for line in COMMANDS[chosen.command](Cache(chosen.dir, options.cache_limit)):
-        sys.stdout.write(line + "\n")
-    return 0
+    return manage(chosen.command, chosen.dir, as_json=chosen.json)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe does not block
 _DESCRIPTORS = Path("/proc/self/fd")
 _NUMBERS = count(1)
+REMOVING = ".removing-"
+"""The begin of the names of folders that are being removed."""
 
 
 class NotPrivateError(OSError):
@@ -65,9 +68,20 @@ def remove(path: Path) -> None:
     with suppress(OSError):
         inside = os.open(path.parent, FOLDER | os.O_NOFOLLOW)
         try:
-            shutil.rmtree(path.name, ignore_errors=True, dir_fd=inside)
+            remove_inside(path.name, inside)
         finally:
             os.close(inside)
+
+
+def remove_inside(name: str, inside: int) -> None:
+    """Remove a folder in an opened one. It gets another name first.
+
+    So nobody sees a part of it, also if this process is killed meanwhile.
+    """
+    with suppress(OSError):
+        other = f"{REMOVING}{secrets.token_hex(8)}"
+        os.rename(name, other, src_dir_fd=inside, dst_dir_fd=inside)
+        shutil.rmtree(other, ignore_errors=True, dir_fd=inside)
 
 
 def load(descriptor: int, path: Path) -> ctypes.CDLL:

@@ -1,14 +1,16 @@
 """The disk cache: entries are whole or absent, whoever writes, whoever is killed."""
 
+import errno
 import hashlib
 import json
 import multiprocessing
 import os
+import random
 import re
 import shutil
 import signal
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,8 @@ import torch
 from inductor_checks import trace
 
 import fxstack_inductor as fi
-from fxstack_inductor.private_files import NotPrivateError
-from fxstack_inductor.runtime.cache import ENTRY, LIBRARY, Cache
+from fxstack_inductor.private_files import NotPrivateError, opened, remove
+from fxstack_inductor.runtime.cache import DAMAGED, ENTRY, GONE, INTACT, LIBRARY, OTHER_VERSION, Cache
 from fxstack_inductor.runtime.toolchain import find_toolchain
 
 BINARY = b"a library" * 1000
@@ -158,6 +160,72 @@ def test_a_killed_writer_does_no_harm(tmp_path):
     assert cache.build("f" * 64, "source", write) == BINARY
 
 
+def _write_and_remove_forever(root):
+    """Write, replace and remove the same few entries, as many processes do in a full cache."""
+
+    def slow(source, output):
+        for end in (10, len(BINARY)):
+            output.write_bytes(BINARY[:end])
+
+    cache = Cache(Path(root), limit=2 * len(BINARY))
+    while True:
+        for k in range(4):
+            with suppress(FileNotFoundError):  # removed by another one before it could be read
+                cache.build(f"{k}" * 64, "source", slow)
+        cache.evict()
+        remove(cache.directory("0" * 64))
+
+
+@pytest.mark.alone
+def test_processes_that_are_killed_at_any_moment_damage_nothing(tmp_path):
+    context = multiprocessing.get_context("fork")
+    cache, rng = Cache(tmp_path, 1 << 30), random.Random(0)
+    for _ in range(30):
+        workers = [context.Process(target=_write_and_remove_forever, args=(tmp_path,)) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        time.sleep(0.005 + 0.02 * rng.random())
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join()
+        assert {cache.state(entry.name) for entry in cache.entries()} <= {INTACT}
+    left = [path for path in tmp_path.rglob(".*ing-*") if path.is_dir()]
+    assert sorted(cache.left_behind(0)) == sorted(left)
+    for path in left:
+        os.utime(path, (0, 0))
+    cache.evict()
+    assert cache.left_behind(0) == []
+    assert not any(path.exists() for path in left)
+
+
+def test_states_of_entries(cache):
+    for k in "0123":
+        cache.build(k * 64, "source", write)
+    record = cache.directory("1" * 64) / ENTRY
+    record.write_text(json.dumps({"format": 1, "sha256": json.loads(record.read_text())["sha256"]}))
+    (cache.directory("2" * 64) / LIBRARY).unlink()
+    remove(cache.directory("3" * 64))
+    assert [cache.state(k * 64) for k in "0123"] == [INTACT, OTHER_VERSION, DAMAGED, GONE]
+
+
+def test_too_many_open_files_remove_no_entry(cache, monkeypatch):
+    cache.build("a" * 64, "source", write)
+
+    @contextmanager
+    def full(name, *arguments, **options):
+        if name == LIBRARY:
+            raise OSError(errno.EMFILE, "Too many open files")
+        with opened(name, *arguments, **options) as descriptor:
+            yield descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fxstack_inductor.runtime.cache.opened", full)
+        for use in (cache.find, cache.state):
+            with pytest.raises(OSError, match="Too many open files"):
+                use("a" * 64)
+    assert cache.find("a" * 64) == BINARY
+
+
 def test_what_killed_writers_leave_goes_after_an_hour(tmp_path):
     cache = Cache(tmp_path, 1 << 30)
     old, new = tmp_path / ".writing-old", tmp_path / ".writing-new"
@@ -199,7 +267,7 @@ def test_an_entry_under_the_name_of_another_is_built_again(cache):
     cache.build("b" * 64, "other", lambda _, output: output.write_bytes(b"other"))
     shutil.rmtree(cache.directory("b" * 64))
     shutil.copytree(cache.directory("a" * 64), cache.directory("b" * 64))
-    assert not cache.is_intact("b" * 64)
+    assert cache.state("b" * 64) == DAMAGED
     assert cache.find("b" * 64) is None
     assert cache.find("a" * 64) == BINARY
     assert not cache.put("c" * 64, cache.files("a" * 64))

@@ -16,6 +16,7 @@ import torch
 
 from fxstack_inductor.cost.devices import REACHED_BANDWIDTH, REACHED_MATRIX, Gpu
 from fxstack_inductor.cost.products import predict_product
+from fxstack_inductor.cost.quantities import seconds_text
 from fxstack_inductor.cost.traffic import call_traffic, kernel_traffic, size_of
 from fxstack_inductor.ir.analysis import analyse
 from fxstack_inductor.ir.kernel import Kernel
@@ -162,7 +163,3 @@ def _row(cost: Cost) -> str:
 
 def _shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def seconds_text(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

@@ -4,14 +4,15 @@ An entry is a directory named by the hash of everything that decides its content
 source, the shared library, and ``entry.json`` with the entry's name and the library's hash. A writer fills a
 temporary directory and renames it, so a reader sees a whole entry or none, even if the writer dies. Two
 writers of one entry write equal contents; the second writer's result is dropped. An entry that does not match
-its record, or that other users can write, is removed and rebuilt. Only folders whose names are keys are
-removed. Remains of killed writers are removed by an eviction at least an hour later. A read-only directory is
-only read.
+its record, or that other users can write, is removed and rebuilt; before its files are deleted, it is renamed.
+Only folders whose names are keys are removed. What a process leaves that is killed while it writes or removes an
+entry has another name; an eviction at least an hour later deletes it. A read-only directory is only read.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -28,7 +29,7 @@ from typing import Final, TypeVar
 from filelock import FileLock, Timeout
 
 from fxstack_inductor import private_files
-from fxstack_inductor.private_files import make_folder, opened, read_all, remove
+from fxstack_inductor.private_files import REMOVING, make_folder, opened, read_all, remove, remove_inside
 
 T = TypeVar("T")
 FORMAT = 2
@@ -37,6 +38,10 @@ SOURCE = "kernels.c"
 ENTRY = "entry.json"
 FILES = (SOURCE, LIBRARY, ENTRY)
 WRITING = ".writing-"
+INTACT, DAMAGED, OTHER_VERSION, GONE = "intact", "damaged", "of another version", "gone"
+"""States of an entry. ``GONE``: another process has removed it just now."""
+_OF_THE_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
+"""Errors that say nothing about an entry."""
 CHECKED = ".checked"
 """A file whose modification time is the last check for eviction."""
 _MINUTE = 60
@@ -84,14 +89,16 @@ class Cache:
                 with opened(ENTRY, entry) as record:
                     files = {LIBRARY: read_all(library), ENTRY: read_all(record)}
                 intact = _is_whole(key, files)
-            except OSError:
+            except OSError as error:
+                if error.errno in _OF_THE_MOMENT:
+                    raise
                 intact = False
             if intact:
                 with suppress(OSError):  # a read-only directory, or an entry evicted just now
                     os.utime(entry)
                 self._note(key)
                 return use(library, files[LIBRARY])
-            shutil.rmtree(key, ignore_errors=True, dir_fd=inside)
+            remove_inside(key, inside)
         return None
 
     @contextmanager
@@ -141,11 +148,21 @@ class Cache:
                     found[name] = read_all(file)
         return found
 
-    def is_intact(self, key: str) -> bool:
+    def state(self, key: str) -> str:
+        """Return the state of an entry: one of ``INTACT`` and the names beside it.
+
+        Raises:
+            OSError: the process has too many files open, or the disk fails.
+        """
         try:
-            return _is_whole(key, self.files(key))
-        except OSError:
-            return False
+            files = self.files(key)
+        except OSError as error:
+            if error.errno in _OF_THE_MOMENT:
+                raise
+            return DAMAGED if os.path.lexists(self.directory(key)) else GONE
+        if _is_whole(key, files):
+            return INTACT
+        return DAMAGED if _format_of(files) == FORMAT else OTHER_VERSION
 
     def put(self, key: str, files: Mapping[str, bytes]) -> bool:
         """Add an entry from files of another cache; return False if they are damaged or the entry exists."""
@@ -178,9 +195,13 @@ class Cache:
         return [path for parent in parents for path in _folders(parent, f"{parent.name}[0-9a-f]{{62}}")]
 
     def left_behind(self, age: float = 60 * _MINUTE) -> list[Path]:
-        """Return the temporary directories of killed writers: directories older than ``age`` seconds."""
-        found = _folders(self.root.resolve(), re.escape(WRITING) + r"\w+")
-        return [path for path in found if time.time() - path.stat().st_mtime >= age]
+        """Return what killed processes left while they wrote or removed: directories older than ``age`` seconds."""
+        root = self.root.resolve()
+        pattern = rf"({re.escape(WRITING)}|{re.escape(REMOVING)})\w+"
+        found = [
+            path for place in (root, *_folders(root, "[0-9a-f]{2}")) for path in _folders(place, pattern)
+        ]
+        return [path for path in found if time.time() - modified(path) >= age]
 
     def size(self) -> int:
         return sum(entry_size(path) for path in self.entries())
@@ -196,7 +217,7 @@ class Cache:
     def _evict(self) -> None:
         for path in self.left_behind():
             remove(path)
-        sized = [(path.stat().st_mtime, entry_size(path), path) for path in self.entries()]
+        sized = [(modified(path), entry_size(path), path) for path in self.entries()]
         excess = sum(size for _, size, _ in sized) - self.limit
         for _, size, path in sorted(sized):
             if excess <= 0:
@@ -226,6 +247,14 @@ def _is_whole(key: str, files: Mapping[str, bytes]) -> bool:
         return False
 
 
+def _format_of(files: Mapping[str, bytes]) -> object:
+    """Return the format of an entry that is of another version or damaged; the present one if its record is none."""
+    try:
+        return json.loads(files[ENTRY])["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return FORMAT
+
+
 def _folders(parent: Path, pattern: str) -> list[Path]:
     """Return the folders in ``parent`` with such a name, which are no links."""
     try:
@@ -237,6 +266,17 @@ def _folders(parent: Path, pattern: str) -> list[Path]:
 
 
 def entry_size(directory: Path) -> int:
-    """Return the total bytes of an entry's files."""
-    with os.scandir(directory) as found:
-        return sum(one.stat(follow_symlinks=False).st_size for one in found)
+    """Return the total bytes of an entry's files; 0 if another process has removed it."""
+    try:
+        with os.scandir(directory) as found:
+            return sum(one.stat(follow_symlinks=False).st_size for one in found)
+    except FileNotFoundError:
+        return 0
+
+
+def modified(directory: Path) -> float:
+    """Return when an entry was last used, in seconds of Unix time; now if another process has removed it."""
+    try:
+        return directory.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
