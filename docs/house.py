@@ -224,8 +224,9 @@ MEASURES = [
     # A ratchet: the aim is 81,048. Lower the limit whenever the number falls. 2026-11-28: raised from 96,000 for the
     # checks of cache entries, graph files and signals, and for programs that were wrong; then from 99,500 for the tools
     # that look into compilations: passes as data (1,500), record and report (1,700), minify and bench (2,200), torch's
-    # tools (800), and for the examples that each pass has.
-    Measure("lines", "lines of source", 107_800, None, lines),
+    # tools (800), and for the examples that each pass has; for profiler ranges, conditions of guards and exported guards
+    # (400).
+    Measure("lines", "lines of source", 108_200, None, lines),
 ]
 
 

@@ -40,6 +40,8 @@ class CaptureOptions:
     """The same for floating-point numbers."""
     compiled_autograd: bool = False
     """Calls run under torch's compiled autograd, and the graphs of backward passes are compiled in the same way."""
+    profiler_ranges: bool = False
+    """Ranges of ``torch.profiler.record_function`` are in the graph and in profiles. No kernel crosses their ends."""
     disable: bool = False
     """Run everything in plain Python."""
     suppress_errors: bool = False
