@@ -73,6 +73,8 @@ class CaptureOptions:
     """
     guard_fail_fn: Callable[[Any], object] | None = None
     """Called for each entry that does not fit when a function is compiled again: with ``reason``, ``orig_code``."""
+    guard_export_fn: Callable[[Any], object] | None = None
+    """Called with the guards of each entry that has a graph, as a ``torch._guards.GuardsSet``."""
     dynamic_sources: str = ""
     """Names of tensors and numbers that are symbolic from the start (``shapes.chosen``).
 
