@@ -12,12 +12,14 @@ def scaled(x):
         return x * 2
     return x
 
+
 scaled(torch.ones(3))
 """,
         """
 @fxstack.compile(fullgraph=True)
 def scaled(x):
     return torch.where(x.sum() > 0, x * 2, x)
+
 
 scaled(torch.ones(3))
 """,
@@ -29,6 +31,7 @@ scaled(torch.ones(3))
 def scaled(x):
     return x * x.max().item()
 
+
 scaled(torch.ones(3))
 """,
         """
@@ -36,6 +39,7 @@ scaled(torch.ones(3))
 @fxstack.compile
 def scaled(x):
     return x * x.max()
+
 
 scaled(torch.ones(3))
 """,
@@ -47,6 +51,7 @@ scaled(torch.ones(3))
 def total(x):
     return x[x > 0].sum()
 
+
 total(torch.ones(3))
 """,
         """
@@ -54,6 +59,7 @@ total(torch.ones(3))
 @fxstack.compile
 def total(x):
     return torch.where(x > 0, x, 0).sum()
+
 
 total(torch.ones(3))
 """,
@@ -64,12 +70,14 @@ total(torch.ones(3))
 def changed(x, y):
     return x if torch.equal(x, y) else y
 
+
 changed(torch.ones(3), torch.ones(3))
 """,
         """
 @fxstack.compile(fullgraph=True)
 def changed(x, y):
     return torch.where((x == y).all(), x, y)
+
 
 changed(torch.ones(3), torch.ones(3))
 """,
@@ -85,6 +93,7 @@ def read(x, at):
     except IndexError:
         return x[0]
 
+
 read(torch.ones(3), torch.tensor([1]))
 """,
         """
@@ -97,6 +106,7 @@ def read(x, at):
     except IndexError:
         return x[0]
 
+
 read(torch.ones(3), torch.tensor([1]))
 """,
     ),
@@ -104,18 +114,22 @@ read(torch.ones(3), torch.tensor([1]))
         """
 import decimal
 
+
 @fxstack.compile(fullgraph=True)
 def scaled(x, rate):
     return x * float(decimal.Decimal(rate) * 2)
+
 
 scaled(torch.ones(3), "0.1")
 """,
         """
 import decimal
 
+
 @fxstack.compile(fullgraph=True)
 def scaled(x, rate):
     return x * rate
+
 
 scaled(torch.ones(3), float(decimal.Decimal("0.1") * 2))
 """,
@@ -126,13 +140,16 @@ scaled(torch.ones(3), float(decimal.Decimal("0.1") * 2))
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
+
 @doubled.register_fake
 def _(x):
     raise NotImplementedError("the size is not known")
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return doubled(x) + 1
+
 
 f(torch.ones(3))
 """,
@@ -141,13 +158,16 @@ f(torch.ones(3))
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
+
 @doubled.register_fake
 def _(x):
     return torch.empty_like(x)
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return doubled(x) + 1
+
 
 f(torch.ones(3))
 """,
@@ -156,19 +176,23 @@ f(torch.ones(3))
         """
 import time
 
+
 @fxstack.compile(fullgraph=True)
 def slow(x):
     time.sleep(0.001)
     return x * 2
+
 
 slow(torch.ones(3))
 """,
         """
 import time
 
+
 @fxstack.compile(fullgraph=True)
 def doubled(x):
     return x * 2
+
 
 time.sleep(0.001)
 doubled(torch.ones(3))
@@ -181,12 +205,14 @@ def f(x):
     breakpoint()
     return x * 2
 
+
 f(torch.ones(3))
 """,
         """
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x * 2
+
 
 f(torch.ones(3))
 """,
@@ -197,9 +223,11 @@ f(torch.ones(3))
 def noisy(x):
     return x + torch.rand(3)
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return noisy(x) * 2
+
 
 f(torch.ones(3))
 """,
@@ -207,9 +235,11 @@ f(torch.ones(3))
 def noisy(x):
     return x + torch.rand(3)
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return noisy(x) * 2
+
 
 f(torch.ones(3))
 """,
@@ -220,9 +250,11 @@ f(torch.ones(3))
 def sine(x):
     return x.sin()
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return sine(x) * 2
+
 
 f(torch.ones(3))
 """,
@@ -230,9 +262,11 @@ f(torch.ones(3))
 def sine(x):
     return x.sin()
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return sine(x) * 2
+
 
 f(torch.ones(3))
 """,
@@ -243,9 +277,11 @@ f(torch.ones(3))
 def load():
     return torch.ones(3)
 
+
 @fxstack.compile
 def f(x):
     return x + load()
+
 
 f(torch.ones(3))
 """,
@@ -254,9 +290,11 @@ f(torch.ones(3))
 def load():
     return torch.ones(3)
 
+
 @fxstack.compile
 def f(x, y):
     return x + y
+
 
 f(torch.ones(3), load())
 """,
@@ -265,24 +303,30 @@ f(torch.ones(3), load())
         """
 from fxstack_capture import SkipFrame
 
+
 def backend(graph, inputs):
     raise SkipFrame("no matrix product")
+
 
 @fxstack.compile(backend=backend, fullgraph=True)
 def f(x):
     return x * 2
+
 
 f(torch.ones(3))
 """,
         """
 from fxstack_capture import SkipFrame
 
+
 def backend(graph, inputs):
     raise SkipFrame("no matrix product")
+
 
 @fxstack.compile(backend=backend)
 def f(x):
     return x * 2
+
 
 f(torch.ones(3))
 """,
@@ -291,12 +335,15 @@ f(torch.ones(3))
         """
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
+
 def backend(graph, inputs):
     raise UnsupportedOperatorException(torch.ops.aten.mul.Tensor)
+
 
 @fxstack.compile(backend=backend, fullgraph=True)
 def f(x):
     return x * 2
+
 
 f(torch.ones(3))
 """,
@@ -305,6 +352,7 @@ f(torch.ones(3))
 def f(x):
     return x * 2
 
+
 f(torch.ones(3))
 """,
     ),
@@ -312,12 +360,15 @@ f(torch.ones(3))
         """
 seen = []
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     def sine(x):
         seen.append("sine")
         return x.sin()
+
     return torch.cond(x.sum() > 0, sine, torch.cos, (x,))
+
 
 f(torch.ones(3))
 """,
@@ -325,6 +376,7 @@ f(torch.ones(3))
 @fxstack.compile(fullgraph=True)
 def f(x):
     return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
 
 f(torch.ones(3))
 """,
@@ -337,6 +389,7 @@ def f(x):
     fxstack.graph_break()
     return x + 1
 
+
 f(torch.ones(3))
 """,
         """
@@ -344,6 +397,7 @@ f(torch.ones(3))
 def f(x):
     x = x * 2
     return x + 1
+
 
 f(torch.ones(3))
 """,
@@ -355,12 +409,14 @@ def f(x):
     fxstack.skip_frame()
     return x + 1
 
+
 f(torch.ones(3))
 """,
         """
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x + 1
+
 
 f(torch.ones(3))
 """,
@@ -370,6 +426,7 @@ f(torch.ones(3))
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x + 1
+
 
 original = torch.Tensor.__add__
 torch.Tensor.__add__ = lambda a, b: original(a, b)
@@ -382,9 +439,11 @@ finally:
 def added(a, b):
     return a + b
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return added(x, 1)
+
 
 f(torch.ones(3))
 """,
@@ -395,12 +454,14 @@ f(torch.ones(3))
 def f(xs):
     return next(xs) * 2
 
+
 f(x for x in [torch.ones(3)])
 """,
         """
 @fxstack.compile(fullgraph=True)
 def f(xs):
     return xs[0] * 2
+
 
 f([torch.ones(3)])
 """,
@@ -411,9 +472,11 @@ class File:
     def __del__(self):
         print("closed")
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x * 2, File()
+
 
 f(torch.ones(3))
 """,
@@ -422,9 +485,11 @@ class File:
     def __del__(self):
         print("closed")
 
+
 @fxstack.compile(fullgraph=True)
 def f(x, file):
     return x * 2, file
+
 
 f(torch.ones(3), File())
 """,
@@ -435,10 +500,12 @@ f(torch.ones(3), File())
 def f(x):
     async def later():
         return x * 2
+
     try:
         later().send(None)
     except StopIteration as done:
         return done.value
+
 
 f(torch.ones(3))
 """,
@@ -447,10 +514,13 @@ f(torch.ones(3))
 def f(x):
     return x * 2
 
+
 async def later(x):
     return f(x)
 
+
 import asyncio
+
 asyncio.run(later(torch.ones(3)))
 """,
     ),
@@ -460,12 +530,14 @@ asyncio.run(later(torch.ones(3)))
 def f(x):
     return x * 2
 
+
 f(torch.eye(3).to_sparse())
 """,
         """
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x * 2
+
 
 f(torch.eye(3).to_sparse().to_dense())
 """,
@@ -475,9 +547,11 @@ f(torch.eye(3).to_sparse().to_dense())
 def power(x, n):
     return x if n == 0 else power(x, n - 1) * x
 
+
 @fxstack.compile(fullgraph=True, options={"inline_limit": 20})
 def f(x):
     return power(x, 30)
+
 
 f(torch.ones(3))
 """,
@@ -488,9 +562,11 @@ def power(x, n):
         result = result * x
     return result
 
+
 @fxstack.compile(fullgraph=True, options={"inline_limit": 20})
 def f(x):
     return power(x, 30)
+
 
 f(torch.ones(3))
 """,
@@ -499,9 +575,11 @@ f(torch.ones(3))
         """
 import builtins
 
+
 @fxstack.compile(fullgraph=True)
 def f(x):
     return x * len(x)
+
 
 original, builtins.len = len, lambda value: original(value)
 try:
@@ -513,6 +591,7 @@ finally:
 @fxstack.compile(fullgraph=True)
 def f(x, length):
     return x * length(x)
+
 
 f(torch.ones(3), lambda value: len(value))
 """,

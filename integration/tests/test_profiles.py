@@ -7,6 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 import fxstack
+from fxstack.refusals import repeatable
 from fxstack_capture.guards.tensor_build import TENSOR_CHECKS
 
 
@@ -314,3 +315,28 @@ def test_plain_python_may_begin_or_end_a_range(options):
     assert not recorder.open
     parents = [event.cpu_parent.name for event in seen.events() if event.name == "next"]
     assert parents == ["kept"]
+
+
+def two_results(x):
+    with record_function("outer"):
+        y = x.sin()
+        return y, y.exp()
+
+
+@pytest.mark.parametrize("options", [{}, KEEP])
+def test_graphs_with_ranges_may_run_again(options):
+    """For a hook between two results, and for second derivatives."""
+
+    def gradients(fn):
+        x = torch.arange(3.0, requires_grad=True)
+        y, z = fn(x)
+        y.register_hook(lambda grad: grad * 2)
+        (hooked,) = torch.autograd.grad(z.sum(), x, retain_graph=True)
+        (first,) = torch.autograd.grad(fn(x)[1].sum(), x, create_graph=True)
+        return hooked, torch.autograd.grad(first.sum(), x)[0]
+
+    compiled = fxstack.compile(two_results, backend="aot_eager", options=options)
+    for found, wanted in zip(gradients(compiled), gradients(two_results), strict=True):
+        torch.testing.assert_close(found, wanted)
+    for _, graph in fxstack.compile_log(compiled).graphs:
+        assert repeatable(graph.graph_module)
