@@ -1,4 +1,4 @@
-"""Ranges of torch's profiler in the graph: a node begins each range, and a node ends it."""
+"""Ranges of torch's profiler: a node begins each range, and a node of the same graph ends it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
 from fxstack_capture.trace.state import Args, Kwargs
 from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE, open_range
-
-# Limits: a range ends with the graph in which it begins.
 
 
 def begin(name: str, args: str | None) -> None:

@@ -8,7 +8,9 @@ there. Functions that users disable (``torch.compiler.disable``) stay disabled.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Self
@@ -205,7 +207,16 @@ def _enter_range(trace: Trace, region: Any) -> Any:
     if trace.options.profiler_ranges:
         name, args = (trace.objects.load_attr(region, attribute) for attribute in ("name", "args"))
         trace.torch.call(profiler_ranges.begin, (name, args), {})
+    else:
+        _note_idle()
     return region
+
+
+@cache
+def _note_idle() -> None:
+    logging.getLogger(__name__).info(
+        "record_function has no effect in compiled code without the option profiler_ranges"
+    )
 
 
 @RULES.positional(IdleRegion.__exit__, 4)
