@@ -214,9 +214,7 @@ def _enter_range(trace: Trace, region: Any) -> Any:
 
 @cache
 def _note_idle() -> None:
-    logging.getLogger(__name__).info(
-        "record_function has no effect in compiled code without the option profiler_ranges"
-    )
+    logging.getLogger(__name__).info("record_function has no effect without the option profiler_ranges")
 
 
 @RULES.positional(IdleRegion.__exit__, 4)
