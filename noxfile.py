@@ -326,7 +326,7 @@ def typecheck(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into site/."""
     session.install("mkdocs", "mkdocs-material")
-    install(session, "capture")
+    install(session, *STAGES, "integration")  # the programs of the page of errors run
     session.run("python", "docs/generate_errors.py")
     session.run("mkdocs", "build", "--strict")
 

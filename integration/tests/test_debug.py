@@ -48,7 +48,10 @@ EXPECTED = {
     "frames": ("", "compiled"),
     "breaks": ("", r"\[data-dependent-branch\].*\n(.*\n)*fix: .*\n(.*\n)*.*if y.sum\(\) > 100"),
     "recompiles": ("", r"recompiling step .*\n.*sizes is \(4, 5\) \(was \(3, 5\)\)"),
-    "guards": ("", r"x must be a torch.Tensor of torch.float32.*# needed by .*test_debug.py:\d+ in step"),
+    "guards": (
+        "",
+        r"type\(x\) is torch.Tensor and x.dtype == torch.float32.*# needed at .*test_debug.py:\d+: ",
+    ),
     "bytecode": ("", r"def step\("),
     "resume": ("", r"def step\("),
     "graph": ("", r"sin: \"f32\[3, 5\]"),

@@ -65,7 +65,7 @@ def test_comptime_of_torch_runs_while_tracing(installed, capsys):
     for text in (
         "l_x.sin()",
         "n = 2\n",
-        "x must be a torch.Tensor",
+        "type(x) is torch.Tensor",
         "while_tracing.<locals>.fn\n",
         "seen 2 FakeTensor",
     ):
@@ -85,6 +85,33 @@ def test_guard_fail_fn_hears_why_entries_do_not_fit(installed):
     (failed,) = heard
     assert failed.orig_code is fn.__code__
     assert "sizes is (3) (was (2))" in failed.reason
+
+
+def test_guard_export_fn_gets_the_guards_of_torch(installed):
+    net, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+    heard = []
+
+    def fn(x, mode="a"):
+        return net(x) * 3 if mode == "a" else x
+
+    compiled = torch._dynamo.optimize("eager", guard_export_fn=heard.append, dynamic=False)(fn)
+    compiled(x)
+    compiled(x)
+    (guards,) = heard
+    assert type(guards) is torch._guards.GuardsSet
+    by_name = {(guard.name, guard.create_fn_name()): guard for guard in reversed(list(guards))}
+    tensor = by_name["x", "TENSOR_MATCH"]
+    assert type(tensor) is torch._guards.Guard
+    assert tensor.guard_types == ["TENSOR_MATCH"]
+    assert tensor.is_local()
+    assert tensor.obj_weakref() is x
+    conditions = [guard.code_list[0] for guard in guards if guard.name == "x"]
+    assert any(one.startswith("type(x) is torch.Tensor and x.dtype == torch.float32") for one in conditions)
+    assert by_name["mode", "CONSTANT_MATCH"].code_list == ["mode == 'a'"]
+    lines = {frame.filename for guard in guards for frame in guard.user_stack}
+    assert __file__ in lines
+    assert all(str(guard) and repr(guard) for guard in guards)
+    assert len(sorted(guards)) == len(guards)
 
 
 DEPYF = """
@@ -120,5 +147,5 @@ def test_depyf_fills_its_folder(tmp_path):
     subprocess.run([sys.executable, str(script), str(tmp_path / "out")], check=True)
     written = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     assert "_graph_" in written["__transformed_code_0_for_rising.py"]
-    assert "x must be a torch.Tensor" in written["full_code_for_rising_0.py"]
+    assert "type(x) is torch.Tensor" in written["full_code_for_rising_0.py"]
     assert "if y.sum() > 100" in written["full_code_for_branching_0.py"]

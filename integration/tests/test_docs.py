@@ -159,7 +159,7 @@ def test_the_example_of_a_library_rule_runs_as_printed():
 
 def test_the_example_of_a_guard_runs_as_printed():
     (block,) = example(4)
-    record, cost, words, kinds = re.split(r"\n\n+", block.strip())
+    record, cost, words, condition, kinds = re.split(r"\n\n+", block.strip())
     names = as_in("fxstack_capture.guards.records")
     exec(record, names)
     records = SimpleNamespace(IsEmpty=names["IsEmpty"])
@@ -167,6 +167,8 @@ def test_the_example_of_a_guard_runs_as_printed():
         name: row(text, as_in(f"fxstack_capture.guards.{name}", records=records))
         for name, text in (("lowering", cost), ("words", words), ("filtering", kinds))
     }
+    _, text = row(condition, as_in("fxstack_capture.guards.words", records=records))
+    assert text("x", names["IsEmpty"]()) == "not x"
     assert {key for key, _ in table.values()} == {names["IsEmpty"]}
     assert table["lowering"][1][1]("source", names["IsEmpty"]()) == ("source", "LengthIs", (0,))
     assert table["words"][1](names["IsEmpty"]()) == "must be empty"

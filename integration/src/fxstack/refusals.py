@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from fxstack import torch_compat
 from fxstack_inductor.errors import IndexOutOfRange, NotFiniteError, WrongFakeError
+from fxstack_interchange.eager_facts.effects import RANGES
 from fxstack_interchange.user_warnings import warn_user
 
 # Limits: graphs that change their inputs or draw random numbers run again for bad indices only. Other
@@ -60,7 +61,7 @@ def repeatable(graph_module: GraphModule) -> bool:
 
 
 def _lasts(node: Node) -> bool:
-    if node.op != "call_function" or node.target in ASSERTIONS:
+    if node.op != "call_function" or node.target in ASSERTIONS | RANGES:
         return False
     schema = getattr(node.target, "_schema", None)
     tags = getattr(node.target, "tags", ())

@@ -42,7 +42,7 @@ class DebugListener(Listener):
         if record.recompilation is not None:
             emit("recompiles", place, lambda: record.recompilation.message if record.recompilation else "")
         if record.guards:
-            emit("guards", place, lambda: "\n".join(map(guard_text, record.guards)))
+            emit("guards", place, lambda: "\n".join(guard_text(one, record.names) for one in record.guards))
         if record.emitted is not None:
             emit("resume" if record.resumed else "bytecode", place, lambda: record.code)
 

@@ -81,7 +81,7 @@ def compile(
     return shared if model is None else shared(model)
 
 
-_OF_FRONTEND = ("guard_filter_fn", "guard_fail_fn")
+_OF_FRONTEND = ("guard_filter_fn", "guard_fail_fn", "guard_export_fn")
 """The options that torch does not pass to a backend."""
 
 
@@ -106,11 +106,13 @@ def optimize(
     shapes_spec: object = None,
 ) -> Callable[[Any], Any]:
     """``torch._dynamo.optimize`` on fxstack: a decorator that compiles by ``backend``."""
-    if guard_export_fn is not None:
-        _has_no_effect("guard_export_fn", "explain tells of guards")
     if package is not None:
         _has_no_effect("package", "compiled programs are stored on disk by themselves")
-    hooks = {"guard_filter_fn": guard_filter_fn, "guard_fail_fn": guard_fail_fn}
+    hooks = {
+        "guard_filter_fn": guard_filter_fn,
+        "guard_fail_fn": guard_fail_fn,
+        "guard_export_fn": guard_export_fn,
+    }
     options = {name: hook for name, hook in hooks.items() if hook is not None}
     decorate: Callable[[Any], Any] = compile(
         fullgraph=nopython,

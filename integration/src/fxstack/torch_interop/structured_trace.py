@@ -67,7 +67,11 @@ class StructuredTrace(FrameMetrics):
         if again is not None:
             _artifact("recompile_reasons", lambda: [failure.message for failure in again.failures], "json")
         if record.guards:
-            _write("dynamo_cpp_guards_str", {}, lambda: "\n".join(map(guard_text, record.guards)))
+            _write(
+                "dynamo_cpp_guards_str",
+                {},
+                lambda: "\n".join(guard_text(one, record.names) for one in record.guards),
+            )
             _write("dynamo_guards", {}, lambda: list(map(_guard, record.guards)))
         if record.emitted is not None:
             _artifact(f"{record.name}_MODIFIED_BYTECODE", lambda: record.code)

@@ -18,8 +18,7 @@ from fxstack.trace import records
 from fxstack_capture.breaks import BreakRecord
 from fxstack_capture.driver.reports import recompiling
 from fxstack_capture.driver.reports.records import FrameRecord
-from fxstack_capture.guards import words
-from fxstack_capture.guards.explain import GuardFailure, estimated_nanoseconds
+from fxstack_capture.guards.explain import estimated_nanoseconds, guard_condition, needed_at
 from fxstack_capture.trace.records import CapturedCode
 from fxstack_interchange import Partition, StageGraph, show
 from fxstack_interchange.format.metadata import user_stack
@@ -32,11 +31,10 @@ _CALLS = ("call_function", "call_method", "call_module")
 
 def frame_of(record: FrameRecord, graph: int, *, in_full: bool = True) -> records.Frame:
     """Return the record of a frame. ``graph`` is the number of its captured graph, or 0. ``in_full``: with texts."""
-    guards = []
-    for guard in record.guards if in_full else ():
-        told = GuardFailure(guard, words.demand(guard.check), "")
-        text = f"{told.source_name} {told.demanded}"
-        guards.append(records.Guard(text, told.user_line, estimated_nanoseconds(guard)))
+    guards = [
+        records.Guard(guard_condition(guard, record.names), needed_at(guard), estimated_nanoseconds(guard))
+        for guard in (record.guards if in_full else ())
+    ]
     return records.Frame(
         place=record.place,
         file=record.file,

@@ -33,9 +33,9 @@ class Started(_Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Guard(_Record):
-    """A condition on the program's state under which an entry runs, in words.
+    """A condition on the program's state under which an entry runs, as Python.
 
-    ``needed_by``: the user's line, as ``file:line in function``. ``nanoseconds``: estimated time of one check.
+    ``needed_by``: the user's line, as ``file:line: text``. ``nanoseconds``: estimated time of one check.
     """
 
     text: str

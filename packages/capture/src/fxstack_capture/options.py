@@ -40,6 +40,8 @@ class CaptureOptions:
     """The same for floating-point numbers."""
     compiled_autograd: bool = False
     """Calls run under torch's compiled autograd, and the graphs of backward passes are compiled in the same way."""
+    profiler_ranges: bool = False
+    """Ranges of ``torch.profiler.record_function`` are in the graph and in profiles. No kernel crosses their ends."""
     disable: bool = False
     """Run everything in plain Python."""
     suppress_errors: bool = False
@@ -71,6 +73,8 @@ class CaptureOptions:
     """
     guard_fail_fn: Callable[[Any], object] | None = None
     """Called for each entry that does not fit when a function is compiled again: with ``reason``, ``orig_code``."""
+    guard_export_fn: Callable[[Any], object] | None = None
+    """Called with the guards of each entry that has a graph, as a ``torch._guards.GuardsSet``."""
     dynamic_sources: str = ""
     """Names of tensors and numbers that are symbolic from the start (``shapes.chosen``).
 

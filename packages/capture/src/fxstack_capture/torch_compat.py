@@ -92,7 +92,7 @@ NAMES = {
         "torch._subclasses.functional_tensor": "FunctionalTensor FunctionalTensorMode",
     },
     "symbolic sizes": {
-        "torch._guards": "GuardSource SLoc ShapeGuard Source",
+        "torch._guards": "Guard=TorchGuard GuardSource GuardsSet SLoc ShapeGuard Source",
         "torch.fx.experimental.symbolic_shapes.ShapeEnv": """
             _maybe_evaluate_static _suppress_guards_tls
         """,

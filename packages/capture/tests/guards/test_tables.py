@@ -42,3 +42,4 @@ def test_checks_are_lowered(cls):
 @pytest.mark.parametrize("cls", CHECKS)
 def test_checks_have_words(cls):
     assert cls in words._DEMANDS
+    assert cls in words._CONDITIONS

@@ -6,6 +6,7 @@ import struct
 import pytest
 import torch
 from fake_cuda import FakeCuda
+from inductor_checks import with_range
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -108,6 +109,13 @@ def test_graphs_that_wait_for_a_size_are_not_recorded():
     graph = make_fx(lambda x: x.nonzero(), tracing_mode="symbolic")(torch.ones(8))
     plan = lower_triton(graph, InductorOptions()).plan
     assert "gives a tensor whose size the host must wait for" in graph_refusal(plan)
+
+
+def test_graphs_with_profiler_ranges_are_not_recorded():
+    graph = with_range(trace(lambda x: x.sin() * 2, (8,)), "sin", "sin")
+    low = lower_triton(graph, InductorOptions())
+    assert len(kernels(low)) == 2
+    assert "begins or ends a profiler range" in graph_refusal(low.plan)
 
 
 @pytest.mark.parametrize(("dtype", "refused"), [(torch.int64, False), (torch.bool, True)])

@@ -7,6 +7,7 @@ from torch.utils import _pytree as pytree
 import fxstack_inductor as fi
 from fxstack_inductor.ir.nodes import ExternCall
 from fxstack_inductor.schedule.steps import KernelStep
+from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE
 
 FAST = fi.InductorOptions(optimization=1, use_cache=False, grain=16)
 """Quick to compile; threads share whatever they can."""
@@ -78,3 +79,14 @@ def externs(compiled):
 def fused(compiled):
     """Whether everything became one kernel and no call."""
     return len(kernels(compiled)) == 1 and not externs(compiled)
+
+
+def with_range(graph_module, first, last):
+    """``graph_module`` with a range of torch's profiler around the nodes from ``first`` to ``last``."""
+    graph, by_name = graph_module.graph, {node.name: node for node in graph_module.graph.nodes}
+    with graph.inserting_before(by_name[first]):
+        begun = graph.call_function(BEGIN_RANGE, ("range", None))
+    with graph.inserting_after(by_name[last]):
+        graph.call_function(END_RANGE, (begun,))
+    graph_module.recompile()
+    return graph_module

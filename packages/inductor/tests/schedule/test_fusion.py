@@ -2,7 +2,10 @@
 
 import pytest
 import torch
-from inductor_checks import FAST, check, externs, fused, kernels
+from inductor_checks import FAST, assert_equal, check, externs, fused, kernels, trace, with_range
+
+import fxstack_inductor as fi
+from fxstack_inductor.schedule.fusion.inlining import is_range_call
 
 F = torch.nn.functional
 X = torch.randn(8, 12, 32)
@@ -200,3 +203,20 @@ def test_single_elements_of_a_cheap_tensor_do_not_put_it_into_memory():
 
 def test_sums_over_loops_without_points():
     check(lambda x: (x / (x.abs().sum(1, keepdim=True) + 1)).sum(-2, keepdim=True), torch.rand(0, 0))
+
+
+def whole(x):
+    y = x.sin() * 2  # a kernel of its own outside of a range
+    z = (y.exp() + 1).cos()  # the range
+    return z * 3 + y, z.sum()
+
+
+def test_no_kernel_crosses_the_ends_of_a_profiler_range():
+    compiled = fi.compile_graph(with_range(trace(whole, X), "exp", "cos"), (X,), FAST)
+    assert_equal(compiled(X), whole(X))
+    plan = compiled.lowered.plan
+    begin, end = (k for k, step in enumerate(plan.steps) if is_range_call(step))
+    parts = [plan.steps[:begin], plan.steps[begin + 1 : end], plan.steps[end + 1 :]]
+    made = [{origin for step in part for origin in step.kernel.origins} for part in parts]
+    assert made == [{"mul"}, {"cos"}, {"add_1", "sum_1"}]
+    assert "a profiler range begins or ends in between" in refusals(compiled)

@@ -26,7 +26,7 @@ from fxstack_capture.driver.attempts.steps import write
 from fxstack_capture.driver.attempts.tracing import FrameTracing
 from fxstack_capture.driver.backend import Backend, compile_graph
 from fxstack_capture.driver.calling import real_frame
-from fxstack_capture.driver.contracts import CallContract
+from fxstack_capture.driver.contracts import CallContract, renamed_arguments
 from fxstack_capture.driver.errors import (
     BackendError,
     ComptimeError,
@@ -63,6 +63,7 @@ from fxstack_capture.driver.replacement import (
     run,
 )
 from fxstack_capture.driver.reports.compilation import compilation
+from fxstack_capture.driver.reports.exported_guards import exported
 from fxstack_capture.driver.reports.mistakes import Mistakes, UnconfirmedError
 from fxstack_capture.driver.reports.recompiling import (
     Recompilation,
@@ -328,7 +329,7 @@ class FrameCompiler:
             draft, captured = outcome.draft, outcome.captured
             graph = None if captured is None else captured.graph_module
             emitted = Emitted(code) if draft is None else draft.complete(graph)
-            self._note(code, outcome, emitted, None)
+            self._note(frame, code, outcome, emitted, None)
         else:
             self._record(code, Verdict.PLAIN, why=outcome.text)
 
@@ -396,9 +397,11 @@ class FrameCompiler:
         if draft is None or emitted is None:
             told = self._unconfirmed(code, written.error)
             emitted = raising_frame(made.frame, code, self._never_trace, told)
-            self._note(code, written, emitted, again)
+            self._note(made.frame, code, written, emitted, again)
             return told.entered(native.Entry(self.owner, made.tree, emitted.code))
-        self._note(code, written, emitted, again)
+        self._note(made.frame, code, written, emitted, again)
+        if self.options.guard_export_fn is not None and draft.captured is not None:
+            self.options.guard_export_fn(exported(made.guards, made.frame))
         entry = native.Entry(self.owner, made.tree, emitted.code, emitted.inputs is not None)
         if has_tensors(draft):
             self.tally.graphs += 1
@@ -419,13 +422,21 @@ class FrameCompiler:
         note = partial(self._record, code, Verdict.PLAIN)
         return UnconfirmedError(code, error, self.options.fullgraph, self._mistakes, note)
 
-    def _note(self, code: CodeType, written: Written, emitted: Emitted, again: Recompilation | None) -> None:
+    def _note(
+        self,
+        frame: RealFrame,
+        code: CodeType,
+        written: Written,
+        emitted: Emitted,
+        again: Recompilation | None,
+    ) -> None:
         self._record(
             code,
             Verdict.COMPILED if written.raised is None else Verdict.RAISES,
             why=written.error,
             captured=written.captured,
             guards=written.guards,
+            names=renamed_arguments(frame, code),
             graph_break=written.graph_break,
             emitted=emitted,
             recompilation=again if again is not None and again.failures else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -66,6 +66,13 @@ def names_of_forward(frame: RealFrame) -> dict[Source, Source]:
         return {}
     arguments = _of_module(frame, *called)
     return {source: Local(name) for name, (_, source) in arguments.items() if source is not None}
+
+
+def renamed_arguments(frame: RealFrame, code: CodeType) -> dict[str, str]:
+    """The names of the program for arguments of a call of a module: of ``args[0]`` the parameter."""
+    return (
+        {of.name: name.name for of, name in names_of_forward(frame).items()} if is_module_call(code) else {}
+    )
 
 
 def _function_and_given(fn: Any) -> tuple[FunctionType, int]:

@@ -47,7 +47,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        """The graph as code, and the guards in words."""
+        """The graph as code, and the guards."""
         parts = [] if self.captured is None else [show(signature_of(self.captured))]
         return "\n".join([*parts, *filter(None, [self.error]), *map(guard_text, self.guards)])
 
@@ -73,7 +73,7 @@ class Replacement:
 
     @property
     def text(self) -> str:
-        """The guards in words, why there is no code, and the code if it is written."""
+        """The guards, why there is no code, and the code if it is written."""
         rejected = "" if self.failure is None else f"rejected: {self.failure.message}"
         error = "" if self.error is None else f"not lowered: {self.error}"
         code = "" if self.emitted is None else self.emitted.text
@@ -90,7 +90,7 @@ def filter_guards(made: Replacement) -> Replacement | NothingToDo:
 
     >>> keep = lambda guards: [guard.guard_type == "TENSOR_MATCH" for guard in guards]
     >>> after("filter_guards", lambda x, n: x + n, torch.ones(3), 2, guard_filter_fn=keep)
-    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
     """
     wanted = made.options.guard_filter_fn
     if wanted is None:
@@ -102,10 +102,10 @@ def lower_guards(made: Replacement) -> Replacement:
     """Merge the guards along their sources into one native tree.
 
     >>> after("lower_guards", lambda x, n: x + n[0] + n[1], torch.ones(3), [1, 2])
-    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
-    n must be of type list ...
-    n[0] must be 1 ...
-    n[1] must be 2 ...
+    type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
+    type(n) is list ...
+    type(n[0]) is int and n[0] == 1 ...
+    type(n[1]) is int and n[1] == 2 ...
     """
     try:
         return made.with_guards(made.guards)
@@ -117,8 +117,8 @@ def check_guards(made: Replacement) -> Replacement | NothingToDo:
     """Check the guards on the frame that they were made for.
 
     >>> after("check_guards", lambda x, n: x + n, torch.ones(3), 2)
-    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
-    n must be 2 ...
+    type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
+    type(n) is int and n == 2 ...
     """
     if made.tree is None:
         return NothingToDo("there is no tree")
@@ -134,9 +134,9 @@ def add_late_guards(made: Replacement) -> Replacement | NothingToDo:
     ...     return graph
     >>> after("add_late_guards", lambda x: x + 1, torch.ones(3), backend=backend, dynamic=True)
     3
-    x must be a torch.Tensor of torch.float32 on cpu, sizes (*), strides (1), requires_grad=False ...
-    x.size(0) must satisfy x.size(0) >= 2
-    x.size(0) must satisfy Eq(x.size(0), 3)
+    type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.dim() == 1 and x.stride() == (1,) ...
+    x.size(0) >= 2
+    x.size(0) == 3
     """
     captured = made.written.captured
     demands = () if captured is None else tuple(captured.demands())
@@ -152,7 +152,7 @@ def assemble(made: Replacement) -> Replacement | NothingToDo:
     >>> def program(x):
     ...     return [x + 1]
     >>> after("assemble", program)
-    x must be a torch.Tensor of torch.float32 on cpu, sizes (3), strides (1), requires_grad=False ...
+    type(x) is torch.Tensor and x.dtype == torch.float32 ... and x.shape == (3,) and x.stride() == (1,) ...
     ...
     def program(x):
     ...

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
 from fxstack_capture.bytecode.arguments import argument_names
@@ -14,11 +15,6 @@ from fxstack_capture.guards.accesses import MISSING, RealFrame, frame_of_call, r
 from fxstack_capture.guards.records import Check, Guard
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, Source
 from fxstack_interchange.user_warnings import belongs_to_torch
-
-_HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
-"""Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
-_ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
-_KEPT: Final = "a value of an expression or loop"
 
 # Medians of benchmarks/guards.py, in nanoseconds (docs/results/overhead.md).
 _OF_CHECKS: Final[dict[type[Check], int]] = {
@@ -52,7 +48,7 @@ class GuardFailure:
             if re.match(re.escape(of) + r"(?!\w)", name):
                 name = named + name.removeprefix(of)
                 break
-        return _HIDDEN.sub(_KEPT, _ITERATED.sub(f"the next item of {_KEPT}", name))
+        return words.without_hidden(name)
 
     @property
     def user_line(self) -> str:
@@ -60,12 +56,16 @@ class GuardFailure:
 
         A line in torch is named only if torch's function was compiled itself.
         """
+        return "{}:{} in {}".format(*self.user_frame) if self.user_frame else ""
+
+    @property
+    def user_frame(self) -> tuple[str, int, str] | None:
+        """The file, line and function of ``user_line``."""
         stack = self.guard.stack if self.guard is not None else ()
         own = [frame for frame in stack if not belongs_to_torch(frame[0])]
         if not own and (not stack or "_call_impl" in stack[-1][2]):
-            return ""
-        file, line, function = (own or stack)[-1]
-        return f"{file}:{line} in {function}"
+            return None
+        return (own or stack)[-1]
 
     @property
     def message(self) -> str:
@@ -75,11 +75,27 @@ class GuardFailure:
         return f"{self.source_name}: {self.demanded}, but {self.found}{where}"
 
 
-def guard_text(guard: Guard) -> str:
-    """Return a guard in words, with the user's line that needed the guard."""
-    told = GuardFailure(guard, words.demand(guard.check), "")
-    where = f"  # needed by {told.user_line}" if told.user_line else ""
-    return f"{told.source_name} {told.demanded}{where}"
+def guard_condition(guard: Guard, names: Mapping[str, str]) -> str:
+    """Return a guard as a Python condition (see ``words``). ``names``: see ``GuardFailure.renamed``."""
+    condition = words.condition(guard)
+    for of, named in names.items():
+        condition = re.sub(rf"(?<![\w.]){re.escape(of)}(?!\w)", named, condition)
+    return condition
+
+
+def needed_at(guard: Guard) -> str:
+    """Return the user's line that needed a guard, as ``file:line: text``, or "" if it is unknown."""
+    found = GuardFailure(guard, "", "").user_frame
+    if found is None:
+        return ""
+    text = linecache.getline(found[0], found[1]).strip()
+    return f"{found[0]}:{found[1]}" + (f": {text}" if text else "")
+
+
+def guard_text(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a guard as a Python condition, with the user's line that needed the guard."""
+    where = needed_at(guard)
+    return guard_condition(guard, names) + (f"  # needed at {where}" if where else "")
 
 
 def estimated_nanoseconds(guard: Guard) -> int:

@@ -143,6 +143,12 @@ def _entry(guard: Guard, origins: _Origins) -> GuardFilterEntry:
     )
 
 
+def filter_entries(guards: tuple[Guard, ...], frame: RealFrame) -> list[GuardFilterEntry]:
+    """Return what a filter gets: an entry for each guard."""
+    origins = _Origins(frame)
+    return [_entry(guard, origins) for guard in guards]
+
+
 def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFrame) -> tuple[Guard, ...]:
     """Return the guards that ``keep`` selects, in order. If ``keep`` is None, return all guards.
 
@@ -153,8 +159,7 @@ def filtered(guards: tuple[Guard, ...], keep: GuardFilter | None, frame: RealFra
     """
     if keep is None:
         return guards
-    origins = _Origins(frame)
-    verdicts = list(keep([_entry(guard, origins) for guard in guards]))
+    verdicts = list(keep(filter_entries(guards, frame)))
     if len(verdicts) != len(guards) or not all(type(verdict) is bool for verdict in verdicts):
         raise TypeError(
             f"guard_filter_fn must return one bool for each of the {len(guards)} guards, but it returned"

@@ -1,11 +1,21 @@
-"""Texts for guard checks: the condition of each check, and the difference of a value that fails the check."""
+"""Texts for guard checks: the condition of each check, and the difference of a value that fails the check.
+
+``condition`` is the condition as Python. It has three functions that Python lacks: ``unchanged(x)`` (``x`` is the
+object of the trace), ``marks(x)`` (dimensions by mark), ``share_memory(x, y)``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import builtins
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
+import sympy
 import torch
+from torch.utils._sympy.printers import PythonPrinter
 
 from fxstack_capture.guards import records
 from fxstack_capture.guards.kept import held
@@ -205,6 +215,159 @@ def found(check: records.Check, value: object, read: Reader) -> str:
         return describe(check, value, read) if describe else f"it is {short(value)}"
     except Exception as error:  # a class of the program may break len, keys or attribute access
         return f"showing the value raised {type(error).__name__}"
+
+
+_HIDDEN: Final = re.compile(r"(?<![\w\])])\.[a-z]*\d*(?!\w)")
+"""Arguments without a name in the program: those of resume functions, and the iterable of a comprehension."""
+_ITERATED: Final = re.compile(rf"next\({_HIDDEN.pattern}\)")
+_KEPT: Final = "a value of an expression or loop"
+_OF_MODULE: Final = re.compile(r"globals of ([\w.]+)(\['(\w+)'\])?")
+_OF_NAMESPACE: Final = re.compile(r"\bglobals\(\)\['(\w+)'\]|<cell (\w+)>\.cell_contents|\b__main__\.")
+_MOST_NAMES: Final = 8
+
+
+def without_hidden(name: str) -> str:
+    """Return the name of a source with words for arguments that have no name in the program."""
+    return _HIDDEN.sub(_KEPT, _ITERATED.sub(f"the next item of {_KEPT}", name))
+
+
+def python_name(name: str) -> str:
+    """Return the name of a source as the program writes it: of globals and of variables of closures."""
+    name = _OF_MODULE.sub(lambda m: f"{m[1]}.{m[3]}" if m[3] else f"vars({m[1]})", name)
+    return without_hidden(_OF_NAMESPACE.sub(lambda m: m[1] or m[2] or "", name))
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, type):
+        return class_name(value).removeprefix("__main__.")
+    return repr(value)
+
+
+def _equals(name: str, check: records.Equals) -> str:
+    value = check.value
+    if isinstance(value, bool) or value is None:
+        return f"{name} is {value}"
+    if isinstance(value, str | bytes):
+        return f"{name} == {value!r}"
+    if isinstance(value, float | complex) and (value == 0 or "nan" in repr(value)):  # zeros have signs
+        return f"repr({name}) == {repr(value)!r}"
+    return f"type({name}) is {type(value).__name__} and {name} == {_literal(value)}"
+
+
+def _type_is(name: str, check: records.TypeIs) -> str:
+    cls = check.cls
+    if cls is type(None):
+        return f"{name} is None"
+    if cls.__module__ == "builtins" and getattr(builtins, cls.__name__, None) is not cls:
+        return f"type({name}).__name__ == {cls.__name__!r}"
+    return f"type({name}) is {_literal(cls)}"
+
+
+def _is(name: str, check: records.IdentityIs) -> str:
+    obj = check.obj
+    if obj is None or obj is True or obj is False or obj is ...:
+        return f"{name} is {obj}"
+    if inspect.isclass(obj) or inspect.isroutine(obj):
+        known = f"{getattr(obj, '__module__', None) or 'builtins'}.{obj.__qualname__}"
+        known = known.removeprefix("builtins.").removeprefix("__main__.")
+        if known.rpartition(".")[2] not in re.findall(r"\w+", name)[-1:]:
+            return f"{name} is {known}"
+    return f"unchanged({name})"
+
+
+def _keys_are(name: str, check: records.KeysAre) -> str:
+    if not check.ordered:
+        return f"{name}.keys() == {{{', '.join(map(short, check.keys))}}}"
+    return f"list({name}) == [{', '.join(map(short, check.keys))}]"
+
+
+def _members_are(name: str, check: records.MembersAre) -> str:
+    empty = [f"{name}[{key!r}]" for key in check.empty]
+    parts = [f"not {{{', '.join(map(repr, check.absent))}}} & {name}.keys()"] if check.absent else []
+    return " and ".join([*parts, *([" == ".join([*empty, "{}"])] if empty else [])])
+
+
+def _class_unchanged(name: str, check: records.ClassUnchanged) -> str:
+    names = [f"{name}.{attribute}" for attribute in sorted(check.names)[:_MOST_NAMES]]
+    names += [f"and {len(check.names) - _MOST_NAMES} more"] if len(check.names) > _MOST_NAMES else []
+    return f"unchanged({', '.join([*names, *([f'{name}.__mro__'] if check.mro else [])])})"
+
+
+def _each(method: str, numbers: Iterable[int | None]) -> list[str]:
+    return [f"{method}({dim}) == {number}" for dim, number in enumerate(numbers) if number is not None]
+
+
+def _tensor_is(name: str, check: records.TensorIs) -> str:
+    """The dispatch keys are not in the text. Nearly always the other facts determine them."""
+    parts = [f"type({name}) is {_literal(check.cls)}", f"{name}.dtype == {check.dtype}"]
+    parts += [f"str({name}.device) == '{check.device}'", f"{name}.requires_grad is {check.requires_grad}"]
+    if check.layout is not torch.strided:
+        parts.append(f"{name}.layout == {check.layout}")
+    shape, strides = check.sizes, check.strides or ()
+    parts += (
+        [f"{name}.dim() == {len(shape)}", *_each(f"{name}.size", shape)]
+        if None in shape
+        else [f"{name}.shape == {tuple(shape)}"]
+    )
+    parts += _each(f"{name}.stride", strides) if None in strides else [f"{name}.stride() == {tuple(strides)}"]
+    if check.storage_offset is not None:
+        parts.append(f"{name}.storage_offset() == {check.storage_offset}")
+    return " and ".join(parts if check.is_leaf is None else [*parts, f"{name}.is_leaf is {check.is_leaf}"])
+
+
+def _marks_within(name: str, check: records.MarksWithin) -> str:
+    rows = zip(check.names, check.dims, strict=True)
+    marked = ", ".join(f"{mark!r}: {set(dims)}" for mark, dims in rows if dims)
+    return f"marks({name}) <= {{{marked}}}" if marked else f"not marks({name})"
+
+
+def _all(name: str, check: records.AllDistinct | records.NoOverlap | records.SharesStorage) -> list[str]:
+    return [name, *(python_name(source.name) for source in check.others)]
+
+
+def _distinct(name: str, check: records.AllDistinct) -> str:
+    names = _all(name, check)
+    if len(names) == 2:
+        return " is not ".join(names)
+    return f"len({{{', '.join(f'id({one})' for one in names)}}}) == {len(names)}"
+
+
+def _shape_holds(_name: str, check: records.ShapeHolds) -> str:
+    named = {symbol: sympy.Symbol(python_name(source.name)) for symbol, source in check.symbols}
+    with sympy.evaluate(False):
+        return str(PythonPrinter().doprint(check.expr.xreplace(named)))
+
+
+_CONDITIONS: dict[type, Callable[[str, Any], str]] = {
+    records.TypeIs: _type_is,
+    records.WordIs: lambda n, _c: f"type({n}) is int and abs({n}) < 2**62",
+    records.IdentityIs: _is,
+    records.Equals: _equals,
+    records.LengthIs: lambda n, c: f"len({n}) == {c.length}",
+    records.KeysAre: _keys_are,
+    records.HasKey: lambda n, c: f"{c.key!r} {'in' if c.present else 'not in'} {n}",
+    records.MembersAre: _members_are,
+    records.SlotUnset: lambda n, c: f"not hasattr({n}, {c.attr!r})",
+    records.CellEmpty: lambda n, _c: f"unchanged({n})",
+    records.RangeIs: lambda n, c: f"({n}.start, {n}.stop, {n}.step) == ({c.start}, {c.stop}, {c.step})",
+    records.ClassUnchanged: _class_unchanged,
+    records.SubclassIs: lambda n, c: f"{'' if c.answer else 'not '}issubclass({n}, {_literal(c.cls)})",
+    records.TensorIs: _tensor_is,
+    records.MarksWithin: _marks_within,
+    records.SameObject: lambda n, c: f"{n} is {python_name(c.other.name)}",
+    records.AllDistinct: _distinct,
+    records.NoOverlap: lambda n, c: f"not share_memory({', '.join(_all(n, c))})",
+    records.SharesStorage: lambda n, c: f"share_memory({', '.join(_all(n, c))})",
+    records.ShapeHolds: _shape_holds,
+    records.TorchStateIs: lambda n, _c: f"unchanged({n}'s state)",
+}
+
+
+def condition(guard: records.Guard) -> str:
+    """Return a guard as Python, for example ``type(x) is int``."""
+    return _CONDITIONS[type(guard.check)](python_name(guard.source.name), guard.check)
 
 
 def state_difference(check: records.TorchStateIs) -> str:

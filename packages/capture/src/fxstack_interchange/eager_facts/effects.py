@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from fxstack_interchange.eager_facts.raising import can_raise
 from fxstack_interchange.torch_compat import (
@@ -19,6 +19,14 @@ from fxstack_interchange.torch_compat import (
     auto_functionalized_v2,
     has_effects,
 )
+
+BEGIN_RANGE = torch.ops.profiler._record_function_enter_new.default
+END_RANGE = torch.ops.profiler._record_function_exit._RecordFunction
+RANGES = frozenset({BEGIN_RANGE, END_RANGE})
+"""Operators that begin and end a range of torch's profiler; no kernel has operators of both sides of such a call.
+
+The end takes the result of the beginning.
+"""
 
 BUILTIN = frozenset({"aten", "prim", "prims"})
 """Namespaces whose operators return nothing only if they check something.
@@ -66,7 +74,15 @@ def is_ordered(target: object) -> bool:
     """
     if not isinstance(target, (OpOverload, HigherOrderOperator)):
         return False
+    if target in RANGES:
+        return True
     return has_effects(target) or (isinstance(target, OpOverload) and _only_acts(target))
+
+
+def open_range(graph: Graph) -> Node | None:
+    """Return the node that begins the innermost range that has no end."""
+    started = graph.find_nodes(op="call_function", target=BEGIN_RANGE)
+    return next((node for node in reversed(started) if not node.users), None)
 
 
 def is_check(target: object) -> bool:

@@ -23,6 +23,7 @@ from fxstack_functionalize.operators.attention import RECOMPUTE_TAG, flex_attent
 from fxstack_functionalize.random.nested_draws import with_equal_draws
 from fxstack_functionalize.torch_compat import OpOverload
 from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE
 from fxstack_interchange.format.metadata import RECOMPUTE_TAGS
 
 CHECKPOINT_OPTIONS = frozenset(
@@ -88,9 +89,19 @@ _CONTEXT_PARAMETERS = signature(SelectiveCheckpointContext).parameters
 """Newer versions of torch pass the operator's result to the policy."""
 
 
+def _begin_range(tracer: AtenTracer, *args: object) -> Node:
+    return tracer.add_call(BEGIN_RANGE, args, {})
+
+
+def _end_range(tracer: AtenTracer, started: Node) -> None:
+    tracer.add_call(END_RANGE, (started,), {})
+
+
 REGIONS: dict[Any, Callable[..., Any]] = {
     checkpoint: _checkpoint,
     torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
     torch.ops.higher_order.flex_attention: flex_attention,
+    BEGIN_RANGE: _begin_range,
+    END_RANGE: _end_range,
 }
 """The function that runs each region, of the tracer and the node's arguments."""

@@ -56,7 +56,7 @@ from fxstack_inductor.lower.program import Fallback, HostCall, HostValue, Mutati
 from fxstack_inductor.lower.registry import Updates
 from fxstack_inductor.lower.rounded import rounded_nodes
 from fxstack_inductor.options import InductorOptions
-from fxstack_interchange.eager_facts.effects import is_ordered
+from fxstack_interchange.eager_facts.effects import RANGES, is_ordered
 from fxstack_interchange.operators.attention_operators import attention_of
 from fxstack_interchange.operators.kernel_operators import FunctionalLaunch, functional_launch_of
 
@@ -342,7 +342,7 @@ class Lowering:
             )
         args, kwargs = self._map((node.args, node.kwargs), self.materialise)
         reads = tuple(tensors((args, kwargs)))
-        if not has_tensor(value) and not is_ordered(node.target):
+        if node.target in RANGES or (not has_tensor(value) and not is_ordered(node.target)):
             return self._host(node)
         call = ExternCall(
             name=node.name,

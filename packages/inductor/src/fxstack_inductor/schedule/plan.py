@@ -24,7 +24,7 @@ from fxstack_inductor.schedule import loops
 from fxstack_inductor.schedule.attention import attention_step
 from fxstack_inductor.schedule.build import build_kernel
 from fxstack_inductor.schedule.fusion.groups import Fusion, fuse
-from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, usage
+from fxstack_inductor.schedule.fusion.inlining import Usage, choose_inlined, is_range_call, usage
 from fxstack_inductor.schedule.fusion.inplace import share_memory, write_in_place
 from fxstack_inductor.schedule.fusion.inplace_scatter import chained
 from fxstack_inductor.schedule.fusion.state import Group, Unit
@@ -397,7 +397,12 @@ def _ordered(fusion: Fusion, units: Sequence[Unit]) -> list[Unit]:
 
 
 def _rank(fusion: Fusion, unit: Unit) -> tuple[int, int]:
-    """Return the rank. Host calls run early: a failing assertion must find inputs unwritten."""
-    if isinstance(unit, HostCall):
-        return (0, fusion.position[id(unit)])
-    return (1, unit.last if isinstance(unit, Group) else fusion.position[id(unit)])
+    """Return the rank. Host calls run early: a failing assertion must find inputs unwritten.
+
+    All other units stay in the profiler range that they are in.
+    """
+    if isinstance(unit, HostCall) and not is_range_call(unit):
+        return (-1, fusion.position[id(unit)])
+    if isinstance(unit, Group):
+        return (fusion.usage.section(next(iter(unit.placed))), unit.last)
+    return (fusion.usage.section(unit), fusion.position[id(unit)])

@@ -26,6 +26,7 @@ from fxstack_inductor.ir.nodes import Argument, ExternCall, Node
 from fxstack_inductor.lower.host.symbols import hints
 from fxstack_inductor.lower.passes import Lowering, lower_by_passes
 from fxstack_inductor.options import InductorOptions
+from fxstack_inductor.schedule.fusion.inlining import is_range_call
 from fxstack_inductor.schedule.int32_indexing import small_kernels
 from fxstack_inductor.schedule.plan import plan
 from fxstack_inductor.schedule.steps import KernelStep, Plan, show_plan
@@ -291,6 +292,8 @@ def graph_refusal(plan: Plan) -> str | None:
             waits = torch.Tag.dynamic_output_shape in tags and not _by_numbers(step)
             if waits or torch.Tag.data_dependent_output in tags:
                 return f"{step.name} ({step.target}) gives a tensor whose size the host must wait for"
+        elif is_range_call(step):
+            return f"{step.name} begins or ends a profiler range, which a recording would leave out"
         elif not isinstance(step, KernelStep) and step.reads:
             return f"{step.name} ({step.target}) brings a tensor's value to the host"
     nodes = touched(plan)

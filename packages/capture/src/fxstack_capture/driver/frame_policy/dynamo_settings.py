@@ -80,7 +80,7 @@ _SETTINGS: Table = {
     "allow_empty_graphs": NoEffect("a frame without an operation of torch is left in plain Python"),
     "graph_break_on_nn_param_ctor": NoEffect("constructors of parameters are captured where that is exact"),
     "capture_sparse_compute": NoEffect("sparse tensors end the graph"),
-    "capture_profiler_record_function": NoEffect("record_function has its effect in plain Python only"),
+    "capture_profiler_record_function": Same("profiler_ranges", bool),
     "constant_fold_autograd_profiler_enabled": NoEffect("whether a profiler runs is a guard"),
     "skip_fwd_side_effects_in_bwd_under_checkpoint": NoEffect(
         "side effects in checkpointed regions end the graph"

@@ -11,9 +11,8 @@ from types import CodeType
 from typing import Any, Final, NamedTuple
 
 from fxstack_capture import native
-from fxstack_capture.driver.contracts import names_of_forward
+from fxstack_capture.driver.contracts import renamed_arguments
 from fxstack_capture.driver.errors import RecompileError, RecompileLimitError, TracingWarning
-from fxstack_capture.driver.frame_policy.policy import is_module_call
 from fxstack_capture.guards.accesses import RealFrame
 from fxstack_capture.guards.explain import GuardFailure, first_failure
 from fxstack_capture.guards.records import TorchStateIs
@@ -83,9 +82,7 @@ def fitting_entry(
     failures: list[GuardFailure] = []
     fitting: Any = None
     alike, now = 0, snapshot()
-    renamed: dict[str, str] = {}
-    if named is not code and is_module_call(code):
-        renamed = {of.name: name.name for of, name in names_of_forward(frame).items()}
+    renamed = renamed_arguments(frame, code) if named is not code else {}
     for entry in native.entries(code, owner):
         if entry.tree is None:
             continue

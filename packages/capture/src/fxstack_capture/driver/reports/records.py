@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import CodeType, NoneType
@@ -46,6 +47,8 @@ class FrameRecord:
     why: str = ""
     captured: CapturedCode | None = field(default=None, repr=False)
     guards: tuple[Guard, ...] = field(default=(), repr=False)
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """See ``GuardFailure.renamed``."""
     graph_break: BreakRecord | None = None
     emitted: Emitted | None = field(default=None, repr=False)
     recompilation: Recompilation | None = None

@@ -18,6 +18,7 @@ from fxstack_capture.shapes.symbolic.guards import check_strict, shape_guards
 from fxstack_capture.sources import Source
 from fxstack_capture.torch_side.recording.graph import SYMBOLIC
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.torch_side.subclasses.fake_classes import redefines, shown_class
 from fxstack_capture.torch_side.subclasses.wrapper_classes import is_wrapper
 from fxstack_capture.trace.records import CapturedCode
@@ -33,6 +34,7 @@ def finish(tracer: TracerProtocol, outputs: Sequence[Any]) -> CapturedCode:
     builder = tracer.builder
     graph = builder.graph
     tracer.hooks.close(outputs)
+    profiler_ranges.end_all(tracer)
     nodes = tuple(_output(tracer, value) for value in outputs)
     _write_assertions(tracer)
     output = graph.output(nodes)

@@ -32,7 +32,7 @@ from fxstack_capture.torch_side.numbers import (
 )
 from fxstack_capture.torch_side.recording.execution import name_of
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
-from fxstack_capture.torch_side.rules import copying, diagonals, running_statistics, storages
+from fxstack_capture.torch_side.rules import copying, diagonals, profiler_ranges, running_statistics, storages
 from fxstack_capture.torch_side.subclasses import override_rules
 from fxstack_capture.trace.state import Args, Kwargs
 
@@ -423,6 +423,7 @@ _FUNCTION_RULES: dict[Any, Rule] = {
     **dict.fromkeys(generator_draws.FUNCTIONS, generator_draws.draw),
     torch.Generator.manual_seed: generator_draws.seed,
     **storages.FUNCTIONS,
+    **profiler_ranges.RULES,
     torch.as_strided: reads_offset,
     torch.batch_norm: running_statistics.batch_norm,
     operator.getitem: symbolic_indices.read,

@@ -25,7 +25,7 @@ from fxstack_functionalize.shell import Shell
 from fxstack_functionalize.torch_compat import OpOverload, pytree
 from fxstack_functionalize.tracing.finalize import has_effect
 from fxstack_functionalize.tracing.trace import Traced
-from fxstack_interchange.eager_facts.effects import is_check
+from fxstack_interchange.eager_facts.effects import RANGES, is_check
 
 Reach = frozenset[int]
 
@@ -220,6 +220,10 @@ class Refusals:
     draws: bool
 
 
+def _is_repeatable(node: Node) -> bool:
+    return is_check(node.target) or node.target in RANGES
+
+
 def refusals(traced: Traced) -> Refusals:
     """Return why the graph cannot run again. Between results it runs in the state of the call."""
     nodes = [node for node in traced.stage_graph.graph_module.graph.nodes if node.op == "call_function"]
@@ -232,7 +236,7 @@ def refusals(traced: Traced) -> Refusals:
     }
     changes = any(seen.mutates_data for seen in info.inputs)
     relays = any(seen.relayouts for seen in info.inputs)
-    effects = any(has_effect(node) and not is_check(node.target) for node in nodes if node not in random)
+    effects = any(has_effect(node) and not _is_repeatable(node) for node in nodes if node not in random)
     state = info.autocast or not info.grad_mode
     hidden = bool(info.custom_views) or not owners(info).keys() >= set(info.differentiable)
     unnamed = not named.issuperset(traced.captured.owned)

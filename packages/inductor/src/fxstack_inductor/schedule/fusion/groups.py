@@ -288,6 +288,12 @@ def _ordered_loops(expr: Expr) -> list[Var]:
     return found[::-1] if found is not None else loops_of(expr)
 
 
+def _in_range(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
+    if len(set(map(fusion.usage.section, merged.placed))) > 1:
+        return Refusal("a profiler range begins or ends in between")
+    return None
+
+
 def _small(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusal | None:
     touched: set[Node] = set(merged.placed)
     for node in merged.placed:
@@ -345,5 +351,5 @@ def _product(fusion: Fusion, merged: Group, left: Group, right: Group) -> Refusa
     return None
 
 
-RULES = (_levels, _product, _small, _recomputed, _acyclic)
+RULES = (_in_range, _levels, _product, _small, _recomputed, _acyclic)
 """The requirements of a merge, in order; a rule returns None or a refusal."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TypeGuard
 
 from fxstack_inductor.ir.expr import Expr, Var
 from fxstack_inductor.ir.nodes import (
@@ -27,6 +29,7 @@ from fxstack_inductor.ir.ordered import Scatter
 from fxstack_inductor.ir.scalar_ops import EXPENSIVE
 from fxstack_inductor.lower.program import HostCall, Program
 from fxstack_inductor.schedule.fusion.checked import has_checks, read_in_part
+from fxstack_interchange.eager_facts.effects import RANGES
 
 # Limits: a chain of more than 32 tensors that only move elements, or whose coordinates have more than 64
 # quotients and remainders, becomes several kernels.
@@ -60,6 +63,11 @@ class Usage:
     required: set[Node] = field(default_factory=set)
     """Computed nodes that must be in memory: read by calls, returned, or copied into inputs."""
     readers: dict[Node, list[Computed]] = field(default_factory=lambda: defaultdict(list))
+    sections: dict[int, int] = field(default_factory=dict)
+    """By identity of a step, the calls up to it that begin or end a profiler range; empty without ranges."""
+
+    def section(self, step: Node | ExternCall | HostCall) -> int:
+        return self.sections.get(id(step), 0)
 
 
 def base_of(node: Node) -> Node:
@@ -69,7 +77,7 @@ def base_of(node: Node) -> Node:
 
 
 def usage(program: Program) -> Usage:
-    found = Usage([])
+    found = Usage([], sections=_sections(program))
     roots = [v for v in program.outputs if isinstance(v, Node)]
     roots += [m.value for m in program.mutations]
     for step in program.steps:
@@ -92,6 +100,15 @@ def usage(program: Program) -> Usage:
     return found
 
 
+def is_range_call(step: object) -> TypeGuard[HostCall]:
+    return isinstance(step, HostCall) and step.target in RANGES
+
+
+def _sections(program: Program) -> dict[int, int]:
+    numbers = list(accumulate(map(is_range_call, program.steps)))
+    return {id(s): n for s, n in zip(program.steps, numbers, strict=True)} if any(numbers) else {}
+
+
 @dataclass(frozen=True, slots=True)
 class _Cost:
     calls: int
@@ -112,6 +129,8 @@ def choose_inlined(found: Usage) -> set[Node]:
     for node in found.live:
         cost = costs[node] = _cost(node, inlined, costs)
         if not isinstance(node, Pointwise) or node in found.required or node in in_part:
+            continue
+        if cost.reads and any(found.section(node) != found.section(reader) for reader in found.readers[node]):
             continue
         if _worth_inlining(node, cost, found.readers[node], found.required):
             inlined.add(node)

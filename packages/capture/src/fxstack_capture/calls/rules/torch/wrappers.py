@@ -8,7 +8,9 @@ there. Functions that users disable (``torch.compiler.disable``) stay disabled.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Self
@@ -23,6 +25,7 @@ from fxstack_capture.calls.rules.torch import plain_optimizers, process_groups
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.numpy_side.wrapping import TORCHS, traced_to_arrays, traced_to_tensors
 from fxstack_capture.strictness import error_on_graph_break
+from fxstack_capture.torch_side.rules import profiler_ranges
 from fxstack_capture.trace.state import Trace
 
 CodeRule = Callable[[Trace, FunctionType, tuple[Any, ...], dict[str, Any]], Any]
@@ -163,7 +166,7 @@ def _stack(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class IdleRegion(record_function):
-    """A profiler region that reports nothing, because profiler names have no effect on results."""
+    """A range that plain Python may end: graphs have the range, and nothing happens outside of graphs."""
 
     def __enter__(self) -> Self:
         return self
@@ -181,3 +184,47 @@ def _make_record(trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 _RECORD_SIGNATURE = inspect.signature(record_function.__init__)
+
+
+@RULES.positional(record_function.__enter__, 1)
+def _enter_outside(trace: Trace, region: Any) -> Any:
+    # Plain Python may end the range, which it has not begun.
+    trace.objects.store_attr(region, "run_callbacks_on_exit", False)
+    return _enter_range(trace, region)
+
+
+@RULES.positional(record_function.__exit__, 4)
+def _exit_outside(trace: Trace, region: Any, *error: object) -> None:
+    if trace.objects.load_attr(region, "run_callbacks_on_exit"):  # plain Python has begun it
+        trace.interp.call_function(record_function.__exit__, (region, *error), {})
+        return
+    trace.objects.store_attr(region, "run_callbacks_on_exit", True)
+    _exit_range(trace, region, *error)
+
+
+@RULES.positional(IdleRegion.__enter__, 1)
+def _enter_range(trace: Trace, region: Any) -> Any:
+    if trace.options.profiler_ranges:
+        name, args = (trace.objects.load_attr(region, attribute) for attribute in ("name", "args"))
+        trace.torch.call(profiler_ranges.begin, (name, args), {})
+    else:
+        _note_idle()
+    return region
+
+
+@cache
+def _note_idle() -> None:
+    logging.getLogger(__name__).info("record_function has no effect without the option profiler_ranges")
+
+
+@RULES.positional(IdleRegion.__exit__, 4)
+def _exit_range(trace: Trace, _region: object, *_error: object) -> None:
+    if trace.options.profiler_ranges:
+        trace.torch.call(profiler_ranges.end, (), {})
+
+
+@RULES.forward(torch._C._profiler._RecordFunctionFast)
+def _fast_range(
+    _trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    return record_function, args[:1], {key: value for key, value in kwargs.items() if key == "name"}

@@ -1,0 +1,72 @@
+"""The option ``guard_export_fn``: the guards of an entry as torch's own records, for tools written for torch."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from functools import cache
+from traceback import FrameSummary, StackSummary
+from typing import NoReturn
+
+from fxstack_capture.guards.accesses import RealFrame
+from fxstack_capture.guards.explain import guard_condition
+from fxstack_capture.guards.filtering import GuardFilterEntry, filter_entries
+from fxstack_capture.guards.records import Guard
+from fxstack_capture.torch_compat import GuardSource, GuardsSet, TorchGuard
+from fxstack_capture.torch_compat import Source as TorchSource
+
+
+class ExportedSource(TorchSource):
+    """A place of the program in the form that torch's guards have."""
+
+    def __init__(self, name: str, guard_source: GuardSource) -> None:
+        self.__dict__.update(name=name, guard_source=guard_source)
+
+    name: str
+    guard_source: GuardSource
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExportedSource) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@cache
+def _creator(kind: str) -> Callable[..., NoReturn]:
+    """Return the function that tells the kind of a guard by its name; in torch it builds the check."""
+
+    def create(_builder: object, _guard: object) -> NoReturn:
+        raise NotImplementedError(f"fxstack checks guards of kind {kind} itself")
+
+    create.__name__ = kind
+    return create
+
+
+def exported(guards: Iterable[Guard], frame: RealFrame) -> GuardsSet:
+    """Return torch's records of ``guards``, each with its kind, condition, object and the user's lines."""
+    found = GuardsSet()
+    for entry in filter_entries(tuple(guards), frame):
+        record = entry.orig_guard.record
+        made = TorchGuard(ExportedSource(entry.name, _place(entry)), _creator(entry.guard_type))
+        try:
+            kept = weakref.ref(entry.value) if entry.has_value else None
+        except TypeError:
+            kept = None
+        made.set_export_info(entry.guard_type, None, [guard_condition(record, {})], kept)
+        made.user_stack = StackSummary.from_list([FrameSummary(*line) for line in record.stack])
+        found.add(made, collect_debug_stack=False)
+    return found
+
+
+def _place(entry: GuardFilterEntry) -> GuardSource:
+    """Return torch's name for the kind of a source."""
+    origin = entry.orig_guard.source
+    of_module = "_UNSPECIALIZED_NN_MODULE" if origin.is_unspecialized_nn_module() else ""
+    if origin.is_unspecialized_builtin_nn_module():
+        of_module = "_UNSPECIALIZED_BUILTIN_NN_MODULE"
+    return GuardSource[
+        "SHAPE_ENV"
+        if entry.guard_type == "SHAPE_ENV"
+        else ("GLOBAL" if entry.is_global else "LOCAL") + of_module
+    ]

@@ -1,0 +1,37 @@
+"""Ranges of torch's profiler: a node begins each range, and a node of the same graph ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.state import Args, Kwargs
+from fxstack_interchange.eager_facts.effects import BEGIN_RANGE, END_RANGE, open_range
+
+
+def begin(name: str, args: str | None) -> None:
+    """Begin a range. A marker: the tracer has a rule for it."""
+
+
+def end() -> None:
+    """End the innermost range of the graph, if there is one. A marker, too."""
+
+
+def _begin(tracer: TracerProtocol, _fn: Callable[..., Any], args: Args, _kwargs: Kwargs) -> None:
+    tracer.record_effect(BEGIN_RANGE, args)
+
+
+def _end(tracer: TracerProtocol, _fn: Callable[..., Any], _args: Args, _kwargs: Kwargs) -> None:
+    node = open_range(tracer.builder.graph)
+    if node is not None:
+        tracer.record_effect(END_RANGE, (node,))
+
+
+def end_all(tracer: TracerProtocol) -> None:
+    """End the ranges that the program leaves behind the graph only."""
+    while (node := open_range(tracer.builder.graph)) is not None:
+        tracer.record_effect(END_RANGE, (node,))
+
+
+RULES = {begin: _begin, end: _end}
