@@ -225,7 +225,7 @@ MEASURES = [
     # checks of cache entries, graph files and signals, and for programs that were wrong; then from 99,500 for the tools
     # that look into compilations: passes as data (1,500), record and report (1,700), minify and bench (2,200), torch's
     # tools (800), and for the examples that each pass has.
-    Measure("lines", "lines of source", 107_800, None, lines),
+    Measure("lines", "lines of source", 108_100, None, lines),
 ]
 
 
