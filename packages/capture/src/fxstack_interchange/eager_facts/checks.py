@@ -114,7 +114,7 @@ def ranges(
 
 def _largest(dtype: torch.dtype) -> float:
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.finfo(dtype).max
+        return float(torch.finfo(dtype).max)
     return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _BEYOND
 
 
