@@ -210,7 +210,7 @@ def test_a_result_that_no_backward_needs_may_change_between_two():
 def test_each_backward_frees_its_own_part():
     x, y = (torch.randn(3, requires_grad=True) for _ in range(2))
     a, b = compiled(lambda x, y: (x.exp().sin(), y.exp().sin()), [x, y])(x, y)
-    held = a.grad_fn.held
+    held = a.grad_fn.call.state.held
     before = [tensor is None for tensor in held.tensors]
     a.sum().backward()
     between = [tensor is None for tensor in held.tensors]

@@ -38,11 +38,22 @@ def present(values):
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1,), (0, 1)])
-@pytest.mark.parametrize("fn", [joined, apart])
-def test_gradients(fn, wanted):
-    for node, given, expected in runs(fn, wanted):
+def test_gradients(wanted):
+    for node, given, expected in runs(joined, wanted):
         made = traceable(node, given)
         assert_close(present(made(node, node.saved_tensors, *given)), present(expected))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_gradients_of_an_input_that_one_result_reaches(place):
+    ((node, given, _),) = runs(apart, (place,))
+    inputs = [torch.arange(1.0, 5, requires_grad=True) for _ in range(2)]
+    apart(*inputs)[place].sum().backward()
+    found = traceable(node, given)(node, node.saved_tensors, *given)
+    assert_close(present(found), [given[0], inputs[place].grad])
+    ((after, _), (behind, _), _) = node.next_functions
+    assert present(traceable(behind, [None])(behind, (), None)) == []
+    assert present(traceable(after, [None, None])(after, (), None, None)) == []
 
 
 def test_freed_tensors_have_no_key():

@@ -153,10 +153,8 @@ def group_outputs(state: Tracing) -> Tracing:
     check_inputs(info)
     runs = Runs({place: state.slots[place].value.grad_fn for place in info.differentiable})
     leaves = {index: session.inputs[index].leaf for index in info.grad_inputs}
-    histories = [index for index in info.grad_inputs if not info.inputs[index].is_leaf]
-    components = () if info.custom_views else runs.components(leaves, histories)
     sources = tuple(runs.sources(leaves).items())
-    info = replace(info, sequential=runs.atoms(), components=components, sources=sources)
+    info = replace(info, sequential=runs.atoms(), sources=sources)
     return replace(state, graph_info=info)
 
 

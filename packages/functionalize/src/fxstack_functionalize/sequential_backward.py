@@ -9,7 +9,7 @@ tensors.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import or_
@@ -22,8 +22,6 @@ from torch.fx import Node
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.torch_compat import pytree
 from fxstack_interchange import InputKind, StageGraph
-
-Components = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 # Limits: the first backward frees all saved tensors if saved-tensor hooks run in eager, if one result is
 # computed from another (return logits, loss, other), or if a third result joins the histories (return f(h),
@@ -60,40 +58,6 @@ class Runs:
             index: self._positions(self._reached.get(get_gradient_edge(leaf).node, 0))
             for index, leaf in leaves.items()
         }
-
-    def components(self, leaves: Mapping[int, Any], histories: Collection[int]) -> Components:
-        """Return groups of results such that different groups share only leaves, with the inputs of each.
-
-        ``leaves`` maps the number of an input to the tensor that gets its gradient. The inputs ``histories``
-        are not leaves at run time. Return nothing if all results belong to one group, or no such input
-        separates them.
-        """
-        if len(self._roots) < 2 or not histories:
-            return ()
-        sources = self.sources(leaves)
-        shared = [sources[index] for index in histories]
-        if all(len(group) in {0, len(self._roots)} for group in shared):
-            return ()
-        parts = [{position} for position in self._roots]
-        for group in (*self._groups, *shared):
-            joined = [part for part in parts if part.intersection(group)]
-            parts = [part for part in parts if part not in joined]
-            parts += [set().union(*joined)] if joined else []
-        return _with_inputs(parts, sources)
-
-
-def _with_inputs(parts: list[set[int]], sources: Mapping[int, tuple[int, ...]]) -> Components:
-    """Return each part with the inputs on which it depends. Parts without inputs are one part, the last."""
-    reached = set().union(*sources.values())
-    ends = set().union(*parts) - reached
-    parts = sorted((part & reached for part in parts if part & reached), key=min)
-    parts += [ends] if ends else []
-    if len(parts) < 2:
-        return ()
-    return tuple(
-        (tuple(sorted(part)), tuple(index for index, group in sources.items() if part.intersection(group)))
-        for part in parts
-    )
 
 
 def _reached(roots: Mapping[int, Any], bits: Mapping[int, int]) -> dict[Any, int]:

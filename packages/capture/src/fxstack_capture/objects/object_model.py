@@ -249,6 +249,14 @@ class ObjectModel:
     def load_attr(self, obj: object, name: str) -> Any:
         if self.reads is not None:
             self.reads.append((obj, name))
+        try:
+            return self._load_attr(obj, name)
+        except AttributeError as error:
+            if error.name is None and error.obj is None:  # as CPython does, also for errors of getters
+                error.name, error.obj = name, obj
+            raise
+
+    def _load_attr(self, obj: object, name: str) -> Any:
         loader = attributes.LOADERS.get(type(obj))
         if loader is not None:
             return loader(self, obj, name)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ _FEW = 1 << 14
 """Maximum number of elements of a call that runs with its own sizes at once."""
 _MANY = 1 << 22
 _SHORT = 4
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_BEYOND = torch.finfo(torch.float64).max
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _PLAIN: tuple[type, ...] = (
     *(int, float, bool, complex, str, type(None)),
@@ -86,6 +89,37 @@ def refuses(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: obje
         return short and _is_refused(func, args, kwargs, _as_it_is)
     except _UnknownSizeError:
         return False
+
+
+def ranges(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: object
+) -> Iterator[tuple[torch.SymFloat, float]]:
+    """Yield each symbolic float that eager refuses beyond the range of a dtype, with the largest number of it.
+
+    A number that becomes a tensor's element, or a factor in a dtype, must be within the range of this dtype.
+    """
+    leaves = tree_leaves((args, kwargs))
+    numbers = [leaf for leaf in leaves if type(leaf) is torch.SymFloat and leaf.node.hint is not None]
+    if not numbers:
+        return
+    dtypes = {tensor.dtype for tensor in _tensors((args, kwargs, result))} | {torch.float32}
+    largest = sorted(bound for dtype in dtypes if (bound := _largest(dtype)) < _BEYOND)
+    for number in numbers:
+        for bound in largest:
+            given, named = tree_map(partial(_replaced, number, 2 * bound), (tuple(args), kwargs))
+            if refuses(func, given, named, result):
+                yield number, bound
+                break
+
+
+def _largest(dtype: torch.dtype) -> float:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float(torch.finfo(dtype).max)
+    return float(torch.iinfo(dtype).max) if dtype in _INTEGERS else _BEYOND
+
+
+def _replaced(number: object, by: float, value: object) -> object:
+    return by if value is number else value
 
 
 class _UnknownSizeError(Exception):

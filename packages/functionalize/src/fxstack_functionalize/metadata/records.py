@@ -99,8 +99,6 @@ class GraphInfo:
     """Whether autocast was on. The graph contains the casts, so it must run with autocast off."""
     sequential: tuple[tuple[int, ...], ...] = ()
     """Sets of flat outputs that share saved tensors (``sequential_backward.Runs.atoms``)."""
-    components: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
-    """Groups of flat outputs that share only leaves, each with its inputs (``Runs.components``); or empty."""
     sources: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """For each of ``grad_inputs`` the differentiable flat outputs that reach it in the autograd graph."""
     cut: tuple[int, ...] = ()

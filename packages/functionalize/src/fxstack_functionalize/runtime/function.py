@@ -18,8 +18,9 @@ from fxstack_functionalize.runtime.backward.backwards import Backwards
 from fxstack_functionalize.runtime.backward.batched import are_batched, one_by_one
 from fxstack_functionalize.runtime.backward.edge_gradients import EdgeGradients, is_watched, watch_hooks
 from fxstack_functionalize.runtime.backward.held import Holding, add_holding
-from fxstack_functionalize.runtime.backward.nodes import in_components, register_hooks, without_history
+from fxstack_functionalize.runtime.backward.nodes import register_hooks, without_history
 from fxstack_functionalize.runtime.backward.output_edges import OutputEdges
+from fxstack_functionalize.runtime.backward.partial_inputs import depositing, groups, with_partial_inputs
 from fxstack_functionalize.runtime.backward.replay import NOTHING_KEPT, Replay, are_special
 from fxstack_functionalize.runtime.backward.saved import (
     KEEPS_GRAPH,
@@ -36,7 +37,6 @@ from fxstack_functionalize.runtime.forward.outputs import alias_maker
 from fxstack_functionalize.runtime.forward.unpacked import unpacked_checker
 from fxstack_functionalize.runtime.plan import TrainingPlan
 from fxstack_functionalize.runtime.source import Source
-from fxstack_functionalize.sequential_backward import Components
 from fxstack_functionalize.shell import Shell
 
 Share = Callable[[Sequence[Any], tuple[Any, ...]], tuple[Any, ...]]
@@ -54,8 +54,8 @@ class _Case:
     linked: EdgeGradients | None
     holding: Holding | None
     """Keeps the saved tensors; None if autograd does."""
-    later: Components
-    """The components of results that get their own autograd nodes."""
+    has_partial_inputs: bool
+    """Whether there are further nodes, which keep the inputs for another run (``partial_inputs``)."""
 
     @property
     def kept(self) -> str:
@@ -84,22 +84,22 @@ def make_function(
     # Hooks that run in eager need autograd to keep the saved tensors.
     holds = len(info.differentiable) > 1 and saving is not Saving.HOOKED
     holding = Holding(info, plan) if holds else None
-    # Linked results have their own nodes.
-    parted = bool(info.components) and edges is None and holds
+    parts = groups(info) if holds and not info.custom_views else ([], [])
     by_autograd = saved if saving is Saving.PLAIN and not holds and edges is None else []
     refusal = plan.refusals.whole if saving is Saving.PLAIN else "saved-tensor hooks are on"
     held = saved_inputs(by_autograd, len(info.inputs))
     replay = Replay(shell, refusal, held, pieces=edges is not None)
     linked = None if edges is None else EdgeGradients(shell, plan.refusals, edges, replay)
-    later = info.components[1:] if parted else ()
-    case = _Case(shell, plan, saving, saved, replay, linked, holding, later)
+    case = _Case(shell, plan, saving, saved, replay, linked, holding, bool(parts[0]))
 
     class CompiledFunction(torch.autograd.Function):
         pass
 
     CompiledFunction.forward = staticmethod(_forward(case, forward))
     differentiate = _backward(case, backwards)
-    CompiledFunction.backward = staticmethod(differentiate)
+    CompiledFunction.backward = staticmethod(
+        depositing(differentiate, parts[0]) if parts[0] else differentiate
+    )
     make_traceable(CompiledFunction, backwards, info.differentiable, None if holds else saved, is_watched)
     if linked is not None:
         watch_hooks(CompiledFunction)
@@ -107,8 +107,8 @@ def make_function(
         CompiledFunction._backward_cls._register_hook_dict = register_hooks
     # ``Function.apply`` first handles functorch transforms in Python; the wrapper has handled them.
     apply: Callable[..., Any] = super(torch.autograd.Function, CompiledFunction).apply
-    if parted:
-        apply = in_components(CompiledFunction, apply, info, differentiate, replay)
+    if parts[0]:
+        apply = with_partial_inputs(CompiledFunction, info, parts, differentiate, replay)
     return _cutting(apply, info) if info.cut else apply
 
 
@@ -147,12 +147,11 @@ def _forward(case: _Case, compiled: Compiled) -> Callable[..., Any]:
     if case.plan.symbolic:
         sizes = ", ".join(f"{position}: results[{position}].shape" for position in info.differentiable)
         source.add(f"ctx.sizes = {{{sizes}}}")
-    if case.replay.keeps and case.linked is None:
+    if case.replay.keeps and case.linked is None and not case.has_partial_inputs:
         source.add(f"{case.kept} = keep(args)", keep=case.replay.keep)
     source.add("ctx.set_materialize_grads(False)")
-    constant = [*case.plan.constant, *(at for part, _ in case.later for at in part)]
-    if constant:
-        listed = ", ".join(f"results[{position}]" for position in constant)
+    if case.plan.constant:
+        listed = ", ".join(f"results[{position}]" for position in case.plan.constant)
         source.add(f"ctx.mark_non_differentiable({listed})")
     source.add("return results")
     return source.build("ctx, *args")

@@ -104,8 +104,8 @@ def _to_descriptor(
     raw = plan_of(calls.objects, type(obj), name)[0]
     if raw is ABSENT or calls.objects.classes.lookup(type(obj), hook) is not getattr(object, hook):
         return None
-    if type(raw) is property:
+    method = calls.objects.classes.lookup(type(raw), descriptor_hook)
+    if method is getattr(property, descriptor_hook):  # also in subclasses
         fn = getattr(raw, accessor)
         return None if fn is None else (held(calls.objects, raw, fn, accessor), (obj, *value))
-    method = calls.objects.classes.lookup(type(raw), descriptor_hook)
     return (method, (raw, obj, *value)) if type(method) is types.FunctionType else None

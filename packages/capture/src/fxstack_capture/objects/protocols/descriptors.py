@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import calls_program
+from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.guards.records import SlotUnset
 from fxstack_capture.objects.class_flags import is_heap_type
 from fxstack_capture.objects.instances import declares_slots, dict_descriptor, slots
@@ -111,7 +111,7 @@ def get_property(objects: Objects, raw: Any, obj: Any, cls: type) -> Any:
     if obj is None:
         return raw
     if raw.fget is None:
-        return raw.__get__(obj, cls)  # raises the real AttributeError
+        return plainly(raw.__get__, (obj, cls), {})  # raises the real AttributeError
     return objects.trace.calls.call(held(objects, raw, raw.fget, "fget"), (obj,), {})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.callers import calls_program
+from fxstack_capture.callers import calls_program, plainly
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.scalar import Scalar
 from fxstack_capture.objects.class_flags import is_immutable
@@ -119,7 +119,7 @@ def _store_descriptor(objects: Objects, raw: Any, obj: Any, name: str, value: An
     if objects.classes.lookup(kind, method) is vars(property)[method]:  # also in subclasses
         fn = raw.fdel if value is ABSENT else raw.fset
         if fn is None:
-            getattr(raw, method)(*args[1:])  # raises the real AttributeError
+            plainly(getattr(raw, method), args[1:], {})  # raises the real AttributeError
         setter = held(objects, raw, fn, "fdel" if value is ABSENT else "fset")
         objects.trace.calls.call(setter, args[1:], {})
         return True
@@ -194,8 +194,28 @@ def _write(state: LazyDict, obj: object, name: str, value: object) -> None:
         state.put(name, value)
     elif not state.remove(name):
         if isinstance(obj, types.ModuleType):
-            raise AttributeError(f"module {obj.__name__!r} has no attribute {name!r}", name=name, obj=obj)
-        raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}", name=name, obj=obj)
+            raise _absent(f"module {obj.__name__!r}", obj, name)
+        raise _absent(f"{type(obj).__name__!r} object", obj, name)
+
+
+def _absent(kind: str, obj: object, name: str) -> AttributeError:
+    """Return the error of the deletion of an absent attribute."""
+    error = AttributeError(f"{kind} has no attribute {name!r}")
+    if _NAMES_DELETED:
+        error.name, error.obj = name, obj
+    return error
+
+
+def _names_deleted() -> bool:
+    try:
+        del types.ModuleType("module").absent
+    except AttributeError as error:
+        return error.name is not None
+    return False
+
+
+_NAMES_DELETED = _names_deleted()
+"""Whether this version of Python sets the name of this error."""
 
 
 def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
@@ -214,5 +234,5 @@ def _store_class(objects: Objects, cls: type, name: str, value: object) -> None:
     ):
         raise graph_break("unsupported-object", f"storing {name} of the class {cls.__qualname__}")
     if value is ABSENT and name not in cls.__dict__ and name not in objects.classes.overlays.get(cls, {}):
-        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
+        raise _absent(f"type object {cls.__name__!r}", cls, name)
     objects.classes.store(cls, name, value)

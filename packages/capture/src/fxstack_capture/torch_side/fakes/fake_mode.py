@@ -39,7 +39,7 @@ from fxstack_capture.torch_side.fakes.operator_cache import (
 )
 from fxstack_capture.torch_side.fakes.size_checks import SIZE_RULES, check_sizes
 from fxstack_capture.torch_side.fakes.writes import demand_accepted
-from fxstack_interchange.eager_facts.checks import RefusedArgumentsError, has_symbols, refuses
+from fxstack_interchange.eager_facts.checks import RefusedArgumentsError, has_symbols, ranges, refuses
 from fxstack_interchange.eager_facts.dtypes import differ, eager_dtypes, in_dtypes
 from fxstack_interchange.eager_facts.layouts import as_said, eager_strides
 from fxstack_interchange.eager_facts.raising import refuses_data
@@ -186,6 +186,10 @@ class CaptureFakeMode(FakeTensorMode):
 
     def _demand_accepted(self, func: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
         if not refuses(func, args, kwargs, result):
+            if self.shape_env is not None and not self._asking:
+                for number, largest in ranges(func, args, kwargs, result):
+                    bool(number <= largest)  # a guard: the next call may have another number
+                    bool(number >= -largest)
             return
         self._refusals += 1
         if self._asking:

@@ -9,6 +9,7 @@ result needs (``fxstack_functionalize.sequential_backward``).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -41,6 +42,12 @@ class Held:
         """Whether no further backward can run."""
         self.inputs: Any = NOTHING_KEPT
         """The inputs for another run of the graph (``Replay.keep``), until ``spent``."""
+
+    def copy(self) -> Held:
+        """Return a copy, from which a backward frees nothing of this object."""
+        made = copy(self)
+        made.tensors, made.watched = [*self.tensors], {**self.watched}
+        return made
 
 
 class Holding:

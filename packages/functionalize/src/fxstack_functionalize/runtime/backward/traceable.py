@@ -67,12 +67,12 @@ def make_traceable(
 
 
 def part_of(
-    function: Any, positions: Sequence[int], inputs: Sequence[int], count: int
+    function: Any, positions: Sequence[int], inputs: Sequence[int], marks: int, count: int
 ) -> Callable[[Sequence[bool]], Traceable | None]:
-    """Return what makes the traceable backward of a further node of the graph of ``function``.
+    """Return what makes the traceable backward of a node in front of the node of the graph of ``function``.
 
-    The node is that of the flat outputs ``positions`` of ``count``. Its backward returns nothing for the outputs,
-    and the gradients of ``inputs``, or nothing for the leaf in place of no inputs.
+    The node is that of the flat outputs ``positions`` of ``count``. Its backward passes on their gradients, and
+    returns nothing for ``marks`` further edges, and the gradients of ``inputs``.
     """
     make: Make = getattr(function, TRACEABLE_BACKWARD)
 
@@ -84,8 +84,8 @@ def part_of(
 
         def run(ctx: Any, saved: Sequence[torch.Tensor], *grads: Any) -> Sequence[Any]:
             given = dict(zip(positions, grads, strict=True))
-            found = whole(ctx, saved, *[given.get(at) for at in range(count)])
-            return (None, None, *(None for _ in grads), *([found[index] for index in inputs] or [None]))
+            found = whole(ctx.call.state, saved, *[given.get(at) for at in range(count)])
+            return (None, None, *grads, *([None] * marks), *(found[index] for index in inputs))
 
         return run
 

@@ -1,0 +1,262 @@
+"""Autograd nodes for the inputs that only some results of a compiled graph reach.
+
+Autograd runs everything behind a node: hooks of a leaf, accumulation, the history of a tensor. So the node of the
+graph itself has edges only to the inputs that all results reach. A result that reaches further inputs gets a node
+of its own (``HistoryNode``), in front of the graph's node. Behind it is, for each group of inputs that the same
+results reach, an ``_InputNode``, which runs after the graph's node and passes on the gradients that this has
+computed: one compiled backward computes all gradients, as if no input were partial.
+
+If autograd does not run the graph's node (``autograd.grad(result, head_weight)``) or runs it later (other
+devices), or if the backward is traced, a compiled backward of only these results computes the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from fxstack_functionalize import torch_compat
+from fxstack_functionalize.metadata.records import GraphInfo
+from fxstack_functionalize.runtime.backward.edge_gradients import watch_hooks
+from fxstack_functionalize.runtime.backward.nodes import (
+    HistoryNode,
+    give_history,
+    register_hooks,
+    without_history,
+)
+from fxstack_functionalize.runtime.backward.replay import Replay
+from fxstack_functionalize.runtime.backward.traceable import Key, Traceable, check_saved, let_trace, part_of
+
+Backward = Callable[..., Sequence[Any]]
+
+# Limits: graphs with saved-tensor hooks that run in eager or views of custom functions have one node with edges to
+# all inputs.
+
+_task: Callable[[], int] = torch_compat.current_graph_task_id
+_executes: Callable[[Any], bool] = torch_compat.will_engine_execute_node
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The results ``positions`` with a common node, or the partial ``inputs`` that all of them reach.
+
+    ``numbers``: for results, the groups of inputs that they reach. ``shares``: whether they share saved tensors
+    with other results.
+    """
+
+    positions: tuple[int, ...]
+    inputs: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
+    shares: bool = False
+
+
+def groups(info: GraphInfo) -> tuple[list[Group], list[Group]]:
+    """Return the groups of partial inputs, and the groups of results that reach the same ones."""
+    by_sources: dict[tuple[int, ...], list[int]] = {}
+    for index, positions in info.sources:
+        if index not in info.cut and 0 < len(positions) < len(info.differentiable):
+            by_sources.setdefault(positions, []).append(index)
+    of_inputs = [Group(positions, tuple(inputs)) for positions, inputs in by_sources.items()]
+    by_numbers: dict[tuple[int, ...], list[int]] = {}
+    for position in info.differentiable:
+        numbers = tuple(n for n, group in enumerate(of_inputs) if position in group.positions)
+        by_numbers.setdefault(numbers, []).append(position)
+    by_numbers.pop((), None)
+    return of_inputs, [_of_results(info, of_inputs, *item) for item in by_numbers.items()]
+
+
+def _of_results(
+    info: GraphInfo, of_inputs: Sequence[Group], numbers: tuple[int, ...], positions: Sequence[int]
+) -> Group:
+    own = set(positions)
+    inputs = tuple(index for number in numbers for index in of_inputs[number].inputs)
+    shares = any(own.intersection(atom) and not own.issuperset(atom) for atom in info.sequential)
+    return Group(tuple(positions), inputs, numbers, shares)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of autograd: the gradients of results, and of all inputs once the graph's node has run."""
+
+    waiting: set[int] = field(default_factory=set)
+    """The groups of inputs whose nodes have not run."""
+    given: dict[int, Any] = field(default_factory=dict)
+    found: Sequence[Any] | None = None
+
+
+class _Call:
+    """One call of the graph, for all of its nodes. ``state``: the attributes of the graph's node."""
+
+    def __init__(self, backward: Backward, count: int, state: Mapping[str, Any]) -> None:
+        self._backward, self._count, self.state = backward, count, SimpleNamespace(**state)
+        self.runs: dict[int, _Run] = {}
+
+    def gradients(self, given: Mapping[int, Any], *, keep: bool) -> Sequence[Any]:
+        """Return the gradients of all inputs. ``keep``: free no saved tensor, because a later node reads it."""
+        state = copy(self.state)
+        if keep:
+            state.held = state.held.copy()
+            if hasattr(state, "linked"):
+                state.linked = copy(state.linked)
+        return self._backward(state, *map(given.get, range(self._count)))
+
+
+class _InputNode(torch.autograd.Function):
+    """Passes on the gradients of partial inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, group: Group, number: int, *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.group, ctx.number, ctx.device = group, number, inputs[0].device
+        ctx.set_materialize_grads(False)
+        return torch.empty(0, device=ctx.device)
+
+    @staticmethod
+    def backward(ctx: Any, _grad: object) -> tuple[Any, ...]:
+        call, inputs = ctx.call, ctx.group.inputs
+        run = call.runs.get(_task())
+        if run is None or ctx.number not in run.waiting:
+            return (None,) * (len(inputs) + 2)
+        found = run.found
+        if found is None:
+            given = {position: run.given.get(position) for position in ctx.group.positions}
+            found = call.gradients(given, keep=True)
+        run.waiting.discard(ctx.number)
+        if not run.waiting:
+            del call.runs[_task()]
+        return (None, None, *(found[index] for index in inputs))
+
+
+def _no_gradients(node: Any, _missing: Sequence[bool]) -> Callable[..., Sequence[Any]]:
+    nothing = (None,) * (len(node.group.inputs) + 2)
+    return lambda *_arguments: nothing
+
+
+def _input_key(node: Any) -> tuple[int, ...]:
+    check_saved(node.call.state)
+    return (len(node.group.inputs),)
+
+
+let_trace(_InputNode, _no_gradients, _input_key)
+
+
+class _ResultNode(HistoryNode):
+    """The node of results that reach partial inputs."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        return (None, None, *_of_result(ctx, grads))
+
+
+class _WatchedNode(_ResultNode):
+    """The node of results of a graph in which results are computed from others."""
+
+
+_ResultNode._backward_cls._register_hook_dict = register_hooks
+watch_hooks(_WatchedNode)
+
+
+def _traceable(node: Any, missing: Sequence[bool]) -> Traceable | None:
+    made: Traceable | None = node.traceable(missing)
+    return made
+
+
+def _result_key(node: Any) -> Key:
+    check_saved(node.call.state)
+    key: Key = node.key
+    return key
+
+
+let_trace(_ResultNode, _traceable, _result_key)
+
+
+def _of_result(ctx: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """Return ``grads`` for the graph's node, and gradients of partial inputs if this node does not run."""
+    call, group = ctx.call, ctx.group
+    given = dict(zip(group.positions, grads, strict=True))
+    main, *nodes = ctx.nodes
+    if _executes(main):
+        run = call.runs.setdefault(_task(), _Run())
+        run.waiting.update(
+            number for number, node in zip(group.numbers, nodes, strict=True) if _executes(node)
+        )
+        run.given.update(given)
+        direct: Sequence[Any] = (None,) * len(group.inputs)
+    else:
+        found = call.gradients(given, keep=group.shares)
+        direct = [found[index] for index in group.inputs]
+    # Autograd runs a node in the thread of the device of its gradients, in the order of creation.
+    marks = [None if node.device.type == "cpu" else torch.empty(0, device=node.device) for node in nodes]
+    return (*grads, *marks, *direct)
+
+
+def depositing(backward: Backward, of_inputs: Sequence[Group]) -> Backward:
+    """Return ``backward`` of the graph's node, which leaves the gradients of partial inputs to their nodes."""
+    partial_inputs = [index for group in of_inputs for index in group.inputs]
+
+    def run(ctx: Any, *grads: Any) -> Sequence[Any]:
+        found = backward(ctx, *grads)
+        current = ctx.call.runs.get(_task())
+        if current is not None:
+            current.found = found
+        rest = [*found]
+        for index in partial_inputs:
+            rest[index] = None
+        return tuple(rest)
+
+    return run
+
+
+def with_partial_inputs(
+    function: Any, info: GraphInfo, parts: tuple[list[Group], list[Group]], backward: Backward, replay: Replay
+) -> Callable[..., Any]:
+    """Return the ``apply`` of ``function``, a graph's ``autograd.Function``, with further nodes for ``parts``."""
+    # Function.apply first handles functorch transforms in Python; the wrapper has handled them.
+    apply = super(torch.autograd.Function, function).apply
+    begin = super(torch.autograd.Function, _InputNode).apply
+    of_inputs, of_results = parts
+    foreign = [index for group in of_inputs for index in group.inputs]
+    ends = not set(info.wanted).difference(foreign)
+    fixed = [_fixed(function, info, group) for group in of_results]
+
+    def call(*args: Any) -> Any:
+        marks = [
+            begin(group, number, *(args[index] for index in group.inputs))
+            for number, group in enumerate(of_inputs)
+        ]
+        given = without_history(args, foreign, ends=ends)
+        # A second differentiation needs the inputs with their histories.
+        inputs = replay.keep(args)
+        flat = apply(*given)
+        state = flat[info.differentiable[0]].grad_fn
+        linked = getattr(state, "linked", None)
+        if linked is None:
+            state.held.inputs = inputs
+        else:
+            linked.kept = inputs
+        whole = {id(given[place]): args[place] for place in foreign}
+        state.held.tensors = [whole.get(id(kept), kept) for kept in state.held.tensors]
+        made = state.call = _Call(backward, info.output_count, vars(state))
+        nodes: list[Any] = [mark.grad_fn for mark in marks]
+        for node in nodes:
+            node.call = made
+        for group, attributes in zip(of_results, fixed, strict=True):
+            behind = [state, *(nodes[number] for number in group.numbers)]
+            own = {"call": made, "linked": linked, "nodes": behind, **attributes}
+            results, sources = [flat[at] for at in group.positions], [args[index] for index in group.inputs]
+            sources = [*(marks[number] for number in group.numbers), *sources]
+            give_history(_ResultNode if linked is None else _WatchedNode, results, sources, own)
+        return flat
+
+    return call
+
+
+def _fixed(function: Any, info: GraphInfo, group: Group) -> dict[str, Any]:
+    """Return the attributes of the node of ``group`` that are equal in all calls."""
+    made = part_of(function, group.positions, group.inputs, len(group.numbers), info.output_count)
+    key = (function._backward_cls._autograd_function_id, *group.positions)
+    return {"group": group, "traceable": made, "key": key}
