@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from fxstack_functionalize.runtime.examples import Example
-from fxstack_functionalize.tracing.symbols import hint_of
+from fxstack_functionalize.metadata.examples import Example
+from fxstack_functionalize.tracer.symbols import hint_of
 
 # Limits: a gradient has the layout of the result. If the incoming gradient has other strides, eager's
 # gradient may have these.

@@ -16,8 +16,8 @@ import torch
 
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.metadata.records import Relayout
-from fxstack_functionalize.random.rng import ExactRandomMode
 from fxstack_functionalize.torch_compat import FunctionalTensor, FunctionalTensorMode, no_dispatch
+from fxstack_functionalize.tracer.exact_random import ExactRandomMode
 
 
 class Engine:

@@ -17,14 +17,26 @@ from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import FunctionalizeError, TraceFailedError
 from fxstack_functionalize.metadata.records import GraphInfo
 from fxstack_functionalize.passes import FORWARD, INFERENCE, JOINT, Tracing, text
-from fxstack_functionalize.shell import Shell
-from fxstack_functionalize.tracing.engine import DispatcherEngine, Engine, ModeEngine
-from fxstack_functionalize.tracing.inputs import Captured, RestartTraceError, TraceRequest
+from fxstack_functionalize.torch_compat import TreeSpec
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.engine import DispatcherEngine, Engine, ModeEngine
+from fxstack_functionalize.tracer.inputs import Captured, RestartTraceError, TraceRequest
 from fxstack_functionalize.tracing.session import Session
-from fxstack_functionalize.tracing.tracer import AtenTracer
 from fxstack_interchange import Stage, StageGraph
 from fxstack_interchange.operators.kernels import NAMESPACE
 from fxstack_interchange.passes import StoppedAfterPass, run_passes
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """All data from which a wrapper is generated, except compiled graphs.
+
+    ``out_spec``: pytree structure of user outputs.
+    """
+
+    captured: Captured
+    info: GraphInfo
+    out_spec: TreeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from fxstack_functionalize.torch_compat import PythonPrinter
-from fxstack_functionalize.tracing.inputs import Captured
+from fxstack_functionalize.tracer.inputs import Captured
 from fxstack_interchange import SymbolSpec
 
 # Limits: graphs with gradients of std, var and cumprod of a size that data decides run in eager. A graph

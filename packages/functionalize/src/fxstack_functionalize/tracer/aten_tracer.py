@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,13 +20,50 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from fxstack_functionalize import torch_compat
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import FakeTensor, OpOverload
-from fxstack_functionalize.tracing.tensor_map import TensorMap
 
 INHERITED = ("stack_trace", "nn_module_stack", "source_fn_stack", "original_name", "recompute", "custom")
 """Metadata keys that an ATen node inherits from its captured node."""
 
 KEPT = frozenset({*INHERITED, "val", "unbacked_bindings"})
 """All metadata keys that leave this package."""
+
+
+class TensorMap:
+    """Maps tensors to proxies by identity. Keeps the (fake) tensors alive as long as the trace.
+
+    torch uses a dictionary of weak references; a look-up by identity is several times faster.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[torch.Tensor, Any]] = {}
+
+    def __getitem__(self, tensor: torch.Tensor) -> Any:
+        if id(tensor) not in self._entries:
+            raise KeyError(tensor)
+        return self.get(tensor)
+
+    def __setitem__(self, tensor: torch.Tensor, proxy: object) -> None:
+        self._entries[id(tensor)] = (tensor, proxy)
+
+    def set_later(self, tensor: torch.Tensor, make: partial[Any]) -> None:
+        """Set a function that makes the proxy of ``tensor`` on demand."""
+        self._entries[id(tensor)] = (tensor, make)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._entries
+
+    def get(self, tensor: torch.Tensor, default: object = None) -> Any:
+        entry = self._entries.get(id(tensor))
+        if entry is None:
+            return default
+        proxy = entry[1]
+        if type(proxy) is partial:
+            proxy = proxy()
+            self[tensor] = proxy
+        return proxy
+
+    def items(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((t, proxy) for t, proxy in self._entries.values() if type(proxy) is not partial)
 
 
 class AtenTracer(PythonKeyTracer):

@@ -14,10 +14,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.non_dense_strides import lay_out
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import view_steps
-from fxstack_functionalize.tracing.engine import Engine, storage_key
+from fxstack_functionalize.tracer.engine import Engine, storage_key
+from fxstack_functionalize.views.non_dense_strides import lay_out
 
 # Limits: as_strided, select_scatter, slice_scatter and diagonal_scatter of a part of a larger tensor return a
 # tensor with a storage of its own size; eager's storage is as large as the argument's.

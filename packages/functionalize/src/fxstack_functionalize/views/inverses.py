@@ -19,16 +19,16 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.aliasing.differentiable_bases import root_of
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only, same_strides
-from fxstack_functionalize.aliasing.strided import note_view
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.metadata.replay import Step, view_steps
 from fxstack_functionalize.torch_compat import functionalization as views
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.engine import Engine, current_value, storage_key
-from fxstack_functionalize.tracing.inputs import RestartTraceError
-from fxstack_functionalize.tracing.symbols import hint_of
+from fxstack_functionalize.tracer.engine import Engine, current_value, storage_key
+from fxstack_functionalize.tracer.inputs import RestartTraceError
+from fxstack_functionalize.tracer.symbols import hint_of
+from fxstack_functionalize.views.differentiable_bases import root_of
+from fxstack_functionalize.views.non_dense_strides import plain_only, same_strides
+from fxstack_functionalize.views.strided import note_view
 
 EXPAND, UNFOLD, AS_STRIDED = (
     getattr(views, f"{name}_ViewMeta") for name in ("expand", "unfold", "as_strided")

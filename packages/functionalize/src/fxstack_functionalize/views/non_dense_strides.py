@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.tracing.engine import Engine, current_value
+from fxstack_functionalize.tracer.engine import Engine, current_value
 
 # Limits: a tensor with non-dense strides that the graph makes, changes in place and returns is dense. normal_
 # on such a tensor of 16 elements or more draws other numbers than eager.

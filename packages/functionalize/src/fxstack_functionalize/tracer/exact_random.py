@@ -24,8 +24,8 @@ from fxstack_functionalize.torch_compat import (
     has_effects,
     run_and_save_rng_state,
 )
-from fxstack_functionalize.tracing.inputs import RestartTraceError
-from fxstack_functionalize.tracing.tracer import AtenTracer
+from fxstack_functionalize.tracer.aten_tracer import AtenTracer
+from fxstack_functionalize.tracer.inputs import RestartTraceError
 
 FRESH = frozenset(
     {

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-from fxstack_functionalize.aliasing.non_dense_strides import plain_only
 from fxstack_functionalize.errors import UnsupportedGraphError
 from fxstack_functionalize.torch_compat import pytree
-from fxstack_functionalize.tracing.engine import Engine, current_value
+from fxstack_functionalize.tracer.engine import Engine, current_value
+from fxstack_functionalize.views.non_dense_strides import plain_only
 
 
 class Place(NamedTuple):

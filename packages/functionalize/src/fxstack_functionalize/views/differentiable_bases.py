@@ -8,7 +8,7 @@ root, and autograd updates the views as in eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,8 +17,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fxstack_functionalize import torch_compat
-from fxstack_functionalize.tracing.inputs import Captured
-from fxstack_functionalize.tracing.symbols import evaluable, hint_of
+from fxstack_functionalize.tracer.inputs import Captured
+from fxstack_functionalize.tracer.symbols import evaluable, hint_of
 
 Way = Callable[[torch.Tensor], torch.Tensor]
 
@@ -217,3 +217,16 @@ def duplicates(fakes: Sequence[Any], group: Sequence[int]) -> tuple[tuple[int, i
     first: dict[int, int] = {}
     pairs = [(index, first.setdefault(id(fakes[index]), index)) for index in group]
     return tuple((index, earlier) for index, earlier in pairs if index != earlier)
+
+
+def leaves_behind(functions: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield each leaf behind the nodes ``functions`` of the autograd graph once. A function may be None."""
+    seen, left = set[Any](), list(functions)
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            yield node.variable
