@@ -33,13 +33,13 @@ from fxstack_capture.calls.rules.torch.compiling import scripted
 from fxstack_capture.calls.rules.torch.wrappers import code_rule
 from fxstack_capture.calls.table import Rule, RuleTable
 from fxstack_capture.kernels.launching import launch_rules
-from fxstack_capture.objects.constants import BUILTIN_METHOD
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.objects.kinds.functions import guard_part
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT
 from fxstack_capture.sources import BuiltinAttr, pinned
 from fxstack_capture.torch_side.recording.function_mode import outside_c_code
 from fxstack_capture.torch_side.subclasses.overrides import is_accessor
+from fxstack_capture.trace.constants import BUILTIN_METHOD
+from fxstack_capture.trace.lazy_dict import ABSENT
 from fxstack_capture.trace.state import Objects, Trace
 
 Caller = Callable[["CallDispatcher", Any, tuple[Any, ...], dict[str, Any]], Any]

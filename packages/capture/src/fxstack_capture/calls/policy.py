@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from fxstack_capture.calls.c_functions import PURE, traits_of
-from fxstack_capture.objects.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
+from fxstack_capture.trace.constants import DESCRIPTOR_TYPES, OF_THE_INTERPRETER
 from fxstack_interchange.format.literals import LITERAL_TYPES
 
 _EXCEPTIONS = tuple(

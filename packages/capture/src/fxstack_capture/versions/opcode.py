@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxstack_capture.bytecode.program import Lowering
+from fxstack_capture.interpreter.program import Lowering
 
 Effect = tuple[int, int] | Callable[[int], tuple[int, int]]
 

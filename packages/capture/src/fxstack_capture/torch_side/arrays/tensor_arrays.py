@@ -13,11 +13,11 @@ from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import calls_program
 from fxstack_capture.numpy_side.array import Array
-from fxstack_capture.numpy_side.types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
 from fxstack_capture.operator_protocol import COMPARISONS, function_of
 from fxstack_capture.torch_compat import tree_leaves, tree_map
 from fxstack_capture.torch_side.numbers import number_tensors
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.numpy_types import NUMBERS, NUMPY_OF, SCALAR_TYPES, TORCH_OF
 
 _NOTHING: dict[str, Any] = {}
 

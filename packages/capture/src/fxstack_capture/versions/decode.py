@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from types import CodeType
 
 from fxstack_capture.bytecode.exception_table import exception_regions
-from fxstack_capture.bytecode.opcode import Opcode
-from fxstack_capture.bytecode.program import ExceptHandler, Instruction, Program, Receiver, Surroundings
 from fxstack_capture.bytecode.units import PREFIXES, slot_names, units
-from fxstack_capture.calls.polyfills import functions as polyfill
 from fxstack_capture.interpreter import generators
+from fxstack_capture.interpreter import polyfills as polyfill
 from fxstack_capture.interpreter.binding import Signature
 from fxstack_capture.interpreter.handlers.deferred.append_only_lists import append_only
 from fxstack_capture.interpreter.handlers.deferred.deferred_locals import CONTINUING, wrapping
 from fxstack_capture.interpreter.handlers.deferred.partial_comprehensions import filling
+from fxstack_capture.interpreter.program import ExceptHandler, Instruction, Program, Receiver, Surroundings
 from fxstack_capture.standard_library import is_of_standard_library
+from fxstack_capture.versions.opcode import Opcode
 from fxstack_interchange.locations.tracebacks import TracebackStub
 
 _RESUME = dis.opmap["RESUME"]

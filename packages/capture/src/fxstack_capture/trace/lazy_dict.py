@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.guards.records import HasKey, IdentityIs, KeysAre, LengthIs
-from fxstack_capture.objects.constants import is_constant_key, is_value
 from fxstack_capture.sources import InstanceAttr, InstanceDict, Key, KeyAt, Source, ValueAt
+from fxstack_capture.trace.constants import is_constant_key, is_value
 
 
 class _Absent:

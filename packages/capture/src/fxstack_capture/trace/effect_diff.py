@@ -6,7 +6,8 @@ import collections
 from collections.abc import Iterator
 from typing import Any
 
-from fxstack_capture.effects.records import (
+from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.effects import (
     Advance,
     Call,
     CellClear,
@@ -24,9 +25,8 @@ from fxstack_capture.effects.records import (
     SlotDelete,
     SlotSet,
 )
-from fxstack_capture.objects.kinds.lazy_dict import ABSENT, DEFERRED, LazyDict
-from fxstack_capture.objects.registry import Entry
-from fxstack_capture.sources import Source, pinned
+from fxstack_capture.trace.lazy_dict import ABSENT, DEFERRED, LazyDict
+from fxstack_capture.trace.registry import Entry
 from fxstack_capture.trace.state import Objects
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from fxstack_capture import torch_compat
-from fxstack_capture.numpy_side import types as numpy_types
+from fxstack_capture.trace import numpy_types
 from fxstack_interchange.format.literals import PYTHON_LITERALS, TORCH_LITERALS
 
 BUILTIN_METHOD: type = type(re.compile("").sub)

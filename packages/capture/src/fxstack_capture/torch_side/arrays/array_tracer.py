@@ -17,15 +17,16 @@ import numpy as np
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.numpy_side import dry_run
 from fxstack_capture.numpy_side.array import Array
 from fxstack_capture.numpy_side.functions import Pair, computing_dtypes, pairs
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
 from fxstack_capture.operator_protocol import OUT_OF_PLACE
 from fxstack_capture.torch_compat import torch_numpy as tnp
+from fxstack_capture.torch_side.arrays import dry_run
 from fxstack_capture.torch_side.numbers import known_values
 from fxstack_capture.torch_side.recording.protocol import TracerProtocol
+from fxstack_capture.trace.numpy_types import CONSTANT_TYPES, NUMPY_OF, SCALAR_TYPES, TORCH_OF, is_dtype_like
+from fxstack_capture.trace.state import Objects
 
 _PLAIN = (int, float, complex, str, type(None), type(Ellipsis), np.dtype, range)
 _NOTHING: dict[str, Any] = {}
@@ -43,6 +44,10 @@ class ArrayTracer:
         self.has_scalars = False
         """Whether the trace has scalars that change from call to call."""
         self._buffers: dict[int, np.ndarray[Any, Any]] = {}
+
+    @property
+    def objects(self) -> Objects:
+        return self.tracer.trace.objects
 
     # --- from and to tensors ---------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ import torch
 
 from fxstack_capture import torch_compat
 from fxstack_capture.numpy_side.scalar import Scalar
-from fxstack_capture.numpy_side.tensor_arrays import takes_number
-from fxstack_capture.numpy_side.types import NUMBERS, TORCH_OF
+from fxstack_capture.torch_side.arrays.tensor_arrays import takes_number
 from fxstack_capture.torch_side.numbers.number_tensors import SCALAR_ARGUMENTS
+from fxstack_capture.trace.numpy_types import NUMBERS, TORCH_OF
 
 _INDEXING = frozenset({operator.getitem, operator.setitem, operator.delitem})
 _MAKING_TENSORS = (torch.tensor, torch.as_tensor)
