@@ -353,5 +353,8 @@ class Calls(Protocol):
     def rule_of(self, fn: Any) -> Callable[[Trace, Any, Any], Any] | None:
         """Return the rule of a callable. A Python function has a rule only while it has its original code."""
 
+    def decide(self, fn: Any) -> tuple[Any, Callable[..., Any]]:
+        """Return the case of a callable without a rule (``calls.decisions.case``), and the runner of a call."""
+
     @property
     def leaves(self) -> dict[int, tuple[object, bool]]: ...

@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 
-from fxstack_capture import strictness, torch_compat
+from fxstack_capture import torch_compat
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.calls.marks import compiled_autograd
 from fxstack_capture.calls.marks.nonstrict import as_operations
 from fxstack_capture.calls.marks.registered import as_one_node, called_once, ending_the_graph
 from fxstack_capture.calls.rules.torch.annotations import break_here, skip_here
 from fxstack_capture.calls.rules.torch.compiling import compiled_inside
+from fxstack_capture.trace import strictness
 from fxstack_capture.trace.state import Trace
 
 _COMPILER_MODULES = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fxstack_capture.calls import policy
+from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.operators.plain_objects import is_plain_object
 from fxstack_capture.calls.polyfills.attributes import attribute, delete, store
 from fxstack_capture.calls.polyfills.finding import special

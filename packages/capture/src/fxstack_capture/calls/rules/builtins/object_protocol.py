@@ -8,7 +8,7 @@ from typing import Any
 
 from fxstack_capture.breaks import graph_break
 from fxstack_capture.callers import plainly
-from fxstack_capture.calls.classes import construct
+from fxstack_capture.calls.decisions.classes import construct
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.calls.table import RuleTable
 from fxstack_capture.guards.records import IdentityIs, LengthIs

@@ -148,7 +148,7 @@ PURE_TYPES: frozenset[type] = frozenset(
 )
 """C types whose constructors and methods depend on, and change, only the objects involved."""
 
-_IMPURE_METHODS: frozenset[object] = frozenset(
+IMPURE_METHODS: frozenset[object] = frozenset(
     {
         dt.date.__dict__["today"],
         dt.datetime.__dict__["now"],
@@ -193,7 +193,7 @@ def is_pure_function(fn: object) -> bool:
 
 def is_pure_method(descriptor: Any) -> bool:
     """Whether a method or slot of a C type may run for real."""
-    return descriptor.__objclass__ in PURE_TYPES and descriptor not in _IMPURE_METHODS
+    return descriptor.__objclass__ in PURE_TYPES and descriptor not in IMPURE_METHODS
 
 
 def is_pure_type(cls: type) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from fxstack_capture.breaks import graph_break
-from fxstack_capture.calls import policy
 from fxstack_capture.calls.deaths import demand_unobserved, finalized
+from fxstack_capture.calls.decisions import policy
 from fxstack_capture.calls.native_run import run
 from fxstack_capture.objects.instances import has_finalizer
 from fxstack_capture.trace.state import Calls
@@ -22,21 +22,6 @@ from fxstack_capture.trace.state import Calls
 _NEW_KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _object_new = object.__new__
 _object_init = object.__init__
-
-
-def call_class(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    meta = type(cls)
-    if meta is not type:
-        custom = calls.objects.classes.lookup(meta, "__call__")
-        if type(custom) is types.FunctionType:
-            return calls.call(custom, (cls, *args), kwargs)
-        if isinstance(custom, type):  # a class is no descriptor: a ``TypedDict`` calls ``dict``
-            return calls.call(custom, args, kwargs)
-    if policy.is_pure_type(cls):
-        return run(calls.trace, cls, args, kwargs)
-    if calls.is_leaf(cls):
-        return calls.trace.torch.call(cls, args, kwargs)
-    return construct(calls, cls, args, kwargs)
 
 
 def construct(calls: Calls, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
