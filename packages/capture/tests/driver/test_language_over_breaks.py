@@ -180,3 +180,33 @@ def function_of_a_loop_is_left(x):
 )
 def test_as_in_plain_python(fn, args):
     check(fn, *args)
+
+
+class LeavesALoop(torch.nn.Module):
+    """The generator closes when the loop is left, before the next statement."""
+
+    def __init__(self):
+        super().__init__()
+        self.log = []
+
+    def pieces(self, x):
+        try:
+            for row in x:
+                yield row * 2
+        finally:
+            self.log.append("closed")
+
+    def forward(self, x):
+        for _ in self.pieces(x):
+            if (x > 0).any():
+                break
+        self.log.append("left")
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_generators_close_when_a_loop_is_left(calls):
+    eager, compiled = LeavesALoop(), LeavesALoop()
+    run = fx.optimize()(compiled)
+    for _ in range(calls):
+        assert eager(X) is run(X) is None
+    assert eager.log == compiled.log

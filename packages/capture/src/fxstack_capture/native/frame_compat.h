@@ -151,7 +151,9 @@ static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arg
 /* A frame that has returned keeps its variables until the caller of the evaluator clears the frame.
  * Release the variables now. */
 static inline void frame_let_go(InterpreterFrame *f) {
-    if (f->frame_obj != NULL) return; /* A frame object exposes the variables to Python code. */
+    /* A frame object that somebody holds exposes the variables to Python code. The compiler makes frame objects, too,
+     * where it looks for the caller's line; nobody holds these. */
+    if (f->frame_obj != NULL && Py_REFCNT(f->frame_obj) > 1) return;
     for (int i = 0; i < f->f_code->co_nlocalsplus; i++) slot_clear(&f->localsplus[i]);
 }
 static inline void frame_dispose(PyThreadState *ts, InterpreterFrame *f, int arguments) {
