@@ -139,11 +139,12 @@ def _descriptor(cls: type, name: str) -> Any:
 
 
 def _bound_method(_calls: Calls, fn: Any) -> Runner | None:
-    return None if _method_behind(fn) is None else _call_behind
+    method = _method_behind(fn)
+    return None if method is None else partial(_call_behind, method)
 
 
-def _call_behind(calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return calls.call(_method_behind(fn), (fn.__self__, *args), kwargs)
+def _call_behind(method: Any, calls: Calls, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return calls.call(method, (fn.__self__, *args), kwargs)
 
 
 def _constructor(_calls: Calls, fn: Any) -> Runner | None:
@@ -216,13 +217,13 @@ def _slot_behind(fn: Any) -> Any:
 
 _NATIVELY: Final = "runs for real: it reads and changes nothing but its arguments"
 _BUILTIN: Final = (
+    Case("bound C method", "calls the method of the type with the object", _bound_method, _method_behind),
     Case("pure C function", _NATIVELY, _pure_function),
     Case(
         "constructor in C",
         "makes the object for real if the type is pure, else breaks the graph",
         _constructor,
     ),
-    Case("bound C method", "calls the method of the type with the object", _bound_method, _method_behind),
     Case("class method in C", _NATIVELY, _class_method),
     OPERATOR,
     REFUSED,
